@@ -1,0 +1,1 @@
+"""The only room that sees MLIR: reading modules, running Shardy's passes, writing plans back."""

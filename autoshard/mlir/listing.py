@@ -1,0 +1,80 @@
+"""A module as plain records, free of MLIR objects: what `mlir.read` makes and `program` analyses.
+
+Ops are listed in program order with the bodies of loops and branches in place; the position of an op in that list is its time. Calls
+are gone (cloned per call and spliced in). A data-flow op (while, case, if, optimization_barrier, named_computation) is not in
+the list: each value that flows through it is a `DataFlow`, whose target stands for the op's result and for the block arguments that always
+carry the same sharding.
+"""
+
+from dataclasses import dataclass
+
+from autoshard.sharding import Mesh, OpShardingRule, TensorSharding, TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    type: TensorType | None  # None: a token or another type that cannot be sharded
+    name: str  # jax.arg_name or location where there is one, else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    name: str  # as MLIR has it, "stablehlo.dot_general"
+    operands: tuple[int, ...]  # values
+    results: tuple[int, ...]
+    rule: OpShardingRule | None  # shared object for equal rules; None: Shardy and autoshard know none
+    flops: int  # of the whole, unsharded op
+    is_matmul: bool  # on the matrix unit (dot, convolution) rather than the vector unit
+    repeat: int  # how often it runs: product of the trip counts of the loops around it
+    region: int  # innermost loop body, branch or function that holds it; 0 is main
+    location: str
+    demand: TensorSharding | None = None  # sharding that the user wrote on the first result
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A use of `value` at `time`, `repeat` times, that hands it on."""
+
+    value: int
+    time: int
+    repeat: int
+
+
+@dataclass(frozen=True, slots=True)
+class DataFlow:
+    kind: str  # "while", "case", "optimization_barrier", "named_computation"
+    target: int
+    sources: tuple[Source, ...]
+    begin: int  # time from which the target exists
+    end: int  # the target is alive at least until here (a loop keeps what it carries)
+    repeat: int
+    location: str
+    demand: TensorSharding | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    value: int
+    name: str
+    demand: TensorSharding | None
+    is_donated: bool
+    aliased_result: int | None  # index of the result that reuses its buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    value: int
+    name: str
+    demand: TensorSharding | None
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    mesh: Mesh
+    module_hash: str  # of the module as the user gave it
+    values: tuple[Value, ...]
+    ops: tuple[Op, ...]
+    data_flows: tuple[DataFlow, ...]
+    arguments: tuple[Argument, ...]
+    results: tuple[Result, ...]
+    warnings: tuple[str, ...]  # ops without a rule, loops without a known trip count

@@ -1,0 +1,28 @@
+"""sdy's sharding representation as immutable values that print and parse in Shardy's own notation."""
+
+from autoshard.sharding.mesh import AxisRef, Mesh, MeshAxis, merge_sub_axes, parse_axes, total_size
+from autoshard.sharding.projection import FactorAxes, factor_axes_of, tensor_sharding
+from autoshard.sharding.rule import Factor, FactorKind, OpShardingRule, TensorMapping, parse_rule
+from autoshard.sharding.tensor import DimSharding, TensorSharding, TensorType, dtype_bits, parse_sharding
+
+__all__ = [
+    "AxisRef",
+    "DimSharding",
+    "Factor",
+    "FactorAxes",
+    "FactorKind",
+    "Mesh",
+    "MeshAxis",
+    "OpShardingRule",
+    "TensorMapping",
+    "TensorSharding",
+    "TensorType",
+    "dtype_bits",
+    "factor_axes_of",
+    "merge_sub_axes",
+    "parse_axes",
+    "parse_rule",
+    "parse_sharding",
+    "tensor_sharding",
+    "total_size",
+]

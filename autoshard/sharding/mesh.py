@@ -1,0 +1,129 @@
+"""Mesh axes and references to them, whole or split (`"x"`, `"x":(2)4`), in Shardy's terms and notation.
+
+A reference `"x":(p)s` names the part of axis x that remains when x is viewed as [p, s, rest]: its size is s, and p is the
+product of the sizes major to it (Shardy documentation, sharding representation, "sub-axes").
+"""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from autoshard.errors import AutoshardError
+
+
+@dataclass(frozen=True, slots=True)
+class MeshAxis:
+    name: str
+    size: int
+
+    def __str__(self) -> str:
+        return f'"{self.name}"={self.size}'
+
+
+@dataclass(frozen=True, slots=True)
+class AxisRef:
+    """A whole axis (`pre_size` 0) or a sub-axis of it; sizes are resolved, so a reference knows its own size."""
+
+    name: str
+    size: int
+    pre_size: int = 0
+
+    @property
+    def is_sub_axis(self) -> bool:
+        return self.pre_size > 0
+
+    @property
+    def begin(self) -> int:
+        """Product of the sizes major to this part within the axis."""
+        return self.pre_size or 1
+
+    @property
+    def end(self) -> int:
+        return self.begin * self.size
+
+    def overlaps(self, other: "AxisRef") -> bool:
+        return self.name == other.name and self.begin < other.end and other.begin < self.end
+
+    def contains(self, other: "AxisRef") -> bool:
+        return self.name == other.name and self.begin <= other.begin and other.end <= self.end
+
+    def __str__(self) -> str:
+        return f'"{self.name}":({self.pre_size}){self.size}' if self.is_sub_axis else f'"{self.name}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """Named axes, major to minor. Devices are numbered row-major unless `device_ids` says otherwise."""
+
+    axes: tuple[MeshAxis, ...]
+    name: str = "mesh"
+    device_ids: tuple[int, ...] = ()
+
+    @staticmethod
+    def of(axes: Iterable[tuple[str, int]], name: str = "mesh") -> "Mesh":
+        mesh = Mesh(tuple(MeshAxis(axis, size) for axis, size in axes), name)
+        names = mesh.axis_names
+        for axis in mesh.axes:
+            if axis.size < 1:
+                raise AutoshardError(f"mesh axis {axis} has no devices", fix="give every axis a size of at least 1")
+            if names.count(axis.name) > 1:
+                raise AutoshardError(f'mesh axis "{axis.name}" is named twice', fix="give each axis a name of its own")
+        return mesh
+
+    @property
+    def axis_names(self) -> tuple[str, ...]:
+        return tuple(axis.name for axis in self.axes)
+
+    @property
+    def num_devices(self) -> int:
+        return math.prod(axis.size for axis in self.axes)
+
+    def axis_size(self, name: str) -> int:
+        for axis in self.axes:
+            if axis.name == name:
+                return axis.size
+        raise AutoshardError(
+            f'unknown mesh axis "{name}"', where=f"mesh {self}", fix=f"its axes are {', '.join(self.axis_names)}"
+        )
+
+    def axis(self, name: str, pre_size: int = 0, size: int = 0) -> AxisRef:
+        whole = self.axis_size(name)
+        if not pre_size or (pre_size == 1 and size == whole):
+            return AxisRef(name, whole)
+        if whole % (pre_size * size) != 0:
+            raise AutoshardError(f'"{name}":({pre_size}){size} does not divide axis "{name}" of size {whole}')
+        return AxisRef(name, size, pre_size)
+
+    def order(self, axis: AxisRef) -> tuple[int, int]:
+        """Sort key of Shardy's mesh order: position of the axis, then major to minor within it."""
+        return (self.axis_names.index(axis.name), axis.begin)
+
+    def __str__(self) -> str:
+        return f"<[{', '.join(map(str, self.axes))}]>"
+
+
+_AXIS = re.compile(r'"((?:[^"\\]|\\.)+)"(?::\((\d+)\)(\d+))?')
+
+
+def parse_axes(text: str, mesh: Mesh) -> tuple[AxisRef, ...]:
+    """`"x", "y":(1)2` as axis references of `mesh`; an unknown name or a size that does not divide is an error."""
+    return tuple(
+        mesh.axis(name, int(pre or 0), int(size or 0)) for name, pre, size in _AXIS.findall(text)
+    )
+
+
+def total_size(axes: Sequence[AxisRef]) -> int:
+    return math.prod(axis.size for axis in axes)
+
+
+def merge_sub_axes(axes: Sequence[AxisRef], mesh: Mesh) -> tuple[AxisRef, ...]:
+    """Join consecutive references that continue each other, as Shardy requires ("two consecutive sub-axes can be merged")."""
+    merged: list[AxisRef] = []
+    for axis in axes:
+        last = merged[-1] if merged else None
+        if last is not None and last.name == axis.name and last.is_sub_axis and last.end == axis.begin:
+            merged[-1] = mesh.axis(axis.name, last.begin, last.size * axis.size)
+        else:
+            merged.append(axis)
+    return tuple(merged)
