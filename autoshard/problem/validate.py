@@ -7,7 +7,7 @@ import numpy as np
 from autoshard.errors import AutoshardError
 from autoshard.problem.model import Bools, Ints, Problem, Table
 
-_TOTAL_BELOW = 2**62  # sums of costs, and differences of two such sums, then stay within int64
+_TOTAL_BELOW = 2**60  # totals, differences of totals and the solver's mark for a forbidden entry then fit int64
 
 
 def validate(problem: Problem) -> None:
@@ -95,7 +95,7 @@ def _check_totals(problem: Problem) -> None:
     by_edge = sum(int(n) * m for n, m in zip(edges_of_table, of_table, strict=True))
     if by_node + by_edge >= _TOTAL_BELOW:
         raise AutoshardError(
-            "the largest costs sum to 2**62 or more", where="problem", fix="Scale the costs down."
+            "the largest costs sum to 2**60 or more", where="problem", fix="Scale the costs down."
         )
     of_usage = [int(usage.max(initial=0)) for usage in problem.usage_tables]
     items_of_usage = np.bincount(problem.edge_item[:, 3], minlength=len(of_usage))
@@ -103,7 +103,7 @@ def _check_totals(problem: Problem) -> None:
     bytes_used += sum(int(n) * m for n, m in zip(items_of_usage, of_usage, strict=True))
     if bytes_used >= _TOTAL_BELOW:
         raise AutoshardError(
-            "the largest usages sum to 2**62 or more", where="problem", fix="Scale the usages down."
+            "the largest usages sum to 2**60 or more", where="problem", fix="Scale the usages down."
         )
 
 

@@ -1,0 +1,150 @@
+"""What presolve leaves, as flat arrays for the engines, with its own exact pricing.
+
+Nodes, edges, strategies and rows are numbered anew and densely; `graph_nodes` says which node of the Graph is which.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoshard.problem.evaluate import group_by
+from autoshard.problem.model import Ints
+from autoshard.solve.graph import FINITE_BELOW, Graph
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Core:
+    """n nodes, m edges, T memory rows, I items; matrices are row-major in `pool`, shared between edges."""
+
+    graph_nodes: Ints  # [n]
+    constant: int
+    start: Ints  # [n + 1]
+    cost: Ints  # [sum K]
+    ends: NDArray[np.int32]  # [m, 2], first < second
+    table: Ints  # [m] where the edge's matrix begins in pool
+    pool: Ints
+    room: Ints  # [T]
+    item_owner: Ints  # [I] a node, or n + an edge
+    item_begin: Ints  # [I]
+    item_end: Ints  # [I]
+    item_usage: Ints  # [I] where the item's bytes begin in usage_pool, by strategy or by pair, row-major
+    usage_pool: Ints
+
+    @property
+    def node_count(self) -> int:
+        return len(self.start) - 1
+
+    @property
+    def counts(self) -> Ints:
+        return np.diff(self.start)
+
+    def matrix(self, edge: int) -> Ints:
+        u, v = self.ends[edge].tolist()
+        rows, columns = int(self.counts[u]), int(self.counts[v])
+        return self.pool[self.table[edge] : self.table[edge] + rows * columns].reshape(rows, columns)
+
+    def pair_count(self) -> int:
+        """Entries of all matrices, shared ones counted for every edge."""
+        return int((self.counts[self.ends[:, 0]] * self.counts[self.ends[:, 1]]).sum())
+
+    def cost_of(self, choice: Ints) -> int | None:
+        """Exact cost of a choice [n] within the core, constant included; None where it is forbidden."""
+        u, v = self.ends.T
+        edges = self.pool[self.table + choice[u] * self.counts[v] + choice[v]]
+        if (edges >= FINITE_BELOW).any():
+            return None
+        return self.constant + int(self.cost[self.start[:-1] + choice].sum()) + int(edges.sum())
+
+    def profile_of(self, choice: Ints) -> Ints:
+        """[T] bytes used in every row."""
+        position = (
+            choice[np.minimum(self.item_owner, self.node_count - 1)] if self.node_count else self.item_owner
+        )
+        of_edge = np.flatnonzero(self.item_owner >= self.node_count)
+        u, v = self.ends[self.item_owner[of_edge] - self.node_count].T
+        position[of_edge] = choice[u] * self.counts[v] + choice[v]
+        amount = self.usage_pool[self.item_usage + position]
+        delta = np.zeros(len(self.room) + 1, dtype=np.int64)
+        np.add.at(delta, self.item_begin, amount)
+        np.subtract.at(delta, self.item_end, amount)
+        return np.cumsum(delta[:-1])
+
+    def fits(self, choice: Ints) -> bool:
+        return bool((self.profile_of(choice) <= self.room).all())
+
+
+def flatten(graph: Graph) -> Core:
+    """The nodes that are left in the graph."""
+    nodes = graph.nodes
+    number = {node: index for index, node in enumerate(nodes)}
+    edges = [(u, v) for u in nodes for v in graph.adjacent[u] if u < v]
+    pool = _Pool()
+    table = [pool.put(graph.adjacent[u][v]) for u, v in edges]
+    usages = _Pool()
+    owner, begin, end, usage = [], [], [], []
+    for index, node in enumerate(nodes):
+        for item_begin, item_end, amount in graph.node_items[node]:
+            (
+                owner.append(index),
+                begin.append(item_begin),
+                end.append(item_end),
+                usage.append(usages.put(amount)),
+            )
+    for index, (u, v) in enumerate(edges):
+        for item_begin, item_end, amount in graph.items_between(u, v):
+            owner.append(len(nodes) + index)
+            begin.append(item_begin), end.append(item_end), usage.append(usages.put(amount))
+    counts = [len(graph.cost[node]) for node in nodes]
+    return Core(
+        graph_nodes=np.array(nodes, dtype=np.int64),
+        constant=graph.constant,
+        start=np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64),
+        cost=np.concatenate([np.zeros(0, dtype=np.int64), *(graph.cost[node] for node in nodes)]),
+        ends=np.array([(number[u], number[v]) for u, v in edges], dtype=np.int32).reshape(-1, 2),
+        table=np.array(table, dtype=np.int64),
+        pool=pool.joined(),
+        room=graph.room.copy(),
+        item_owner=np.array(owner, dtype=np.int64),
+        item_begin=np.array(begin, dtype=np.int64),
+        item_end=np.array(end, dtype=np.int64),
+        item_usage=np.array(usage, dtype=np.int64),
+        usage_pool=usages.joined(),
+    )
+
+
+def components(core: Core) -> list[Ints]:
+    """Connected components, as node numbers in rising order, the largest first; memory rows join nothing here."""
+    label = np.arange(core.node_count)
+    u, v = core.ends.T
+    while True:
+        lowest = np.minimum(label[u], label[v])
+        before = label.copy()
+        np.minimum.at(label, u, lowest)
+        np.minimum.at(label, v, lowest)
+        label = label[label]
+        if (label == before).all():
+            break
+    return sorted((members for _, members in group_by(label)), key=len, reverse=True)
+
+
+class _Pool:
+    """Arrays one behind the other, the same object once."""
+
+    def __init__(self) -> None:
+        self._where: dict[int, int] = {}
+        self._arrays: list[Ints] = []
+        self._size = 0
+
+    def put(self, array: Ints) -> int:
+        where = self._where.get(id(array))
+        if where is None:
+            where = self._where[id(array)] = self._size
+            self._arrays.append(array)  # also keeps the id its own
+            self._size += array.size
+        return where
+
+    def joined(self) -> Ints:
+        return np.concatenate([np.zeros(0, dtype=np.int64), *(array.ravel() for array in self._arrays)])

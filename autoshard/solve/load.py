@@ -1,0 +1,100 @@
+"""A Problem -> the Graph that presolve works on: masks become missing strategies, time points become rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autoshard.problem import Problem
+from autoshard.problem.evaluate import group_by
+from autoshard.problem.model import Ints
+from autoshard.solve.graph import FORBIDDEN, ContradictionError, Graph, positions
+from autoshard.solve.rows import binding_rows, onto_rows
+
+
+def load(problem: Problem, *, with_memory: bool = True) -> Graph:
+    """Everything that can matter for the choice.
+
+    Raises:
+        ContradictionError: a node without strategies, or too little memory whatever is chosen.
+    """
+    costs = np.split(problem.node_cost, problem.node_start[1:-1]) if problem.node_count else []
+    graph = Graph(
+        cost=costs,
+        adjacent=[{} for _ in costs],
+        node_items=[[] for _ in costs],
+        edge_items={},
+        room=np.zeros(0, dtype=np.int64),
+    )
+    matrices = [
+        graph.memo.intern(
+            table.cost if table.allowed is None else np.where(table.allowed, table.cost, FORBIDDEN)
+        )
+        for table in problem.tables
+    ]
+    for (u, v), index in zip(problem.edge_nodes.tolist(), problem.edge_table.tolist(), strict=True):
+        graph.add_matrix(u, v, matrices[index])
+    if with_memory and problem.memory_limit is not None:
+        _add_memory(graph, problem, problem.memory_limit)
+    forbidden = np.flatnonzero(~problem.node_allowed)
+    for node in np.unique(np.searchsorted(problem.node_start, forbidden, side="right") - 1).tolist():
+        mask = problem.node_mask(node)
+        graph.keep_strategies(node, np.flatnonzero(mask), positions(mask))
+    return graph
+
+
+def _add_memory(graph: Graph, problem: Problem, limit: int) -> None:
+    low, high = item_ranges(problem)
+    begin = np.concatenate([problem.node_item[:, 1], problem.edge_item[:, 1]])
+    end = np.concatenate([problem.node_item[:, 2], problem.edge_item[:, 2]])
+    times = np.unique(np.concatenate([begin, end]))
+    begin, end = np.searchsorted(times, begin), np.searchsorted(times, end)
+    rows, graph.room = binding_rows(begin, end, low, high, np.full(len(times), limit, dtype=np.int64))
+    if (graph.room < 0).any():
+        raise ContradictionError("what is certain to be used exceeds the memory limit")
+    begin, end = onto_rows(rows, begin, end)
+    matters = (begin < end) & (high > low)
+    nodes = len(problem.node_item)
+    for item in np.flatnonzero(matters[:nodes]).tolist():
+        usage = np.maximum(problem.item_usage(item) - low[item], 0)
+        graph.node_items[problem.node_item[item, 0]].append((int(begin[item]), int(end[item]), usage))
+    lowered: dict[tuple[int, int], Ints] = {}
+    for item in np.flatnonzero(matters[nodes:]).tolist():
+        edge, _, _, table = problem.edge_item[item].tolist()
+        least = int(low[nodes + item])
+        usage = lowered.setdefault((table, least), np.maximum(problem.usage_tables[table] - least, 0))
+        u, v = problem.edge_nodes[edge].tolist()
+        graph.add_items_between(u, v, [(int(begin[nodes + item]), int(end[nodes + item]), usage)])
+
+
+def item_ranges(problem: Problem) -> tuple[Ints, Ints]:
+    """Least and most bytes of every node item, then of every edge item, over what is allowed."""
+    starts = problem.node_usage_start[:-1]
+    rows = np.repeat(problem.node_start[problem.node_item[:, 0]] - starts, np.diff(problem.node_usage_start))
+    allowed = problem.node_allowed[rows + np.arange(len(problem.node_usage))]
+    largest = np.iinfo(np.int64).max
+    node_low, node_high = (
+        reduction.reduceat(np.where(allowed, problem.node_usage, other), starts) if len(starts) else starts
+        for reduction, other in ((np.minimum, largest), (np.maximum, 0))
+    )
+    edge_low = np.zeros(len(problem.edge_item), dtype=np.int64)
+    edge_high = np.zeros(len(problem.edge_item), dtype=np.int64)
+    edge_table = problem.edge_table[problem.edge_item[:, 0]]
+    for key, members in group_by(problem.edge_item[:, 3] * (len(problem.tables) + 1) + edge_table):
+        usage = problem.usage_tables[key // (len(problem.tables) + 1)]
+        allowed_pairs = problem.tables[key % (len(problem.tables) + 1)].allowed
+        possible = usage if allowed_pairs is None else usage[allowed_pairs]
+        edge_low[members] = possible.min() if possible.size else 0
+        edge_high[members] = possible.max() if possible.size else 0
+    return np.concatenate([node_low, edge_low]), np.concatenate([node_high, edge_high])
+
+
+def certain_peak(problem: Problem) -> int:
+    """A peak that every allowed choice has at least: everything at its least, at the worst time point."""
+    low, _ = item_ranges(problem)
+    begin = np.concatenate([problem.node_item[:, 1], problem.edge_item[:, 1]])
+    end = np.concatenate([problem.node_item[:, 2], problem.edge_item[:, 2]])
+    times, index = np.unique(np.concatenate([begin, end]), return_inverse=True)
+    delta = np.zeros(len(times), dtype=np.int64)
+    np.add.at(delta, index[: len(low)], low)
+    np.subtract.at(delta, index[len(low) :], low)
+    return int(np.cumsum(delta).max(initial=0))
