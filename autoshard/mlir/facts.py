@@ -1,0 +1,63 @@
+"""Rule and flops of an op, worked out once for all ops with the same name, types and attributes that matter."""
+
+from dataclasses import dataclass
+
+from autoshard.mlir.context import ir
+from autoshard.mlir.flops import TypedOp, flops
+from autoshard.mlir.rules import own_rule
+from autoshard.sharding import OpShardingRule, TensorType, parse_rule
+
+RULE = "sdy.sharding_rule"
+_SHAPED_BY_ATTRIBUTES = frozenset(  # whose rule or flops depend on more than their types and Shardy's rule
+    {
+        "chlo.ragged_dot", "stablehlo.batch_norm_grad", "stablehlo.batch_norm_training", "stablehlo.convolution",
+        "stablehlo.custom_call", "stablehlo.fft", "stablehlo.reduce_window", "stablehlo.select_and_scatter", "stablehlo.sort",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class OpFacts:
+    rule: OpShardingRule | None
+    flops: int
+    attribute: ir.Attribute | None  # a rule of ours, to be attached to the op
+
+
+class FactBook:
+    """Facts by op signature; `types` are the listing's tensor types, which signatures name by their index."""
+
+    def __init__(self, types: list[TensorType | None], context: ir.Context) -> None:
+        self._types, self._context = types, context
+        self._facts: dict[object, OpFacts] = {}
+        self._rules: dict[ir.Attribute, OpShardingRule] = {}
+        self._interned: dict[OpShardingRule, OpShardingRule] = {}
+
+    def of(self, op: ir.Operation, name: str, operands: tuple[int, ...], results: tuple[int, ...]) -> OpFacts:
+        """Facts of `op`, whose operands and results have the types of these numbers."""
+        attribute = op.attributes.get(RULE)
+        extra = str(op.attributes) if name in _SHAPED_BY_ATTRIBUTES else None
+        key = (name, attribute, operands, results, extra)
+        facts = self._facts.get(key)
+        if facts is None:
+            typed = TypedOp(name, self._typed(operands), self._typed(results), op)
+            facts = self._facts[key] = self._work_out(typed, attribute)
+        return facts
+
+    def _typed(self, numbers: tuple[int, ...]) -> tuple[TensorType | None, ...]:
+        return tuple(self._types[number] for number in numbers)
+
+    def _work_out(self, op: TypedOp, attribute: ir.Attribute | None) -> OpFacts:
+        rule = self._parsed(attribute) if attribute is not None else own_rule(op)
+        if rule is None:
+            return OpFacts(None, flops(op, None), None)
+        rule = self._interned.setdefault(rule, rule)
+        is_written = attribute is None and rule.factors and op.operands  # a rule without operands has no text form
+        return OpFacts(rule, flops(op, rule), self._attribute(rule) if is_written else None)
+
+    def _parsed(self, attribute: ir.Attribute) -> OpShardingRule:
+        if attribute not in self._rules:
+            self._rules[attribute] = parse_rule(str(attribute))
+        return self._rules[attribute]
+
+    def _attribute(self, rule: OpShardingRule) -> ir.Attribute:
+        return ir.Attribute.parse(f"#sdy.op_sharding_rule<{rule}>", self._context)

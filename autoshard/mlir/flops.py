@@ -1,0 +1,151 @@
+"""Floating-point (or integer) operations of a whole op, from its types, its rule and a few attributes.
+
+A multiply-add counts 2. An FFT of length N counts 5 N log2 N (the usual figure for radix 2; Cooley and Tukey), a sort n log2 n
+comparisons. Pure data movement counts 0: its price is its bytes.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from autoshard.mlir.context import ir, stablehlo
+from autoshard.sharding import OpShardingRule, TensorType
+from autoshard.sharding.rule import factor_volume
+
+MATMULS = frozenset(
+    {"stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution", "stablehlo.dynamic_conv", "chlo.ragged_dot"}
+)
+DATA_MOVEMENT = frozenset(
+    {
+        "chlo.constant", "chlo.constant_like", "sdy.constant", "sdy.propagation_barrier", "sdy.reshard", "sdy.sharding_constraint",
+        "stablehlo.after_all", "stablehlo.all_gather", "stablehlo.all_to_all", "stablehlo.bitcast_convert", "stablehlo.broadcast",
+        "stablehlo.broadcast_in_dim", "stablehlo.collective_broadcast", "stablehlo.collective_permute", "stablehlo.concatenate",
+        "stablehlo.constant", "stablehlo.create_token", "stablehlo.dynamic_gather", "stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice",
+        "stablehlo.gather", "stablehlo.get_dimension_size", "stablehlo.get_tuple_element", "stablehlo.imag", "stablehlo.infeed", "stablehlo.iota",
+        "stablehlo.outfeed", "stablehlo.pad", "stablehlo.partition_id", "stablehlo.real", "stablehlo.recv", "stablehlo.replica_id",
+        "stablehlo.reshape", "stablehlo.reverse", "stablehlo.send", "stablehlo.slice", "stablehlo.torch_index_select",
+        "stablehlo.transpose", "stablehlo.tuple", "stablehlo.complex",
+    }
+)  # fmt: skip
+
+# Vector operations per element of a software expansion, rounded: polynomials and range reduction of Cephes-like libraries.
+_WEIGHTS = {
+    "stablehlo.divide": 4, "stablehlo.sqrt": 4, "stablehlo.rsqrt": 4, "stablehlo.cbrt": 10, "stablehlo.exponential": 8,
+    "stablehlo.exponential_minus_one": 10, "stablehlo.log": 10, "stablehlo.log_plus_one": 12, "stablehlo.logistic": 12, "stablehlo.tanh": 12,
+    "stablehlo.sine": 16, "stablehlo.cosine": 16, "stablehlo.tan": 20, "stablehlo.atan2": 20, "stablehlo.power": 20, "stablehlo.remainder": 8,
+    "chlo.erf": 16, "chlo.erfc": 24, "chlo.erf_inv": 24, "chlo.lgamma": 40, "chlo.digamma": 40, "chlo.polygamma": 80, "chlo.zeta": 80,
+    "chlo.bessel_i1e": 40, "stablehlo.rng": 20, "stablehlo.rng_bit_generator": 20,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TypedOp:
+    """An op as far as its types and attributes tell; equal ones share rule and flops."""
+
+    name: str
+    operands: tuple[TensorType | None, ...]
+    results: tuple[TensorType | None, ...]
+    op: ir.Operation  # an example, for its attributes
+
+
+def flops(op: TypedOp, rule: OpShardingRule | None) -> int:
+    counter = _COUNTERS.get(op.name)
+    if counter is not None:
+        return counter(op, rule)
+    if op.name in DATA_MOVEMENT:
+        return 0
+    if op.name == "stablehlo.custom_call":
+        return _elements(op.operands) + _elements(op.results)
+    return _WEIGHTS.get(op.name, 1) * _largest(op.results)
+
+
+def _elements(types: Sequence[TensorType | None]) -> int:
+    return sum(type_.num_elements for type_ in types if type_ is not None)
+
+
+def _largest(types: Sequence[TensorType | None]) -> int:
+    return max((type_.num_elements for type_ in types if type_ is not None), default=0)
+
+
+def _shape(type_: TensorType | None) -> tuple[int, ...]:
+    return type_.shape if type_ is not None else ()
+
+
+def _dot(op: TypedOp, rule: OpShardingRule | None) -> int:
+    if rule is not None:
+        return 2 * factor_volume(rule)
+    lhs, result = _shape(op.operands[0]), _largest(op.results)
+    return 2 * result * lhs[-1] if lhs else 2 * result
+
+
+def _convolution(op: TypedOp, _: OpShardingRule | None) -> int:
+    numbers = stablehlo.ConvDimensionNumbers(op.op.attributes["dimension_numbers"])
+    kernel = _shape(op.operands[1])
+    return 2 * _largest(op.results) * math.prod(kernel) // max(kernel[numbers.kernel_output_feature_dimension], 1)
+
+
+def _fft(op: TypedOp, _: OpShardingRule | None) -> int:
+    length = math.prod(ir.DenseI64ArrayAttr(op.op.attributes["fft_length"]))
+    return int(5 * max(_largest(op.operands), _largest(op.results)) * math.log2(max(length, 2)))
+
+
+def _sort(op: TypedOp, _: OpShardingRule | None) -> int:
+    dimension = ir.IntegerAttr(op.op.attributes["dimension"]).value if "dimension" in op.op.attributes else -1
+    shape = _shape(op.operands[0])
+    return int(_largest(op.operands) * math.log2(max(shape[dimension] if shape else 1, 2)))
+
+
+def _window(op: TypedOp, _: OpShardingRule | None) -> int:
+    attributes = op.op.attributes
+    window = math.prod(ir.DenseI64ArrayAttr(attributes["window_dimensions"])) if "window_dimensions" in attributes else 1
+    largest = _largest(op.results) if op.name == "stablehlo.reduce_window" else _largest(op.operands[1:2])
+    return largest * window
+
+
+def _cholesky(op: TypedOp, _: OpShardingRule | None) -> int:
+    shape = _shape(op.operands[0])
+    return math.prod(shape) * shape[-1] // 3
+
+
+def _triangular_solve(op: TypedOp, _: OpShardingRule | None) -> int:
+    return _largest(op.results) * _shape(op.operands[0])[-1]
+
+
+def _operand_elements(op: TypedOp, _: OpShardingRule | None) -> int:
+    return _largest(op.operands)
+
+
+def _updates(op: TypedOp, _: OpShardingRule | None) -> int:
+    return _largest(op.operands[-1:])
+
+
+def _select(op: TypedOp, _: OpShardingRule | None) -> int:
+    return _largest(op.results)
+
+
+def _ragged_dot(op: TypedOp, _: OpShardingRule | None) -> int:
+    lhs, rhs = _shape(op.operands[0]), _shape(op.operands[1])
+    return 2 * math.prod(lhs) * rhs[-1] if rhs else 0
+
+
+_COUNTERS: dict[str, Callable[[TypedOp, OpShardingRule | None], int]] = {
+    "chlo.ragged_dot": _ragged_dot,
+    "chlo.top_k": _sort,
+    "stablehlo.all_reduce": _operand_elements,
+    "stablehlo.batch_norm_grad": lambda op, _: 8 * _largest(op.operands),
+    "stablehlo.batch_norm_inference": lambda op, _: 4 * _largest(op.operands),
+    "stablehlo.batch_norm_training": lambda op, _: 6 * _largest(op.operands),
+    "stablehlo.cholesky": _cholesky,
+    "stablehlo.convolution": _convolution,
+    "stablehlo.dot": _dot,
+    "stablehlo.dot_general": _dot,
+    "stablehlo.fft": _fft,
+    "stablehlo.reduce": _operand_elements,
+    "stablehlo.reduce_scatter": _operand_elements,
+    "stablehlo.reduce_window": _window,
+    "stablehlo.scatter": _updates,
+    "stablehlo.select": _select,
+    "stablehlo.select_and_scatter": _window,
+    "stablehlo.sort": _sort,
+    "stablehlo.triangular_solve": _triangular_solve,
+}

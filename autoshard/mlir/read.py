@@ -1,0 +1,221 @@
+"""From a parsed module to the `Listing` that the planner works on, and the handles that a writer needs to find its way back.
+
+Reads types, rules, names, trip counts and the user's demands; knows nothing of strategies or prices. The user's module is not changed:
+a clone is inlined and given Shardy's rules.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autoshard.errors import AutoshardError
+from autoshard.mlir.context import ir
+from autoshard.mlir.facts import RULE, FactBook
+from autoshard.mlir.flops import MATMULS
+from autoshard.mlir.inlining import inline_calls
+from autoshard.mlir.listing import DataFlow, Listing, Op, Source, Value
+from autoshard.mlir.locations import Locations
+from autoshard.mlir.meshes import add_mesh, module_meshes
+from autoshard.mlir.pipeline import run_pipeline
+from autoshard.mlir.signature import arguments, results
+from autoshard.mlir.source import SourceModule
+from autoshard.mlir.tensors import SHARDING, Shardings, TensorTypes
+from autoshard.mlir.trips import trip_count
+from autoshard.mlir.walk import Flow, Scope, Walked, walk
+from autoshard.sharding import Mesh, TensorSharding, TensorType
+
+DEFAULT_TRIP_COUNT = 10  # of a loop whose condition depends on data
+_NOT_YET = {
+    "sdy.manual_computation": "manual computations (shard_map) are not supported yet",
+    "sdy.sharding_group": "sharding groups are not supported yet",
+}
+_WITH_SHARDING = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
+
+
+@dataclass(frozen=True, slots=True)
+class Handles:
+    """The module that was listed, walked: MLIR objects by the listing's numbers. Only rooms that see MLIR look inside."""
+
+    walked: Walked
+    mesh: Mesh
+    entry: str
+    user_rules: frozenset[int]  # ops whose rule the user wrote
+
+
+def read(source: SourceModule, mesh: Mesh) -> tuple[Listing, Handles]:
+    """List a module for planning on `mesh`.
+
+    Raises:
+        AutoshardError: dynamic shapes, recursion, a demand on another mesh, or a construct that is not supported yet.
+    """
+    module = source.module.operation.clone().operation
+    run_pipeline(module, "sdy-lift-inlined-meshes")
+    add_mesh(module, mesh)
+    inline_calls(module, source.main)
+    walked = walk(module, source.main)
+    locations = Locations(source.name)
+    user_rules = _survey(walked, locations)
+    types = _value_types(walked, locations)
+    run_pipeline(module, "func.func(sdy-populate-op-sharding-rules)")
+    handles = Handles(walked, mesh, source.main, user_rules)
+    return _listing(source, handles, types, locations), handles
+
+
+def _survey(walked: Walked, locations: Locations) -> frozenset[int]:
+    """Refuse what cannot be planned yet; returns the ops that come with a rule."""
+    with_rule: set[int] = set()
+    for index, op in enumerate(walked.ops):
+        reason = _NOT_YET.get(op.name)
+        if reason is not None:
+            raise AutoshardError(reason, where=locations.text(op.location))
+        if RULE in op.attributes:
+            with_rule.add(index)
+    return frozenset(with_rule)
+
+
+def _value_types(walked: Walked, locations: Locations) -> list[TensorType | None]:
+    types = TensorTypes()
+    found: list[TensorType | None] = []
+    for value in walked.values:
+        try:
+            found.append(types[value.type])
+        except AutoshardError as error:
+            raise AutoshardError(error.reason, where=locations.text(value.location), fix=error.fix) from None
+    return found
+
+
+def _listing(
+    source: SourceModule, handles: Handles, types: list[TensorType | None], locations: Locations
+) -> Listing:
+    walked, mesh = handles.walked, handles.mesh
+    shardings = Shardings(mesh, module_meshes(walked.module), source.context)
+    repeats, warnings = _repeats(walked, locations)
+    names = [""] * len(walked.values)
+    ops = _ops(walked, types, repeats, names, shardings, locations)
+    flows = tuple(_flow(flow, repeats, names, shardings, locations) for flow in walked.flows)
+    listed_arguments = arguments(walked, shardings, locations)
+    for argument in listed_arguments:
+        names[argument.value] = argument.name
+    return Listing(
+        mesh,
+        source.sha256,
+        tuple(map(Value, types, names)),
+        ops,
+        flows,
+        listed_arguments,
+        results(walked, shardings),
+        (*warnings, *_ruleless(ops, types)),
+    )
+
+
+def _ops(
+    walked: Walked,
+    types: list[TensorType | None],
+    repeats: Sequence[int],
+    names: list[str],
+    shardings: Shardings,
+    locations: Locations,
+) -> tuple[Op, ...]:
+    """The ops, whose rules are attached to them; fills in the names of their results."""
+    distinct = list(dict.fromkeys(types))
+    numbers = {type_: number for number, type_ in enumerate(distinct)}
+    type_numbers = [numbers[type_] for type_ in types]
+    book = FactBook(distinct, walked.module.context)
+    ids = walked.ids
+    listed: list[Op] = []
+    for op, scope in zip(walked.ops, walked.op_scopes, strict=True):
+        name = op.name
+        operands = tuple([ids[value] for value in op.operands])
+        produced = tuple([ids[value] for value in op.results])
+        facts = book.of(
+            op, name, tuple([type_numbers[v] for v in operands]), tuple([type_numbers[v] for v in produced])
+        )
+        if facts.attribute is not None:
+            op.attributes[RULE] = facts.attribute
+        label, location = locations.both(op.location)
+        for value in produced:
+            names[value] = label
+        listed.append(
+            Op(
+                name,
+                operands,
+                produced,
+                facts.rule,
+                facts.flops,
+                name in MATMULS,
+                repeats[scope],
+                scope,
+                location,
+                _demand(op, name, shardings, location),
+            )
+        )
+    return tuple(listed)
+
+
+def _demand(op: ir.Operation, name: str, shardings: Shardings, where: str) -> TensorSharding | None:
+    if name in _WITH_SHARDING:
+        return shardings.read(op.attributes["sharding"], where)
+    attribute = op.attributes.get(SHARDING)
+    if attribute is None or not len(op.results):
+        return None
+    return shardings.read_each(attribute, where)[0]
+
+
+def _repeats(walked: Walked, locations: Locations) -> tuple[list[int], list[str]]:
+    """How often each scope runs, and a warning where that is a guess."""
+    trips: dict[ir.Operation, int] = {}
+    guessed: list[str] = []
+    repeats: list[int] = []
+    for scope in walked.scopes:
+        times = 1
+        if _is_loop(scope):
+            if scope.owner not in trips:
+                counted = trip_count(scope.owner)
+                if counted is None:
+                    guessed.append(locations.text(scope.owner.location))
+                trips[scope.owner] = DEFAULT_TRIP_COUNT if counted is None else max(counted, 1)
+            times = trips[scope.owner]
+        repeats.append(times * (repeats[scope.parent] if repeats else 1))
+    if not guessed:
+        return repeats, []
+    loops = "1 loop has" if len(guessed) == 1 else f"{len(guessed)} loops have"
+    return repeats, [f"{loops} no known trip count and is priced for {DEFAULT_TRIP_COUNT} trips; first at {guessed[0]}"]
+
+
+def _is_loop(scope: Scope) -> bool:
+    return scope.kind in ("cond", "body")
+
+
+def _flow(
+    flow: Flow, repeats: Sequence[int], names: list[str], shardings: Shardings, locations: Locations
+) -> DataFlow:
+    names[flow.target], location = locations.both(flow.owner.location)
+    return DataFlow(
+        flow.kind,
+        flow.target,
+        tuple(Source(source.value, source.time, repeats[source.scope]) for source in flow.sources),
+        flow.begin,
+        flow.end,
+        repeats[flow.scope],
+        location,
+        _flow_demand(flow, shardings, location),
+    )
+
+
+def _flow_demand(flow: Flow, shardings: Shardings, where: str) -> TensorSharding | None:
+    key = SHARDING
+    if flow.kind == "named_computation":
+        key = "in_shardings" if flow.is_argument else "out_shardings"
+    attribute = flow.owner.attributes.get(key)
+    return None if attribute is None else shardings.read_each(attribute, where)[flow.index]
+
+
+def _ruleless(ops: Sequence[Op], types: Sequence[TensorType | None]) -> list[str]:
+    """One warning an op kind that has tensors and no rule."""
+    found: dict[str, list[Op]] = {}
+    for op in ops:
+        if op.rule is None:
+            found.setdefault(op.name, []).append(op)
+    return [
+        f"{len(same)} x {name}: no sharding rule is known, operands and results are replicated; first at {same[0].location}"
+        for name, same in sorted(found.items())
+    ]

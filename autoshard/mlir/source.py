@@ -1,0 +1,131 @@
+"""From what the user names (a path, bytes, standard input) to a parsed module; knows file formats, not what is in the module.
+
+Formats are told apart by content: gzip by its magic number, MLIR bytecode by `ML\xefR`, StableHLO's portable artifact by the producer that
+its bytecode names; anything else is MLIR text.
+"""
+
+import gzip
+import hashlib
+import sys
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoshard.errors import AutoshardError
+from autoshard.mlir.context import ir, new_context, stablehlo
+from autoshard.mlir.diagnostics import as_user_error
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_BYTECODE_MAGIC = b"ML\xefR"
+_PORTABLE_PRODUCER = b"StableHLO_v"  # follows the magic number and a version
+
+
+@dataclass(frozen=True, slots=True)
+class SourceModule:
+    """A module as the user gave it; nothing here changes it, readers and writers work on clones."""
+
+    module: ir.Module
+    context: ir.Context
+    main: str  # name of the entry function
+    name: str  # the path as given, "-" or "<bytes>"
+    sha256: str  # of the bytes after gunzip
+
+
+def load(model: str | Path | bytes) -> SourceModule:
+    """Read a module from a path, `-` for standard input, or bytes.
+
+    Raises:
+        AutoshardError: nothing there, not gzip to its end, not MLIR, or no single entry function.
+    """
+    name = "<bytes>" if isinstance(model, bytes) else str(model)
+    data = _gunzipped(model if isinstance(model, bytes) else _read(name), name)
+    if not data.strip():
+        raise AutoshardError("the model is empty", where=name, fix="give a StableHLO module, as text or bytecode")
+    context = new_context()
+    module = _parse(data, context, name)
+    return SourceModule(module, context, entry_function(module, name), name, hashlib.sha256(data).hexdigest())
+
+
+def _read(name: str) -> bytes:
+    if name == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(name).read_bytes()
+    except FileNotFoundError:
+        raise AutoshardError("no such file", where=name) from None
+    except IsADirectoryError:
+        raise AutoshardError("is a directory", where=name, fix="name one module file") from None
+    except OSError as error:
+        raise AutoshardError(f"cannot be read: {error.strerror}", where=name) from None
+
+
+def _gunzipped(data: bytes, name: str) -> bytes:
+    if not data.startswith(_GZIP_MAGIC):
+        return data
+    try:
+        return gzip.decompress(data)
+    except (EOFError, OSError, zlib.error) as error:
+        raise AutoshardError(f"damaged gzip file: {error}", where=name, fix="copy or compress it again") from None
+
+
+def _parse(data: bytes, context: ir.Context, name: str) -> ir.Module:
+    if data.startswith(_BYTECODE_MAGIC) and _PORTABLE_PRODUCER in data[:32]:
+        return _parse_portable(data, context, name)
+    if not data.startswith(_BYTECODE_MAGIC):
+        data = _as_text(data, name)
+    with as_user_error(f"{name} is not a StableHLO module that MLIR can read"):
+        return ir.Module.parse(data, context)
+
+
+def _as_text(data: bytes, name: str) -> bytes:
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        raise AutoshardError(
+            f"neither MLIR text nor bytecode: byte {error.start} is not UTF-8",
+            where=name,
+            fix="give a StableHLO module, as text or bytecode, gzipped or not",
+        ) from None
+    return data
+
+
+def _parse_portable(data: bytes, context: ir.Context, name: str) -> ir.Module:
+    said: list[str] = []
+
+    def note(diagnostic: ir.Diagnostic) -> bool:
+        said.append(f"  {diagnostic.message}")
+        return True
+
+    handler = context.attach_diagnostic_handler(note)
+    try:
+        return stablehlo.deserialize_portable_artifact(context, data)
+    except ValueError as error:
+        reason = "\n".join(said) or f"  {error}"
+        raise AutoshardError(f"{name} is not a portable artifact that StableHLO can read:\n{reason}") from None
+    finally:
+        handler.detach()
+
+
+def entry_function(module: ir.Module, name: str) -> str:
+    """The function to plan: `main`, or the only public one.
+
+    Raises:
+        AutoshardError: no function, several without a main, or one without a body.
+    """
+    functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
+    if not functions:
+        raise AutoshardError("the module has no function", where=name, fix="give a module with a func.func @main")
+    by_name = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in functions}
+    public = [n for n, f in by_name.items() if "sym_visibility" not in f.attributes]
+    entry = "main" if "main" in by_name else (public if len(public) == 1 else list(by_name))[0]
+    if entry != "main" and len(public) != 1 and len(by_name) > 1:
+        raise AutoshardError(
+            f"no function @main among {', '.join(f'@{n}' for n in sorted(by_name)[:8])}",
+            where=name,
+            fix="name the entry function main",
+        )
+    if not len(by_name[entry].regions[0].blocks):
+        raise AutoshardError(f"function @{entry} has no body", where=name, fix="give its definition")
+    if len(by_name[entry].regions[0].blocks) > 1:
+        raise AutoshardError(f"function @{entry} has branches between blocks", where=name, fix="use stablehlo.while and case")
+    return entry

@@ -1,0 +1,75 @@
+"""MLIR types and sdy attributes as autoshard's values and back, each distinct one converted once."""
+
+from collections.abc import Sequence
+
+from autoshard.errors import AutoshardError
+from autoshard.mlir.context import ir, sdy
+from autoshard.sharding import Mesh, TensorSharding, TensorType, parse_sharding
+
+SHARDING = "sdy.sharding"
+
+
+class TensorTypes:
+    """Ranked tensor types by MLIR type; other types (tokens, tuples) are None."""
+
+    def __init__(self) -> None:
+        self._known: dict[ir.Type, TensorType | None] = {}
+
+    def __getitem__(self, type_: ir.Type) -> TensorType | None:
+        if type_ not in self._known:
+            self._known[type_] = _tensor_type(type_)
+        return self._known[type_]
+
+
+def _tensor_type(type_: ir.Type) -> TensorType | None:
+    if not isinstance(type_, ir.RankedTensorType):
+        return None
+    if not type_.has_static_shape:
+        raise AutoshardError(
+            f"{type_} has a dynamic shape", fix="lower the program with the shapes that it will run on"
+        )
+    return TensorType(tuple(type_.shape), str(type_.element_type))
+
+
+class Shardings:
+    """sdy sharding attributes of one mesh, both ways."""
+
+    def __init__(self, mesh: Mesh, meshes: Sequence[Mesh], context: ir.Context) -> None:
+        self._mesh, self._context = mesh, context
+        self._same_axes = {m.name for m in meshes if m.axes == mesh.axes} | {mesh.name}
+        self._others = {m.name for m in meshes} - self._same_axes
+        self._read: dict[ir.Attribute, TensorSharding] = {}
+        self._written: dict[TensorSharding, ir.Attribute] = {}
+
+    def read(self, attribute: ir.Attribute, where: str) -> TensorSharding:
+        """Raises AutoshardError where the demand is on another mesh, or is a partial sum."""
+        if attribute not in self._read:
+            self._read[attribute] = self._parse(attribute, where)
+        return self._read[attribute]
+
+    def read_each(self, attribute: ir.Attribute, where: str) -> tuple[TensorSharding, ...]:
+        return tuple(self.read(a, where) for a in sdy.TensorShardingPerValueAttr(attribute).shardings)
+
+    def _parse(self, attribute: ir.Attribute, where: str) -> TensorSharding:
+        mesh = str(sdy.TensorShardingAttr(attribute).mesh_or_ref).removeprefix("@").strip('"')
+        if mesh in self._others:
+            raise AutoshardError(
+                f"a sharding on mesh @{mesh} in a plan for mesh @{self._mesh.name} {self._mesh}",
+                where=where,
+                fix="write all shardings on one mesh",
+            )
+        sharding = parse_sharding(str(attribute), self._mesh)
+        if sharding.unreduced:
+            raise AutoshardError(
+                f"unreduced axes in {attribute} are not supported yet", where=where, fix="demand a reduced value"
+            )
+        return sharding
+
+    def attribute(self, sharding: TensorSharding) -> ir.Attribute:
+        if sharding not in self._written:
+            text = f"#sdy.sharding<@{self._mesh.name}, {sharding}>"
+            self._written[sharding] = ir.Attribute.parse(text, self._context)
+        return self._written[sharding]
+
+    def per_value(self, shardings: Sequence[TensorSharding]) -> ir.Attribute:
+        return sdy.TensorShardingPerValueAttr.get([self.attribute(s) for s in shardings], self._context)

@@ -1,0 +1,190 @@
+"""The one walk over an inlined module: which op has which index, which value which id.
+
+Readers, writers and every clone of the module agree on these numbers because all of them come from here. Bodies of loops and
+branches are walked in place; the regions of reducers, sorts and scatters are not. Data-flow ops are not numbered: the values that
+flow through them are, once for the result and all the block arguments that stand for it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from autoshard.mlir.context import ir
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A block that is walked: main's (0), a loop's condition or body, a branch, a named computation."""
+
+    parent: int
+    kind: str  # "main", "cond", "body", "branch" or "computation"
+    owner: ir.Operation
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSource:
+    value: int
+    user: ir.Operation  # the data-flow op or the terminator that hands the value on
+    operand: int
+    time: int
+    scope: int  # that of the user
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    kind: str
+    owner: ir.Operation
+    index: int  # which of the owner's results, or of a named computation's arguments
+    is_argument: bool  # of a named computation
+    target: int
+    sources: tuple[FlowSource, ...]
+    begin: int
+    end: int
+    scope: int  # that of the owner
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    module: ir.Operation
+    main: ir.Operation
+    ops: list[ir.Operation] = field(default_factory=list[ir.Operation])
+    op_scopes: list[int] = field(default_factory=list[int])
+    values: list[ir.Value] = field(default_factory=list[ir.Value])  # result or block argument that defines each id
+    ids: dict[ir.Value, int] = field(default_factory=dict[ir.Value, int])
+    flows: list[Flow] = field(default_factory=list[Flow])
+    scopes: list[Scope] = field(default_factory=list[Scope])
+
+    @property
+    def block(self) -> ir.Block:
+        return self.main.regions[0].blocks[0]
+
+    @property
+    def terminator(self) -> ir.Operation:
+        operations = self.block.operations
+        return operations[len(operations) - 1].operation
+
+
+def body_of(module: ir.Operation) -> ir.Block:
+    return module.regions[0].blocks[0]
+
+
+def function_named(module: ir.Operation, name: str) -> ir.Operation:
+    operations = (op.operation for op in body_of(module).operations)
+    return next(
+        op
+        for op in operations
+        if op.name == "func.func" and ir.StringAttr(op.attributes["sym_name"]).value == name
+    )
+
+
+def walk(module: ir.Operation, entry: str) -> Walked:
+    walked = Walked(module, function_named(module, entry))
+    for argument in walked.block.arguments:
+        _number(walked, argument)
+    _block(walked, walked.block, Scope(0, "main", walked.main))
+    return walked
+
+
+def _number(walked: Walked, value: ir.Value, *same: ir.Value) -> int:
+    """A new id for a value and for those that always carry what it carries."""
+    number = len(walked.values)
+    walked.values.append(value)
+    walked.ids[value] = number
+    for other in same:
+        walked.ids[other] = number
+    return number
+
+
+def _block(walked: Walked, block: ir.Block, scope: Scope) -> ir.Operation:
+    """Number a block's ops; returns its terminator."""
+    me = len(walked.scopes)
+    walked.scopes.append(scope)
+    ops, op_scopes, values, ids = walked.ops, walked.op_scopes, walked.values, walked.ids
+    op: ir.Operation | None = None
+    for view in block.operations:
+        op = view.operation
+        flow = _FLOWS.get(op.name)
+        if flow is not None:
+            flow(walked, op, me)
+            continue
+        ops.append(op)
+        op_scopes.append(me)
+        for result in op.results:
+            ids[result] = len(values)
+            values.append(result)
+    assert op is not None, "blocks end in a terminator"
+    ops.pop()
+    op_scopes.pop()
+    return op
+
+
+def _source(walked: Walked, user: ir.Operation, operand: int, time: int, scope: int) -> FlowSource:
+    return FlowSource(walked.ids[user.operands[operand]], user, operand, time, scope)
+
+
+def _while(walked: Walked, op: ir.Operation, scope: int) -> None:
+    condition, body = (region.blocks[0] for region in op.regions)
+    targets = [
+        _number(walked, *same) for same in zip(op.results, condition.arguments, body.arguments, strict=True)
+    ]
+    begin = len(walked.ops)
+    _block(walked, condition, Scope(scope, "cond", op))
+    body_scope = len(walked.scopes)
+    back = _block(walked, body, Scope(scope, "body", op))
+    end = len(walked.ops)
+    for i, target in enumerate(targets):
+        sources = (_source(walked, op, i, begin, scope), _source(walked, back, i, end, body_scope))
+        walked.flows.append(Flow("while", op, i, False, target, sources, begin, end, scope))
+
+
+def _case(walked: Walked, op: ir.Operation, scope: int) -> None:
+    targets = [_number(walked, result) for result in op.results]
+    returns: list[tuple[ir.Operation, int, int]] = []
+    for region in op.regions:
+        branch_scope = len(walked.scopes)
+        terminator = _block(walked, region.blocks[0], Scope(scope, "branch", op))
+        returns.append((terminator, len(walked.ops), branch_scope))
+    end = len(walked.ops)
+    for i, target in enumerate(targets):
+        sources = tuple(_source(walked, user, i, time, inner) for user, time, inner in returns)
+        walked.flows.append(Flow("case", op, i, False, target, sources, end, end, scope))
+
+
+def _barrier(walked: Walked, op: ir.Operation, scope: int) -> None:
+    now = len(walked.ops)
+    for i, result in enumerate(op.results):
+        source = _source(walked, op, i, now, scope)
+        target = _number(walked, result)
+        walked.flows.append(Flow("optimization_barrier", op, i, False, target, (source,), now, now, scope))
+
+
+def _named_computation(walked: Walked, op: ir.Operation, scope: int) -> None:
+    block = op.regions[0].blocks[0]
+    begin = len(walked.ops)
+    for i, argument in enumerate(block.arguments):
+        source = _source(walked, op, i, begin, scope)
+        target = _number(walked, argument)
+        walked.flows.append(Flow("named_computation", op, i, True, target, (source,), begin, begin, scope))
+    targets = [_number(walked, result) for result in op.results]
+    inner = len(walked.scopes)
+    terminator = _block(walked, block, Scope(scope, "computation", op))
+    end = len(walked.ops)
+    for i, target in enumerate(targets):
+        source = _source(walked, terminator, i, end, inner)
+        walked.flows.append(Flow("named_computation", op, i, False, target, (source,), end, end, scope))
+
+
+_FLOWS: dict[str, Callable[[Walked, ir.Operation, int], None]] = {
+    "stablehlo.while": _while,
+    "stablehlo.case": _case,
+    "stablehlo.if": _case,
+    "stablehlo.optimization_barrier": _barrier,
+    "sdy.named_computation": _named_computation,
+}
+
+
+def scope_chain(scopes: Sequence[Scope], scope: int) -> list[int]:
+    """The scope and those around it, innermost first, main last."""
+    chain = [scope]
+    while chain[-1] != 0:
+        chain.append(scopes[chain[-1]].parent)
+    return chain
