@@ -1,0 +1,235 @@
+"""Hardware by name: the figures of a chip and its links, and the times that follow from them.
+
+    >>> import costmodels
+    >>> tpu = costmodels.load("tpu-v5e")
+    >>> tpu.all_gather_ns(bytes=34_000_000, axes=(4,))
+    >>> tpu.place([("data", 8), ("model", 2)], topology=(4, 4)).all_reduce_ns(4_000_000, ["model"])
+
+A profile is a TOML file; the shipped ones lie in `hardware/` beside this module. All memory and compute
+properties are those of one device, which is a chip, or a part of one that shows itself as several devices.
+"""
+
+import difflib
+import os
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import msgspec
+from numpy.typing import NDArray
+
+from . import compute
+from .amounts import Amount, Integers, whole_ns
+from .collectives import Communication
+from .compute import Quantity, Unit
+from .errors import HardwareError
+from .figures import Chip, FullMesh, Link, Switch, Topology, Torus
+from .placing import outer_network, place_in_nodes, place_on_torus
+from .reading import check_finite, explained, read_tables, split_sources
+from .topology import MeshSizes
+
+__all__ = ["Chip", "FullMesh", "Hardware", "Link", "Switch", "Topology", "Torus", "load", "names"]
+
+_SHIPPED = Path(__file__).parent / "hardware"
+
+
+class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A chip, the links between chips, and the shapes they come in."""
+
+    name: str
+    chip: Chip
+    link: Link
+    topology: Torus | Switch | FullMesh
+    core_link: Link | None = None
+    network: Link | None = None
+    sources: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        several = self.chip.devices_per_chip > 1
+        if isinstance(self.topology, Torus) and several != (self.core_link is not None):
+            raise ValueError("[core_link] goes with devices_per_chip above 1")
+        if not isinstance(self.topology, Torus) and several:
+            raise ValueError("devices_per_chip above 1 needs a torus")
+
+    def source(self, figure: str) -> str:
+        """Where a figure, such as "chip.hbm_gb", comes from; "" if the profile does not say."""
+        return dict(self.sources).get(figure, "")
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Memory of one device."""
+        return self.chip.hbm_bytes // self.chip.devices_per_chip
+
+    @property
+    def usable_hbm_bytes(self) -> int:
+        """The part of one device's memory that a program can have: the default budget."""
+        return int(self.hbm_bytes * self.chip.usable_hbm_fraction)
+
+    @property
+    def hbm_bytes_per_s(self) -> float:
+        """Nominal memory bandwidth of one device."""
+        return self.chip.hbm_gb_per_s * 1e9 / self.chip.devices_per_chip
+
+    def peak_flop_per_s(self, dtype: str, unit: Unit = "matrix") -> float:
+        """Nominal peak of one device for an MLIR element type; types without matrix unit have the vector's."""
+        peak = compute.matrix_flop_per_ns(self.chip, dtype) if unit == "matrix" else None
+        return 1e9 * (compute.vector_flop_per_ns(self.chip, dtype) if peak is None else peak)
+
+    def place(
+        self, mesh: MeshSizes, topology: Sequence[int] | None = None, *, slices: int | None = None
+    ) -> Communication:
+        """The communication model of a mesh, given as (name, size) major to minor, on a physical topology.
+
+        Devices are numbered row-major on both. `topology` counts chips: the torus's dimensions, or (chips of
+        a node,) or (nodes, chips of each). By default it is the mesh's own shape without axes of size 1 where
+        the torus has the dimensions for it, the nearest to a cube elsewhere; for nodes, the fullest nodes.
+        `slices`: so many tori joined by the data centre network, major to the torus; by default 1 with a
+        topology, and the fewest that hold the mesh without.
+
+        Raises:
+            HardwareError: a topology that the chips do not come in, or that the mesh does not divide.
+        """
+        network = outer_network(self.network, self.chip.devices_per_chip)
+        if isinstance(self.topology, Torus):
+            cores = self.chip.devices_per_chip
+            return place_on_torus(
+                mesh, topology, slices, self.topology, self.link, self.core_link, cores, network
+            )
+        if slices is not None:
+            raise HardwareError("slices are for a torus", fix="Write topology=(nodes, chips of each).")
+        return place_in_nodes(mesh, topology, self.topology, self.link, network)
+
+    def all_gather_ns(self, bytes: Amount, axes: Sequence[int]) -> Amount:
+        """`Communication.all_gather_ns` over axes of these sizes, each on dimensions of its own."""
+        model, names = self._on_own_dimensions(axes)
+        return model.all_gather_ns(bytes, names)
+
+    def reduce_scatter_ns(self, bytes: Amount, axes: Sequence[int]) -> Amount:
+        """`Communication.reduce_scatter_ns` over axes of these sizes, each on dimensions of its own."""
+        model, names = self._on_own_dimensions(axes)
+        return model.reduce_scatter_ns(bytes, names)
+
+    def all_reduce_ns(self, bytes: Amount, axes: Sequence[int]) -> Amount:
+        """`Communication.all_reduce_ns` over axes of these sizes, each on dimensions of its own."""
+        model, names = self._on_own_dimensions(axes)
+        return model.all_reduce_ns(bytes, names)
+
+    def all_to_all_ns(self, bytes: Amount, axes: Sequence[int]) -> Amount:
+        """`Communication.all_to_all_ns` over axes of these sizes, each on dimensions of its own."""
+        model, names = self._on_own_dimensions(axes)
+        return model.all_to_all_ns(bytes, names)
+
+    def collective_permute_ns(self, bytes: Amount, axes: Sequence[int]) -> Amount:
+        """`Communication.collective_permute_ns` over axes of these sizes, each on dimensions of its own."""
+        model, names = self._on_own_dimensions(axes)
+        return model.collective_permute_ns(bytes, names)
+
+    @overload
+    def kernel_ns(self, flops: float, bytes: float, dtype: str, *, unit: Unit = "vector") -> int: ...
+    @overload
+    def kernel_ns(
+        self, flops: NDArray[Any], bytes: Quantity, dtype: str, *, unit: Unit = "vector"
+    ) -> Integers: ...
+    @overload
+    def kernel_ns(
+        self, flops: Quantity, bytes: NDArray[Any], dtype: str, *, unit: Unit = "vector"
+    ) -> Integers: ...
+    def kernel_ns(
+        self, flops: Quantity, bytes: Quantity, dtype: str, *, unit: Unit = "vector"
+    ) -> int | Integers:
+        """Time of one kernel on one device: the longer of its operations and its memory traffic.
+
+        `flops` count real operations, `bytes` what goes to and from memory; arrays broadcast. `unit`: where
+        the operations run; a type that the matrix unit has not runs on the vector unit.
+        """
+        return whole_ns(compute.kernel_ns(self.chip, flops, bytes, dtype, unit))
+
+    @overload
+    def matmul_ns(
+        self, *, m: int, k: int, n: int, dtype: str, batch: int = 1, bytes: float | None = None
+    ) -> int: ...
+    @overload
+    def matmul_ns(
+        self,
+        *,
+        m: Quantity,
+        k: Quantity,
+        n: Quantity,
+        dtype: str,
+        batch: Quantity = 1,
+        bytes: Quantity | None = None,
+    ) -> int | Integers: ...
+    def matmul_ns(
+        self,
+        *,
+        m: Quantity,
+        k: Quantity,
+        n: Quantity,
+        dtype: str,
+        batch: Quantity = 1,
+        bytes: Quantity | None = None,
+    ) -> int | Integers:
+        """Time of `batch` products of [m, k] by [k, n] on one device, sizes padded to the matrix unit's tile.
+
+        Arrays broadcast. `bytes` None: both operands and the result once.
+        """
+        time = compute.matmul_ns(self.chip, m, k, n, batch, dtype, bytes)
+        return whole_ns(time)
+
+    def _on_own_dimensions(self, axes: Sequence[int]) -> tuple[Communication, list[str]]:
+        mesh = [(str(index), size) for index, size in enumerate(axes)]
+        names = [name for name, _ in mesh]
+        cores = self.chip.devices_per_chip
+        return self.place([*mesh, ("core", cores)] if cores > 1 else mesh), names
+
+
+def names() -> list[str]:
+    """The shipped profiles."""
+    return sorted(path.stem for path in _SHIPPED.glob("*.toml"))
+
+
+def load(name_or_path: str | os.PathLike[str]) -> Hardware:
+    """A shipped profile by name, with or without ".toml", or a user's own by path.
+
+    Raises:
+        HardwareError: an unknown name, or a file that is not a valid profile.
+    """
+    text = os.fspath(name_or_path)
+    shipped = _SHIPPED / f"{text.removesuffix('.toml')}.toml"
+    if text.removesuffix(".toml") in names():
+        return _read(shipped)
+    if isinstance(name_or_path, os.PathLike) or text.endswith(".toml") or Path(text).exists():
+        return _read(Path(text))
+    guess = difflib.get_close_matches(text, names(), 1)
+    raise HardwareError(
+        f'no hardware is called "{text}"' + (f", did you mean {guess[0]}?" if guess else ""),
+        fix=f"Known: {', '.join(names())}; or give the path of a profile of your own.",
+    )
+
+
+def _read(path: Path) -> Hardware:
+    text, tables = read_tables(path)
+    figures, sources = split_sources(tables)
+    check_finite(figures, text, path)
+    try:
+        hardware = msgspec.convert({"name": path.stem} | figures, Hardware)
+    except msgspec.ValidationError as error:
+        raise explained(error, path, text, _known_keys(figures)) from error
+    return msgspec.structs.replace(hardware, sources=sources)
+
+
+def _known_keys(figures: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    kinds = {kind.__struct_config__.tag: kind for kind in typing.get_args(Topology)}
+    written = figures.get("topology")
+    kind = kinds.get(written.get("kind"), Torus) if isinstance(written, dict) else Torus
+    tables = tuple(key for key in Hardware.__struct_fields__ if key != "sources")
+    link = Link.__struct_fields__
+    return {
+        "": tables,
+        "chip": Chip.__struct_fields__,
+        "link": link,
+        "core_link": link,
+        "network": link,
+        "topology": ("kind", *kind.__struct_fields__),
+    }

@@ -1,0 +1,114 @@
+"""Which physical shape a mesh gets when the user names none, and which shapes the chips come in."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from .errors import HardwareError
+from .figures import Torus
+from .topology import MeshSizes, lay
+
+
+def checked_mesh(mesh: MeshSizes) -> tuple[tuple[str, int], ...]:
+    """`mesh` as a tuple.
+
+    Raises:
+        HardwareError: a size below 1, or a name twice.
+    """
+    axes = tuple((name, int(size)) for name, size in mesh)
+    for index, (name, size) in enumerate(axes):
+        if size < 1:
+            raise HardwareError(f'axis "{name}" has size {size}', where="mesh", fix="Sizes start at 1.")
+        if any(name == other for other, _ in axes[:index]):
+            raise HardwareError(f'axis "{name}" is there twice', where="mesh")
+    return axes
+
+
+def default_torus_shape(sizes: Sequence[int], torus: Torus, cores: int) -> tuple[int, ...] | None:
+    """The shape of one slice, in chips of `cores` devices each, for mesh axes `sizes`; None if none fits.
+
+    The mesh's own shape where the torus has the dimensions for it, else the shape nearest to a cube, then the
+    one that splits the fewest axes.
+    """
+    chips = math.prod(sizes) // cores
+    own = tuple(size for size in divided(sizes[::-1], cores)[::-1] if size > 1)
+    if _allowed(own, torus) and lay(sizes, (*own, cores)) is not None:
+        return own
+    best: tuple[tuple[int, int], tuple[int, ...]] | None = None
+    for shape in _factorings(chips, torus.dimensions):
+        pieces = lay(sizes, (*shape, cores)) if _allowed(shape, torus) else None
+        if pieces is not None:
+            rank = (max(shape), sum(map(len, pieces)))
+            best = min(best, (rank, shape)) if best else (rank, shape)
+    return tuple(size for size in best[1] if size > 1) if best else None
+
+
+def divided(sizes: Sequence[int], divisor: int) -> tuple[int, ...]:
+    """`sizes` with `divisor` taken out of the first ones, as far as it divides them."""
+    rest: list[int] = []
+    for size in sizes:
+        common = math.gcd(size, divisor)
+        divisor //= common
+        rest.append(size // common)
+    return tuple(rest)
+
+
+def check_torus_shape(shape: Sequence[int], torus: Torus, where: str) -> None:
+    """Refuses a shape that this torus does not come in.
+
+    Raises:
+        HardwareError: too many dimensions, one too long, or more chips than a pod.
+    """
+    long = [size for size in shape if size > 1]
+    if any(size < 1 for size in shape):
+        raise HardwareError(f"{tuple(shape)} has a size below 1", where=where)
+    if len(long) > torus.dimensions:
+        raise HardwareError(
+            f"{tuple(shape)} has {len(long)} dimensions, the torus {torus.dimensions}",
+            where=where,
+            fix=f"Give at most {torus.dimensions} sizes above 1.",
+        )
+    if max(long, default=1) > torus.max_dimension_chips:
+        raise HardwareError(
+            f"{tuple(shape)} is longer than {torus.max_dimension_chips} chips in one dimension", where=where
+        )
+    if math.prod(shape) > torus.max_chips:
+        raise HardwareError(
+            f"{tuple(shape)} is {math.prod(shape)} chips, a pod has {torus.max_chips}",
+            where=where,
+            fix="Use several slices (slices=...), joined by the data centre network.",
+        )
+
+
+def wraps(shape: Sequence[int], torus: Torus) -> tuple[bool, ...]:
+    """Which dimensions close into a ring; those that `shape` leaves unsaid do not count."""
+    multiple = tuple(size % torus.wraparound_multiple == 0 for size in shape)
+    if torus.wraparound_whole_slice and not all(multiple):
+        return (False,) * len(shape)
+    return multiple
+
+
+def default_node(sizes: Sequence[int], node_chips: int) -> tuple[int, int]:
+    """(nodes, chips of each) with the fullest nodes that the mesh divides into."""
+    devices = math.prod(sizes)
+    for inner in range(min(node_chips, devices), 0, -1):
+        if devices % inner == 0 and lay(sizes, (devices // inner, inner)) is not None:
+            return devices // inner, inner
+    return devices, 1
+
+
+def _allowed(shape: Sequence[int], torus: Torus) -> bool:
+    try:
+        check_torus_shape(shape, torus, "")
+    except HardwareError:
+        return False
+    return True
+
+
+def _factorings(number: int, parts: int) -> Iterator[tuple[int, ...]]:
+    if parts == 1:
+        yield (number,)
+        return
+    for first in range(1, number + 1):
+        if number % first == 0:
+            for rest in _factorings(number // first, parts - 1):
+                yield (first, *rest)

@@ -1,0 +1,53 @@
+"""Random hardware, meshes and groups of axes: the one home of the Hypothesis strategies for cost models."""
+
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+from costmodels import Communication, Hardware, load, names
+
+HARDWARE = {name: load(name) for name in names()}
+
+amounts = st.integers(0, 10**11)
+axis_sizes = st.sampled_from([1, 2, 3, 4, 6, 8, 16])
+within_a_node = st.sampled_from([(8,), (2, 4), (4, 2), (2, 2, 2), (1, 8), (5, 1), (3, 2), (2, 3)])
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A communication model with the mesh that it is for."""
+
+    hardware: Hardware
+    model: Communication
+    mesh: list[tuple[str, int]]
+
+    def size(self, axes: list[str]) -> int:
+        """Devices of a group along `axes`."""
+        size = 1
+        for axis in axes:
+            size *= dict(self.mesh)[axis]
+        return size
+
+
+@st.composite
+def meshes(draw: st.DrawFn, hardware: Hardware) -> list[tuple[str, int]]:
+    """Up to three axes, within what one node holds where the profile has no network."""
+    sizes = draw(st.lists(axis_sizes, min_size=1, max_size=3) if hardware.network else within_a_node)
+    cores = hardware.chip.devices_per_chip
+    mesh = [(f"axis{index}", size) for index, size in enumerate(sizes)]
+    if cores > 1:
+        mesh.append(("core", cores))
+    return mesh
+
+
+@st.composite
+def placed(draw: st.DrawFn, name: str) -> Placed:
+    """A random mesh on the default topology of the hardware called `name`."""
+    hardware = HARDWARE[name]
+    mesh = draw(meshes(hardware))
+    return Placed(hardware, hardware.place(mesh), mesh)
+
+
+def groups(placed: Placed) -> st.SearchStrategy[list[str]]:
+    """One or more axes of the mesh."""
+    return st.lists(st.sampled_from([axis for axis, _ in placed.mesh]), min_size=1, unique=True)

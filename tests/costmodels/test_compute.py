@@ -1,0 +1,94 @@
+"""The roofline: hand-computed times, padding to the tile, element types."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from costmodels import HardwareError, load, names
+
+V5E, V6E, H100 = load("tpu-v5e"), load("tpu-v6e"), load("h100")
+
+dims = st.integers(1, 5000)
+
+
+def test_a_large_product_runs_at_the_efficiency_of_peak() -> None:
+    """8192^3 in bf16 on v5e: 2·8192³/(197e12·0.9) plus the overhead."""
+    expected = 2 * 8192**3 / (197e3 * 0.9) + 1000
+    assert V5E.matmul_ns(m=8192, k=8192, n=8192, dtype="bf16") == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_thin_product_is_bound_by_memory() -> None:
+    """A decode step reads the weights: 8 rows by 8192x8192."""
+    expected = (2 * 8 * 8192 + 8192**2) * 2 / (819 * 0.9) + 1000
+    assert V5E.matmul_ns(m=8, k=8192, n=8192, dtype="bf16") == pytest.approx(expected, abs=1)
+
+
+def test_small_sizes_are_padded_to_the_tile() -> None:
+    """A contraction of 64 works as hard as one of 128 on v5e and one of 256 on v6e."""
+    for tpu, tile in ((V5E, 128), (V6E, 256)):
+        times = [tpu.matmul_ns(m=8192, k=k, n=8192, dtype="bf16", bytes=0) for k in (64, tile, tile + 1)]
+        assert times[0] == times[1] < times[2]
+
+
+def test_a_product_with_a_vector_leaves_the_matrix_unit() -> None:
+    """Padding 1 to 128 twice would cost more than the vector unit takes."""
+    padded = 2 * 1024 * 8192 * 128 * 128 / (197e3 * 0.9)
+    assert V5E.matmul_ns(m=1, k=8192, n=1, batch=1024, dtype="bf16", bytes=0) < padded / 100
+
+
+@given(m=dims, k=dims, n=dims, more=dims)
+def test_a_larger_product_takes_no_less(m: int, k: int, n: int, more: int) -> None:
+    """Monotone in each size, and halving a dimension by sharding never costs more."""
+    whole = V5E.matmul_ns(m=m + more, k=k, n=n, dtype="bf16")
+    assert V5E.matmul_ns(m=m, k=k, n=n, dtype="bf16") <= whole
+    assert V5E.matmul_ns(m=n, k=k, n=m, dtype="bf16") <= whole
+    assert V5E.matmul_ns(m=k, k=m, n=n, dtype="bf16") <= V5E.matmul_ns(m=k, k=m + more, n=n, dtype="bf16")
+
+
+def test_arrays_broadcast() -> None:
+    """One row of times for many sizes, equal to the single times."""
+    m = np.array([1, 100, 4096])
+    times = V5E.matmul_ns(m=m, k=1024, n=1024, dtype="bf16")
+    assert isinstance(times, np.ndarray)
+    assert times.dtype == np.int64
+    assert times.tolist() == [V5E.matmul_ns(m=int(size), k=1024, n=1024, dtype="bf16") for size in m]
+    kernels = V5E.kernel_ns(m * 1000, 10**6, "f32")
+    assert kernels.tolist() == [V5E.kernel_ns(int(size) * 1000, 10**6, "f32") for size in m]
+
+
+def test_elementwise_work_is_bound_by_memory_or_the_vector_unit() -> None:
+    """An addition moves 12 bytes for one FLOP; a long polynomial does not."""
+    assert V5E.kernel_ns(10**8, 12 * 10**8, "f32") == pytest.approx(12e8 / (819 * 0.9) + 1000, rel=1e-6)
+    assert V5E.kernel_ns(10**10, 8 * 10**6, "f32") == pytest.approx(1e10 / 6144 + 1000, rel=1e-6)
+    assert V5E.kernel_ns(10**10, 0, "bf16", unit="matrix") == pytest.approx(1e10 / 177_300 + 1000, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", names())
+def test_narrow_types_are_no_slower(name: str) -> None:
+    """Peaks fall, or stay, from 8-bit over 16-bit to 32-bit and 64-bit, and none is zero."""
+    hardware = load(name)
+    peaks = [hardware.peak_flop_per_s(dtype) for dtype in ("f8E4M3FN", "bf16", "f32", "f64")]
+    assert peaks == sorted(peaks, reverse=True)
+    assert hardware.peak_flop_per_s("i4") == hardware.peak_flop_per_s("i8") > 0
+    assert hardware.peak_flop_per_s("i32") == hardware.peak_flop_per_s("f32", "vector") > 0
+
+
+def test_f32_products_run_at_default_precision() -> None:
+    """On TPU one bf16 pass, on H100 TF32."""
+    assert V5E.peak_flop_per_s("f32") == V5E.peak_flop_per_s("bf16")
+    assert H100.peak_flop_per_s("f32") == H100.peak_flop_per_s("bf16") / 2
+
+
+def test_a_complex_product_is_four_real_ones() -> None:
+    """(a+bi)(c+di) takes four multiplications and as many additions."""
+    size = {"m": 2048, "k": 2048, "n": 2048}
+    real, imaginary = (V5E.matmul_ns(**size, dtype=dtype, bytes=0) for dtype in ("f32", "complex<f32>"))
+    assert imaginary - 1000 == pytest.approx(4 * (real - 1000), rel=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "fp8", "", "i3", "f"])
+def test_unknown_types_are_refused(dtype: str) -> None:
+    """Nothing unknown is free: the error lists the known types."""
+    with pytest.raises(HardwareError, match="is not a known element type"):
+        V5E.kernel_ns(1, 1, dtype)

@@ -1,0 +1,129 @@
+"""What holds of every communication model on every chip: the conformance suite.
+
+A new profile is under test by lying in the directory.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from costmodels import names
+
+from .strategies import amounts, groups, placed
+
+KINDS = ["all_gather_ns", "reduce_scatter_ns", "all_reduce_ns", "all_to_all_ns", "collective_permute_ns"]
+every_chip = pytest.mark.parametrize("name", names())
+few = settings(max_examples=30, deadline=None)
+
+
+@every_chip
+@few
+@given(data=st.data(), kind=st.sampled_from(KINDS), amount=amounts)
+def test_group_of_one_is_free_and_others_are_not(
+    name: str, data: st.DataObject, kind: str, amount: int
+) -> None:
+    """No axes, or axes of size 1, cost nothing; any other group costs something, even for no bytes."""
+    case = data.draw(placed(name))
+    axes = data.draw(groups(case))
+    time = getattr(case.model, kind)
+    assert time(amount, []) == 0
+    assert (time(amount, axes) == 0) == (case.size(axes) == 1)
+    assert time(0, axes) <= time(amount, axes)
+
+
+@every_chip
+@few
+@given(data=st.data(), kind=st.sampled_from(KINDS), amount=amounts, more=amounts)
+def test_more_bytes_take_no_less_and_are_not_superlinear(
+    name: str, data: st.DataObject, kind: str, amount: int, more: int
+) -> None:
+    """Monotone, and one transfer is no slower than two of its parts."""
+    case = data.draw(placed(name))
+    time, axes = getattr(case.model, kind), data.draw(groups(case))
+    both = time(amount + more, axes)
+    assert time(amount, axes) <= both <= time(amount, axes) + time(more, axes)
+
+
+@every_chip
+@few
+@given(data=st.data(), kind=st.sampled_from(KINDS), several=st.lists(amounts, min_size=1, max_size=4))
+def test_an_array_is_its_numbers(name: str, data: st.DataObject, kind: str, several: list[int]) -> None:
+    """Vectorised: int64 in, int64 out, each entry what the number alone would give as an int."""
+    case = data.draw(placed(name))
+    time, axes = getattr(case.model, kind), data.draw(groups(case))
+    answer = time(np.array(several, dtype=np.int64), axes)
+    assert answer.dtype == np.int64
+    assert answer.tolist() == [time(amount, axes) for amount in several]
+    assert all(type(time(amount, axes)) is int for amount in several)
+
+
+@every_chip
+@few
+@given(data=st.data(), amount=amounts)
+def test_between_the_kinds(name: str, data: st.DataObject, amount: int) -> None:
+    """RS = AG; RS <= AR <= RS + AG; the all-to-all of a shard of V is no slower than the all-gather of V."""
+    case = data.draw(placed(name))
+    axes = data.draw(groups(case))
+    whole = amount * case.size(axes)
+    gather, scatter = case.model.all_gather_ns(whole, axes), case.model.reduce_scatter_ns(whole, axes)
+    reduce = case.model.all_reduce_ns(whole, axes)
+    assert scatter == gather
+    assert scatter <= reduce <= scatter + gather
+    assert case.model.all_to_all_ns(amount, axes) <= gather + 1
+
+
+@every_chip
+@few
+@given(data=st.data(), amount=amounts)
+def test_several_axes_at_once_are_no_slower_than_one_after_the_other(
+    name: str, data: st.DataObject, amount: int
+) -> None:
+    """In either order: gather over the first, then over the second; likewise the other kinds."""
+    case = data.draw(placed(name))
+    axes = data.draw(groups(case))
+    assume(len(axes) >= 2)
+    first, rest, model = axes[:1], axes[1:], case.model
+    last = amount * case.size(axes)
+    halfway = last // case.size(rest)
+    in_turn = model.all_gather_ns(halfway, first) + model.all_gather_ns(last, rest)
+    assert model.all_gather_ns(last, axes) <= in_turn + 1
+    in_turn = model.all_reduce_ns(last, first) + model.all_reduce_ns(last, rest)
+    assert model.all_reduce_ns(last, axes) <= in_turn + 1
+    in_turn = model.all_to_all_ns(amount, first) + model.all_to_all_ns(amount, rest)
+    assert model.all_to_all_ns(amount, axes) <= in_turn + 1
+
+
+@every_chip
+@few
+@given(data=st.data(), kind=st.sampled_from(KINDS), amount=amounts)
+def test_the_order_of_axes_does_not_matter(name: str, data: st.DataObject, kind: str, amount: int) -> None:
+    """A group is a set of devices."""
+    case = data.draw(placed(name))
+    time, axes = getattr(case.model, kind), data.draw(groups(case))
+    assert time(amount, axes) == time(amount, axes[::-1])
+
+
+@every_chip
+@few
+@given(data=st.data(), kind=st.sampled_from(KINDS), amount=amounts)
+def test_a_whole_sub_axis_is_the_axis(name: str, data: st.DataObject, kind: str, amount: int) -> None:
+    """ "x":(1)n is "x"; an axis cut into two sub-axes is the axis again."""
+    case = data.draw(placed(name))
+    time, (axis, size) = getattr(case.model, kind), data.draw(st.sampled_from(case.mesh))
+    assert time(amount, [(axis, 1, size)]) == time(amount, [axis])
+    if size % 2 == 0:
+        assert time(amount, [(axis, 1, size // 2), (axis, size // 2, 2)]) == time(amount, [axis])
+
+
+@every_chip
+@few
+@given(data=st.data(), amount=st.integers(1, 10**9))
+def test_a_bigger_group_gathers_no_faster(name: str, data: st.DataObject, amount: int) -> None:
+    """The same shard on each device: adding an axis to the group only adds to what has to come in."""
+    case = data.draw(placed(name))
+    axes = data.draw(groups(case))
+    assume(len(axes) >= 2)
+    fewer = axes[:-1]
+    smaller = case.model.all_gather_ns(amount * case.size(fewer), fewer)
+    assert smaller <= case.model.all_gather_ns(amount * case.size(axes), axes) + 1
