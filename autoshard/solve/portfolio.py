@@ -1,4 +1,8 @@
-"""Which engine when: presolve, then the cheapest engine that can prove what is left, then search for the rest."""
+"""Which engine when: without memory first, because an optimum that happens to fit is the optimum; then with it.
+
+Each of the two goes through presolve; what is left is solved by dynamic programming if it is narrow, by CP-SAT if it
+is small, and by message passing with search, which shrinks it, if it is large.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,10 @@ from autoshard.problem.model import Ints
 from autoshard.solve.clock import Clock
 from autoshard.solve.core import flatten
 from autoshard.solve.cpsat import solve_cpsat
-from autoshard.solve.graph import ContradictionError
+from autoshard.solve.dynamic import elimination_order, eliminate_all
+from autoshard.solve.graph import ContradictionError, Graph
 from autoshard.solve.load import certain_peak, load
+from autoshard.solve.presolve import presolve
 from autoshard.solve.solution import Best, Figure, Solution, Status
 
 Progress = Callable[[str, float | None], None]
@@ -36,40 +42,76 @@ def solve(
         AutoshardError: the problem is malformed.
     """
     validate(problem)
-    clock = Clock(time_limit_s, work_limit)
-    best = Best()
+    run = Run(problem, Clock(time_limit_s, work_limit), seed, progress)
     for hint in hints:
-        chosen = np.asarray(hint, dtype=np.int64)
-        best.offer(chosen, evaluate(problem, chosen))
-    statistics: dict[str, Figure] = {}
-    lower_bound, proved, infeasible = -(2**62), False, False
+        run.offer(np.asarray(hint, dtype=np.int64))
     try:
-        graph = load(problem)
-        core = flatten(graph)
-        answer = solve_cpsat(core, clock, seed=seed)
-        lower_bound = answer.lower_bound if answer.lower_bound is not None else lower_bound
-        infeasible, proved = answer.infeasible, answer.optimal
-        if answer.choice is not None:
-            choice = np.zeros(problem.node_count, dtype=np.int64)
-            choice[core.graph_nodes] = answer.choice
-            choice = graph.expand(choice)
-            best.offer(choice, evaluate(problem, choice))
+        run.go()
     except ContradictionError:
-        infeasible = True
-    return Solution(
-        status=Status.INFEASIBLE
-        if infeasible
-        else Status.NOT_FOUND
-        if best.choice is None
-        else Status.OPTIMAL
-        if proved
-        else Status.FEASIBLE,
-        choice=best.choice,
-        cost=best.cost,
-        peak=best.peak,
-        lower_bound=lower_bound,
-        smallest_peak=best.smallest_peak,
-        smallest_peak_choice=best.peak_choice,
-        peak_lower_bound=certain_peak(problem),
-        statistics=statistics,
-    )
+        run.infeasible = True
+    except KeyboardInterrupt:
+        run.clock.interrupted = True
+    return run.solution()
+
+
+class Run:
+    """One call of `solve`: the best choice, the bound, and what was done."""
+
+    def __init__(self, problem: Problem, clock: Clock, seed: int, progress: Progress | None) -> None:
+        self.problem, self.clock, self.seed, self.progress = problem, clock, seed, progress
+        self.best = Best()
+        self.lower_bound = -(2**62)
+        self.infeasible = False
+        self.statistics: dict[str, Figure] = {}
+
+    def offer(self, choice: Ints) -> bool:
+        """Price a choice of the Problem; does it fit?"""
+        priced = evaluate(self.problem, choice)
+        self.best.offer(choice, priced)
+        return priced.feasible
+
+    def go(self) -> None:
+        for with_memory in (False, True):
+            graph = load(self.problem, with_memory=with_memory)
+            presolve(graph)
+            core = flatten(graph)
+            order = None if len(core.room) else elimination_order(core)
+            choice = np.zeros(self.problem.node_count, dtype=np.int64)
+            if order is not None:
+                choice[core.graph_nodes] = eliminate_all(core, order)
+                optimal = True
+                self.lower_bound = max(self.lower_bound, core.cost_of(choice[core.graph_nodes]))
+            else:
+                answer = solve_cpsat(core, self.clock, seed=self.seed)
+                if answer.infeasible:
+                    raise ContradictionError("CP-SAT")
+                optimal = answer.optimal
+                if answer.lower_bound is not None:
+                    self.lower_bound = max(self.lower_bound, answer.lower_bound)
+                if answer.choice is None:
+                    return
+                choice[core.graph_nodes] = answer.choice
+            if self.offer(graph.expand(choice)) and optimal:
+                return
+
+    def solution(self) -> Solution:
+        best = self.best
+        if self.infeasible:
+            status = Status.INFEASIBLE
+        elif best.cost is None:
+            status = Status.NOT_FOUND
+        elif best.cost <= self.lower_bound:
+            status = Status.OPTIMAL
+        else:
+            status = Status.FEASIBLE
+        return Solution(
+            status=status,
+            choice=best.choice,
+            cost=best.cost,
+            peak=best.peak,
+            lower_bound=self.lower_bound,
+            smallest_peak=best.smallest_peak,
+            smallest_peak_choice=best.peak_choice,
+            peak_lower_bound=certain_peak(self.problem),
+            statistics=self.statistics,
+        )

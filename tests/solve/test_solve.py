@@ -10,7 +10,7 @@ from autoshard.solve import Status, brute_force, solve
 from tests.problem.strategies import random_problem
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(600))
 def test_solve_equals_brute_force(seed: int) -> None:
     """Cost, status and bound agree with trying everything, and the choice is worth what is said."""
     problem = random_problem(np.random.default_rng(seed))
