@@ -66,9 +66,13 @@ class Mesh:
         names = mesh.axis_names
         for axis in mesh.axes:
             if axis.size < 1:
-                raise AutoshardError(f"mesh axis {axis} has no devices", fix="give every axis a size of at least 1")
+                raise AutoshardError(
+                    f"mesh axis {axis} has no devices", fix="give every axis a size of at least 1"
+                )
             if names.count(axis.name) > 1:
-                raise AutoshardError(f'mesh axis "{axis.name}" is named twice', fix="give each axis a name of its own")
+                raise AutoshardError(
+                    f'mesh axis "{axis.name}" is named twice', fix="give each axis a name of its own"
+                )
         return mesh
 
     @property
@@ -84,7 +88,9 @@ class Mesh:
             if axis.name == name:
                 return axis.size
         raise AutoshardError(
-            f'unknown mesh axis "{name}"', where=f"mesh {self}", fix=f"its axes are {', '.join(self.axis_names)}"
+            f'unknown mesh axis "{name}"',
+            where=f"mesh {self}",
+            fix=f"its axes are {', '.join(self.axis_names)}",
         )
 
     def axis(self, name: str, pre_size: int = 0, size: int = 0) -> AxisRef:
@@ -108,9 +114,7 @@ _AXIS = re.compile(r'"((?:[^"\\]|\\.)+)"(?::\((\d+)\)(\d+))?')
 
 def parse_axes(text: str, mesh: Mesh) -> tuple[AxisRef, ...]:
     """`"x", "y":(1)2` as axis references of `mesh`; an unknown name or a size that does not divide is an error."""
-    return tuple(
-        mesh.axis(name, int(pre or 0), int(size or 0)) for name, pre, size in _AXIS.findall(text)
-    )
+    return tuple(mesh.axis(name, int(pre or 0), int(size or 0)) for name, pre, size in _AXIS.findall(text))
 
 
 def total_size(axes: Sequence[AxisRef]) -> int:

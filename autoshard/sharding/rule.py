@@ -41,13 +41,18 @@ class OpShardingRule:
 
     def __str__(self) -> str:
         operands, results = (
-            ", ".join(_mapping_text(mapping) for mapping in mappings) for mappings in (self.operands, self.results)
+            ", ".join(_mapping_text(mapping) for mapping in mappings)
+            for mappings in (self.operands, self.results)
         )
         sizes = ", ".join(f"{factor_symbol(i)}={factor.size}" for i, factor in enumerate(self.factors))
         text = f"({operands})->({results})" + (f" {{{sizes}}}" if sizes else "")
         for kind in (FactorKind.REDUCTION, FactorKind.NEED_REPLICATION, FactorKind.PERMUTATION):
-            text += _kind_text(kind.value, [i for i, factor in enumerate(self.factors) if factor.kind is kind])
-        text += _kind_text("blocked_propagation", [i for i, factor in enumerate(self.factors) if factor.is_blocked])
+            text += _kind_text(
+                kind.value, [i for i, factor in enumerate(self.factors) if factor.kind is kind]
+            )
+        text += _kind_text(
+            "blocked_propagation", [i for i, factor in enumerate(self.factors) if factor.is_blocked]
+        )
         return text + (", custom" if self.is_custom else "")
 
     @staticmethod
@@ -85,14 +90,21 @@ def parse_rule(text: str) -> OpShardingRule:
     """
     arrow = text.find("->")
     if arrow < 0:
-        raise AutoshardError(f"not an op sharding rule: {text}", fix="write ([i, k],[k, j])->([i, j]) {i=8, k=4, j=16}")
+        raise AutoshardError(
+            f"not an op sharding rule: {text}", fix="write ([i, k],[k, j])->([i, j]) {i=8, k=4, j=16}"
+        )
     close = text.find(")", arrow)
     operand_text, result_text, tail = text[:arrow], text[arrow:close], text[close:]
     kind_matches = _KIND.findall(tail)
     sizes = dict(_SIZE.findall(_KIND.sub("", tail)))
     order = {symbol: index for index, symbol in enumerate(sizes)}
     kinds = {symbol: kind for kind, symbols in kind_matches for symbol in re.findall(_SYMBOL, symbols)}
-    blocked = {s for kind, symbols in kind_matches if kind == "blocked_propagation" for s in re.findall(_SYMBOL, symbols)}
+    blocked = {
+        s
+        for kind, symbols in kind_matches
+        if kind == "blocked_propagation"
+        for s in re.findall(_SYMBOL, symbols)
+    }
     for kind, symbols in kind_matches:
         if kind != "blocked_propagation":
             kinds.update(dict.fromkeys(re.findall(_SYMBOL, symbols), kind))

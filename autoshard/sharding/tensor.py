@@ -157,7 +157,9 @@ def parse_sharding(text: str, mesh: Mesh) -> TensorSharding:
     if begin < 0 or end < begin:
         raise AutoshardError(f"not a sharding: {text}", fix='write one entry a dimension, as in [{"x"}, {}]')
     dims = tuple(
-        DimSharding(parse_axes(axes, mesh), not axes.rstrip().endswith("?"), int(priority) if priority else None)
+        DimSharding(
+            parse_axes(axes, mesh), not axes.rstrip().endswith("?"), int(priority) if priority else None
+        )
         for axes, priority in _DIM.findall(text[begin : end + 1])
     )
     lists = {key: parse_axes(axes, mesh) for key, axes in _LIST.findall(text[end:])}

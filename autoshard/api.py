@@ -1,0 +1,70 @@
+"""What Python callers use: `autoshard.plan(...)` and `autoshard.cost(...)`."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from autoshard.pipeline import Carry, Progress, Request, cost_loaded, load_module, plan_loaded
+from autoshard.plan import Plan
+
+MeshLike = Mapping[str, int] | Sequence[tuple[str, int]]
+
+
+def plan(
+    module: str | bytes | Path,
+    *,
+    mesh: MeshLike | None = None,
+    hardware: str | Path = "tpu-v5e",
+    topology: tuple[int, ...] | None = None,
+    memory_bytes: int | Literal["chip"] | None = "chip",
+    carry: Carry = "auto",
+    time_limit_s: float = 60,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Plan:
+    """The cheapest sharding found for a module, with its lower bound.
+
+    Args:
+        module: a path, or the text or bytecode of the module (gzipped or not).
+        mesh: axis sizes, major to minor; None takes the module's own mesh.
+        memory_bytes: budget a device; "chip" is the chip's usable memory, None no limit.
+        carry: "auto" (donated arguments), "none", or (result index, argument index) pairs of state fed to the next step.
+        time_limit_s: for solving; the best plan so far is returned when it strikes.
+
+    Raises:
+        AutoshardError: the request cannot be honoured as written. A plan that does not fit is no error: see `Plan.fits`.
+    """
+    loaded = load_module(
+        module, _request(mesh, hardware, topology, memory_bytes, carry), *_optional(progress)
+    )
+    return plan_loaded(
+        loaded, time_limit_s=time_limit_s, seed=seed, **({"progress": progress} if progress else {})
+    )
+
+
+def cost(
+    module: str | bytes | Path,
+    *,
+    mesh: MeshLike | None = None,
+    hardware: str | Path = "tpu-v5e",
+    topology: tuple[int, ...] | None = None,
+    memory_bytes: int | Literal["chip"] | None = "chip",
+    carry: Carry = "auto",
+) -> Plan:
+    """The price of the shardings that a module already has, completed by Shardy's propagation; arguments as in `plan`."""
+    return cost_loaded(load_module(module, _request(mesh, hardware, topology, memory_bytes, carry)))
+
+
+def _request(
+    mesh: MeshLike | None,
+    hardware: str | Path,
+    topology: tuple[int, ...] | None,
+    memory_bytes: int | Literal["chip"] | None,
+    carry: Carry,
+) -> Request:
+    axes = list(mesh.items()) if isinstance(mesh, Mapping) else list(mesh) if mesh is not None else None
+    return Request(axes, hardware, topology, memory_bytes, carry)
+
+
+def _optional(progress: Progress | None) -> tuple[Progress, ...]:
+    return (progress,) if progress is not None else ()

@@ -1,0 +1,152 @@
+"""From the graph of choices to a `Problem` of plain numbers, and nothing else: the door between compiler and solver.
+
+node cost   kernel: (compute + its own collectives) * repeat; flows and hubs: 0
+edge cost   reshard from what the provider leaves to what the reader demands, * repeat
+memory      every value under its settled sharding over its lifetime; a partial sum that will be scattered, while its kernel
+            runs; a copy that a reshard makes, as long as it is read
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoshard.cost.graph import Edge, Graph, KernelSpace
+from autoshard.cost.kernel import KernelPrices, price_kernel
+from autoshard.cost.layouts import Ints
+from autoshard.cost.reshard import Decompose, ReshardPrices
+from autoshard.problem import Problem, ProblemBuilder, Table
+from autoshard.program import FlowKind
+from autoshard.sharding import TensorType
+from costmodels import Communication, Hardware
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PricedGraph:
+    """A problem and all that is needed to read a solution of it back: node and edge numbers are those of the graph."""
+
+    graph: Graph
+    problem: Problem
+    kernel_prices: dict[KernelSpace, KernelPrices]
+    reshards: ReshardPrices
+    communication: Communication
+
+
+def assemble(
+    graph: Graph,
+    hardware: Hardware,
+    communication: Communication,
+    decompose: Decompose,
+    memory_limit: int | None,
+) -> PricedGraph:
+    """Price every choice of the graph."""
+    reshards = ReshardPrices(graph.mesh, communication, graph.layouts, decompose)
+    _announce(graph, reshards)
+    reshards.resolve()
+    prices = {
+        space: price_kernel(space.shape, space.strategies, hardware, communication, reshards, graph.layouts)
+        for space in graph.spaces.values()
+    }
+    builder = ProblemBuilder()
+    _add_nodes(graph, prices, builder)
+    _add_edges(graph, reshards, builder)
+    _add_memory(graph, builder)
+    return PricedGraph(graph, builder.build(memory_limit), prices, reshards, communication)
+
+
+def _announce(graph: Graph, reshards: ReshardPrices) -> None:
+    seen: set[tuple[int, int, int]] = set()
+    for edge in graph.edges:
+        supply, demand = _ends(graph, edge)
+        key = (edge.type.rank, id(supply), id(demand))
+        if key not in seen:
+            seen.add(key)
+            reshards.want(edge.type.rank, supply, demand)
+    for space in graph.spaces.values():
+        for type_, produced, settled in zip(
+            space.shape.results, space.produced, space.choices.supplies, strict=True
+        ):
+            for a, b in {(int(a), int(b)) for a, b in zip(produced, settled, strict=True) if a != b}:
+                reshards.want(type_.rank, np.asarray([a]), np.asarray([b]))
+
+
+def _ends(graph: Graph, edge: Edge) -> tuple[Ints, Ints]:
+    return (
+        graph.nodes[edge.provider].choices.supplies[edge.result],
+        graph.nodes[edge.reader].choices.demands[edge.operand],
+    )
+
+
+def _add_nodes(graph: Graph, prices: dict[KernelSpace, KernelPrices], builder: ProblemBuilder) -> None:
+    for node in graph.nodes:
+        if node.space is None:
+            builder.add_node(np.zeros(node.choices.count, dtype=np.int64))
+        else:
+            builder.add_node(prices[node.space].total_ns * graph.program.kernels[node.kernel].repeat)
+
+
+def _add_edges(graph: Graph, reshards: ReshardPrices, builder: ProblemBuilder) -> None:
+    tables: dict[tuple[TensorType, bytes, bytes, int], Table] = {}
+    copies: dict[tuple[TensorType, bytes, bytes], Ints] = {}
+    by_identity: dict[tuple[TensorType, int, int, int], tuple[Table, Ints]] = {}
+    for edge in graph.edges:
+        supply, demand = _ends(graph, edge)
+        quick = (edge.type, id(supply), id(demand), edge.repeat)
+        found = by_identity.get(quick)
+        if found is None:
+            key = (edge.type, supply.tobytes(), demand.tobytes())
+            if (*key, edge.repeat) not in tables:
+                cost = reshards.matrix(edge.type)[np.ix_(supply, demand)] * edge.repeat
+                tables[*key, edge.repeat] = Table(cost)
+            if key not in copies:
+                copies[key] = _copy_bytes(graph, edge.type, supply, demand)
+            found = by_identity[quick] = (tables[*key, edge.repeat], copies[key])
+        number = builder.add_edge(edge.provider, edge.reader, found[0])
+        if _copies_count(graph, edge) and found[1].any():
+            builder.add_edge_usage(number, edge.begin, edge.end, found[1])
+
+
+def _copy_bytes(graph: Graph, type_: TensorType, supply: Ints, demand: Ints) -> Ints:
+    """[from, to] bytes of the copy that a reshard makes; none where the sharding stays."""
+    bytes_ = graph.layouts[type_.rank].local_bytes(type_, demand)
+    return np.where(supply[:, None] == demand[None, :], 0, bytes_[None, :])
+
+
+def _copies_count(graph: Graph, edge: Edge) -> bool:
+    """Whether a reshard makes a buffer that is not the reader's own (a carried value has its own lifetime)."""
+    flow = graph.nodes[edge.reader].flow
+    return flow < 0 or graph.program.flows[flow].kind is FlowKind.RESULT
+
+
+def _add_memory(graph: Graph, builder: ProblemBuilder) -> None:
+    usage: dict[tuple[TensorType, int], Ints] = {}
+    for number, node in enumerate(graph.nodes):
+        if node.hub >= 0:
+            continue
+        if node.flow >= 0:
+            flow = graph.program.flows[node.flow]
+            values, types = ((flow.value,), (flow.type,)) if flow.kind is not FlowKind.RESULT else ((), ())
+        else:
+            assert node.space is not None
+            kernel = graph.program.kernels[node.kernel]
+            values, types = kernel.results, kernel.shape.results
+            _add_partial_sums(graph, number, node.space, kernel.time, builder)
+        for value, type_, supply in zip(values, types, node.choices.supplies, strict=False):
+            lifetime = graph.program.lifetimes.get(value)
+            if lifetime is None or not lifetime.is_own_buffer:
+                continue
+            key = (type_, id(supply))
+            if key not in usage:
+                usage[key] = graph.layouts[type_.rank].local_bytes(type_, supply)
+            builder.add_node_usage(number, lifetime.begin, lifetime.end, usage[key])
+
+
+def _add_partial_sums(
+    graph: Graph, number: int, space: KernelSpace, time: int, builder: ProblemBuilder
+) -> None:
+    """While a kernel runs whose result is scattered or resharded right after, the unscattered result exists too."""
+    for type_, produced, settled in zip(
+        space.shape.results, space.produced, space.choices.supplies, strict=True
+    ):
+        if (produced != settled).any():
+            bytes_ = graph.layouts[type_.rank].local_bytes(type_, produced)
+            builder.add_node_usage(number, time, time + 1, np.where(produced != settled, bytes_, 0))

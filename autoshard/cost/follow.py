@@ -1,0 +1,104 @@
+"""The choice that comes closest to shardings given from outside: a propagation's, a person's, or none at all.
+
+Nodes are decided in program order: a flow takes its given sharding, a kernel the cheapest strategy that leaves its given result,
+counting the reshards from what is already decided; then every hub takes what is cheapest for its readers.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoshard.cost.assemble import PricedGraph
+from autoshard.cost.graph import Node
+from autoshard.cost.layouts import Ints
+from autoshard.program import FlowKind
+from autoshard.sharding import TensorSharding
+
+
+def follow(priced: PricedGraph, given: Mapping[int, TensorSharding]) -> NDArray[np.int64]:
+    """One strategy for every node. A value that is not in `given` is wanted fully replicated."""
+    graph, problem = priced.graph, priced.problem
+    choice = np.zeros(len(graph.nodes), dtype=np.int64)
+    incoming = _incoming(priced)
+    for number, node in enumerate(graph.nodes):
+        if node.hub >= 0:
+            continue
+        cost = problem.node_costs(number).astype(np.float64)
+        if node.space is not None:
+            for provider, result, operand, edge in incoming.get(number, ()):
+                cost = cost + _read_cost(priced, choice, provider, result, number, operand, edge)
+        wanted = _wanted(priced, node, given)
+        if wanted is not None:
+            met = (
+                node.choices.supplies[0] == wanted
+                if node.choices.supplies
+                else np.zeros(len(cost), dtype=bool)
+            )
+            if met.any():
+                cost[~met] = np.inf
+        choice[number] = int(np.argmin(cost))
+    _decide_hubs(priced, choice)
+    return choice
+
+
+Incoming = dict[
+    int, list[tuple[int, int, int, int]]
+]  # reader -> (provider, result, operand, edge), hubs looked through
+
+
+def _incoming(priced: PricedGraph) -> Incoming:
+    graph = priced.graph
+    incoming: Incoming = {}
+    for number, edge in enumerate(graph.edges):
+        if graph.nodes[edge.reader].hub < 0:
+            hub = graph.nodes[edge.provider].hub
+            provider, result = graph.provider[hub] if hub >= 0 else (edge.provider, edge.result)
+            incoming.setdefault(edge.reader, []).append((provider, result, edge.operand, number))
+    return incoming
+
+
+def _read_cost(
+    priced: PricedGraph,
+    choice: NDArray[np.int64],
+    provider: int,
+    result: int,
+    reader: int,
+    operand: int,
+    edge: int,
+) -> Ints:
+    """[K of reader] ns to bring the provider's sharding to each demand."""
+    nodes = priced.graph.nodes
+    read = priced.graph.edges[edge]
+    supply = int(nodes[provider].choices.supplies[result][choice[provider]])
+    demands = nodes[reader].choices.demands[operand]
+    return priced.reshards.matrix(read.type)[supply, demands] * read.repeat
+
+
+def _wanted(priced: PricedGraph, node: Node, given: Mapping[int, TensorSharding]) -> int | None:
+    graph = priced.graph
+    if node.flow >= 0:
+        flow = graph.program.flows[node.flow]
+        value, type_ = flow.value, flow.type
+        if flow.kind is FlowKind.RESULT and value not in given:
+            return None
+    else:
+        kernel = graph.program.kernels[node.kernel]
+        if not kernel.results:
+            return None
+        value, type_ = kernel.results[0], kernel.shape.results[0]
+    sharding = given.get(value, TensorSharding.replicated_closed(type_.rank))
+    return graph.layouts[type_.rank].id_of(sharding.as_closed())
+
+
+def _decide_hubs(priced: PricedGraph, choice: NDArray[np.int64]) -> None:
+    graph, problem = priced.graph, priced.problem
+    costs: dict[int, Ints] = {}
+    for number, edge in enumerate(graph.edges):
+        table = problem.tables[problem.edge_table[number]].cost
+        if graph.nodes[edge.reader].hub >= 0:
+            costs[edge.reader] = costs.get(edge.reader, 0) + table[choice[edge.provider]]
+        elif graph.nodes[edge.provider].hub >= 0:
+            costs[edge.provider] = costs.get(edge.provider, 0) + table[:, choice[edge.reader]]
+    for hub, cost in costs.items():
+        choice[hub] = int(np.argmin(cost))  # on a tie the provider's own sharding, which comes first

@@ -1,0 +1,211 @@
+"""From a program to the graph of choices: nodes choose, edges connect what a provider leaves with what a reader demands.
+
+There is one node per kernel and flow, and one per value with several readers (its hub): the sharding that the value is brought to
+once, for all of them, in a copy that lives from the first reader to the last. Without a hub every reader would pay for its own reshard.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autoshard.cost.layouts import Ints, LayoutsByRank
+from autoshard.program import Flow, FlowKind, Kernel, KernelShape, Program
+from autoshard.sharding import Mesh, TensorSharding, TensorType
+from autoshard.space import Strategy, strategies, strategy_of, tensor_shardings
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choices:
+    """What one node may choose: for every strategy the layout it demands of each operand and leaves of each result."""
+
+    demands: tuple[Ints, ...]  # [K] layout numbers, one array an operand
+    supplies: tuple[Ints, ...]  # [K], one array a result
+
+    @property
+    def count(self) -> int:
+        return len((self.supplies or self.demands)[0])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelSpace:
+    """The strategies that kernels of one shape choose from."""
+
+    shape: KernelShape
+    strategies: tuple[Strategy, ...]
+    choices: Choices
+    produced: tuple[Ints, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    choices: Choices
+    space: KernelSpace | None = None  # of a kernel
+    kernel: int = -1  # index into program.kernels, or -1
+    flow: int = -1  # index into program.flows, or -1
+    hub: int = -1  # the value that a hub shares, or -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Edge:
+    """A read: `result` of node `provider`, demanded as operand `operand` of node `reader`."""
+
+    provider: int
+    result: int
+    reader: int
+    operand: int
+    type: TensorType
+    repeat: int
+    begin: int  # when a copy made for this read exists
+    end: int
+    sites: tuple[tuple[int, int], ...]
+
+
+@dataclass(slots=True, eq=False)
+class Graph:
+    program: Program
+    mesh: Mesh
+    layouts: LayoutsByRank
+    given: Mapping[int, TensorSharding] | None = None
+    nodes: list[Node] = field(default_factory=list[Node])
+    edges: list[Edge] = field(default_factory=list[Edge])
+    provider: dict[int, tuple[int, int]] = field(
+        default_factory=dict[int, tuple[int, int]]
+    )  # value -> node, result
+    spaces: dict[object, KernelSpace] = field(default_factory=dict[object, KernelSpace])  # interned
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    value: int
+    node: int
+    operand: int
+    repeat: int
+    time: int
+    end: int  # until when a copy made for this read is needed
+    sites: tuple[tuple[int, int], ...]
+
+
+def build_graph(program: Program, mesh: Mesh, given: Mapping[int, TensorSharding] | None = None) -> Graph:
+    """All nodes and edges of a program; kernel nodes come in program order, each after the flows.
+
+    Args:
+        given: shardings of values to price as they are: flows get exactly that, kernels the strategy that reads and makes
+            exactly that where there is one. None: everything is open.
+    """
+    graph = Graph(program, mesh, LayoutsByRank(), given)
+    reads: list[_Read] = []
+    for index, flow in enumerate(program.flows):
+        reads += _add_flow(graph, index, flow)
+    for index, kernel in enumerate(program.kernels):
+        reads += _add_kernel(graph, index, kernel)
+    by_value: dict[int, list[_Read]] = {}
+    for read in reads:
+        by_value.setdefault(read.value, []).append(read)
+    for value, mine in by_value.items():
+        if value in graph.provider:  # a value without one is recomputed for each use
+            _connect(graph, value, mine)
+    return graph
+
+
+def _add_flow(graph: Graph, index: int, flow: Flow) -> list[_Read]:
+    ids = graph.layouts[flow.type.rank].ids_of(_flow_shardings(graph, flow))
+    graph.nodes.append(Node(Choices((ids,), (ids,)), flow=index))
+    node = len(graph.nodes) - 1
+    if flow.kind is not FlowKind.RESULT:
+        graph.provider[flow.value] = (node, 0)
+    return [_Read(s.value, node, 0, s.repeat, s.time, s.time + 1, (s.site,)) for s in flow.sources]
+
+
+def _flow_shardings(graph: Graph, flow: Flow) -> list[TensorSharding]:
+    if graph.given is not None and flow.value in graph.given:
+        return [graph.given[flow.value].as_closed()]
+    return tensor_shardings(flow.type, graph.mesh, flow.demand, flow.must_divide)
+
+
+def _add_kernel(graph: Graph, index: int, kernel: Kernel) -> list[_Read]:
+    space = _kernel_space(kernel, graph)
+    graph.nodes.append(Node(space.choices, space, kernel=index))
+    node = len(graph.nodes) - 1
+    for result, value in enumerate(kernel.results):
+        if kernel.shape.results[result].rank:
+            graph.provider[value] = (node, result)
+    end = graph.program.lifetimes[kernel.results[0]].end if kernel.is_alias else kernel.time + 1
+    return [
+        _Read(use.value, node, operand, kernel.repeat, kernel.time, end, use.sites)
+        for operand, use in enumerate(kernel.uses)
+    ]
+
+
+def _kernel_space(kernel: Kernel, graph: Graph) -> KernelSpace:
+    shape, key = kernel.shape, (id(kernel.shape),)
+    operands = results = None
+    if graph.given is not None:
+        operands, results = (
+            tuple(graph.given.get(v, TensorSharding.replicated_closed(t.rank)).as_closed() for v, t in pairs)
+            for pairs in (
+                zip((use.value for use in kernel.uses), shape.operands, strict=True),
+                zip(kernel.results, shape.results, strict=True),
+            )
+        )
+        key = (id(kernel.shape), operands, results)
+    space = graph.spaces.get(key)
+    if space is None:
+        exact = (
+            strategy_of(shape, operands, results, graph.mesh)
+            if operands is not None and results is not None
+            else None
+        )
+        found = [exact] if exact is not None else strategies(shape, graph.mesh)
+        space = graph.spaces[key] = _space_of(shape, found, graph.layouts)
+    return space
+
+
+def _space_of(shape: KernelShape, found: Sequence[Strategy], layouts: LayoutsByRank) -> KernelSpace:
+    """Number the shardings of given strategies."""
+    demands = tuple(
+        layouts[t.rank].ids_of(s.operands[i] for s in found) for i, t in enumerate(shape.operands)
+    )
+    supplies, produced = (
+        tuple(
+            layouts[t.rank].ids_of(getattr(s, which)[i] for s in found) for i, t in enumerate(shape.results)
+        )
+        for which in ("settled", "produced")
+    )
+    return KernelSpace(shape, tuple(found), Choices(demands, supplies), produced)
+
+
+def _connect(graph: Graph, value: int, reads: list[_Read]) -> None:
+    """Join a value's provider to its readers, through a hub where there are several."""
+    provider, result = graph.provider[value]
+    type_ = graph.program.listing.values[value].type
+    assert type_ is not None
+    if len(reads) > 1:
+        provider, result = _add_hub(graph, value, type_, reads), 0
+    for read in reads:
+        graph.edges.append(
+            Edge(
+                provider, result, read.node, read.operand, type_, read.repeat, read.time, read.end, read.sites
+            )
+        )
+
+
+def _add_hub(graph: Graph, value: int, type_: TensorType, reads: list[_Read]) -> int:
+    provider, result = graph.provider[value]
+    supply = graph.nodes[provider].choices.supplies[result]
+    demands = [graph.nodes[read.node].choices.demands[read.operand] for read in reads]
+    ids = _union([supply, *demands])
+    graph.nodes.append(Node(Choices((ids,), (ids,)), hub=value))
+    hub = len(graph.nodes) - 1
+    begin, end = min(read.time for read in reads), max(read.end for read in reads)
+    repeat = min(read.repeat for read in reads)
+    graph.edges.append(Edge(provider, result, hub, 0, type_, repeat, begin, end, ()))
+    return hub
+
+
+def _union(arrays: Sequence[Ints]) -> Ints:
+    """Layout numbers in any of the arrays, in the order of first sight."""
+    seen: dict[int, None] = {}
+    for array in arrays:
+        seen.update(dict.fromkeys(array.tolist()))
+    return np.fromiter(seen, dtype=np.int64, count=len(seen))

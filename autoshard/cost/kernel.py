@@ -1,0 +1,155 @@
+"""What a kernel costs under each of its strategies: a roofline on local shapes, plus the collectives that belong to the op itself.
+
+Those are: the all-reduce of partial sums over the reduced axes (a reduce-scatter where the result settles split over exactly
+those), and the halo exchange of windows split over space. Work that is replicated costs its full price on every device.
+
+    flops_local = flops * prod_f ceil(size_f / shards_f) / size_f        over the factors f of the rule
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoshard.cost.layouts import Ints, LayoutsByRank
+from autoshard.cost.reshard import Collective, ReshardPrices, collective_ns
+from autoshard.program import KernelShape, Traffic
+from autoshard.sharding import FactorKind, TensorSharding, TensorType, total_size
+from autoshard.space import WINDOWED, Strategy
+from costmodels import Communication, Hardware
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPrices:
+    """Per strategy: compute, communication of the op itself (both ns for one run), and what that consists of."""
+
+    compute_ns: Ints
+    collective_ns: Ints
+    collectives: tuple[tuple[Collective, ...], ...]
+
+    @property
+    def total_ns(self) -> Ints:
+        return self.compute_ns + self.collective_ns
+
+
+def price_kernel(
+    shape: KernelShape,
+    strategies: Sequence[Strategy],
+    hardware: Hardware,
+    communication: Communication,
+    reshards: ReshardPrices,
+    layouts: LayoutsByRank,
+) -> KernelPrices:
+    """Prices of all strategies of a kernel shape; `reshards` must know the pairs (produced, settled)."""
+    collectives = tuple(
+        tuple(_own_collectives(shape, strategy, communication, reshards, layouts)) for strategy in strategies
+    )
+    return KernelPrices(
+        compute_ns(shape, strategies, hardware),
+        np.asarray([sum(c.ns for c in mine) for mine in collectives], dtype=np.int64),
+        collectives,
+    )
+
+
+def compute_ns(shape: KernelShape, strategies: Sequence[Strategy], hardware: Hardware) -> Ints:
+    """[K] ns of the kernel on one device."""
+    sizes = np.asarray(
+        [
+            [
+                -(-factor.size // total_size(axes))
+                for factor, axes in zip(shape.rule.factors, s.factor_axes, strict=True)
+            ]
+            for s in strategies
+        ],
+        dtype=np.float64,
+    ).reshape(len(strategies), len(shape.rule.factors))
+    whole = math.prod(factor.size for factor in shape.rule.factors)
+    flops = shape.flops * np.prod(sizes, axis=1) / max(whole, 1)
+    bytes_ = np.asarray([_bytes_moved(shape, s) for s in strategies], dtype=np.float64)
+    dtype = (shape.operands or shape.results)[0].dtype if (shape.operands or shape.results) else "f32"
+    if not shape.is_matmul:
+        return hardware.kernel_ns(flops=flops, bytes=bytes_, dtype=dtype)
+    m, k, n, batch = _matmul_dims(shape, sizes)
+    return hardware.matmul_ns(m=m, k=k, n=n, batch=batch, dtype=dtype, bytes=bytes_)
+
+
+def _matmul_dims(shape: KernelShape, sizes: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Local m, k, n and batch of a contraction; flops that the rule does not show (windows) count towards k."""
+    rule = shape.rule
+    present = [
+        [any(f in dim for dim in mapping) for mapping in (*rule.operands[:2], *rule.results[:1])]
+        for f in range(len(rule.factors))
+    ]
+    dims = {
+        "m": np.ones(len(sizes)),
+        "k": np.ones(len(sizes)),
+        "n": np.ones(len(sizes)),
+        "batch": np.ones(len(sizes)),
+    }
+    for factor, (in_lhs, in_rhs, in_result) in enumerate(map(tuple, present)):
+        name = (
+            "batch" if in_lhs and in_rhs and in_result else "k" if not in_result else "m" if in_lhs else "n"
+        )
+        dims[name] = dims[name] * sizes[:, factor]
+    volume = math.prod(factor.size for factor in rule.factors)
+    hidden = shape.flops / (2 * volume) if volume else 1.0
+    return dims["m"], dims["k"] * max(hidden, 1.0), dims["n"], dims["batch"]
+
+
+def _bytes_moved(shape: KernelShape, strategy: Strategy) -> int:
+    read = [s.local_bytes(t) for s, t in zip(strategy.operands, shape.operands, strict=True)]
+    written = [s.local_bytes(t) for s, t in zip(strategy.produced, shape.results, strict=True)]
+    match shape.traffic:
+        case Traffic.ALL:
+            return sum(read) + sum(written)
+        case Traffic.RESULTS:
+            return 2 * sum(written)
+        case Traffic.UPDATES:
+            return 2 * sum(read[1:])
+        case Traffic.NONE:
+            return 0
+
+
+def _own_collectives(
+    shape: KernelShape,
+    strategy: Strategy,
+    communication: Communication,
+    reshards: ReshardPrices,
+    layouts: LayoutsByRank,
+) -> list[Collective]:
+    found = _halo(shape, strategy, communication)
+    for type_, produced, settled in zip(shape.results, strategy.produced, strategy.settled, strict=True):
+        ids = layouts[type_.rank]
+        steps = reshards.collectives(type_, ids.id_of(produced), ids.id_of(settled)) if type_.rank else []
+        if strategy.reduced:
+            kind = "reduce_scatter" if strategy.is_scattered else "all_reduce"
+            found.append(_priced(kind, strategy, produced, type_, communication))
+        found.extend(steps)
+    return found
+
+
+def _priced(
+    kind: str, strategy: Strategy, produced: TensorSharding, type_: TensorType, communication: Communication
+) -> Collective:
+    bytes_ = produced.local_bytes(type_)
+    return Collective(
+        kind, strategy.reduced, bytes_, int(collective_ns(communication, kind, bytes_, strategy.reduced))
+    )
+
+
+def _halo(shape: KernelShape, strategy: Strategy, communication: Communication) -> list[Collective]:
+    """One row to each neighbour, per split spatial dimension of a windowed op's first operand."""
+    if shape.name not in WINDOWED or not shape.operands:
+        return []
+    found: list[Collective] = []
+    local_bytes = strategy.operands[0].local_bytes(shape.operands[0])
+    local_shape = strategy.operands[0].local_shape(shape.operands[0].shape)
+    for size, dim in zip(local_shape, shape.rule.operands[0], strict=True):
+        for factor in dim:
+            axes = strategy.factor_axes[factor]
+            if axes and shape.rule.factors[factor].kind is FactorKind.PERMUTATION:
+                bytes_ = -(-local_bytes // max(size, 1))
+                ns = int(collective_ns(communication, "collective_permute", bytes_, axes))
+                found += [Collective("collective_permute", axes, bytes_, ns)] * 2
+    return found

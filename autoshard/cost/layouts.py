@@ -1,0 +1,46 @@
+"""Shardings as small numbers, one numbering per rank, so that tables over them are array look-ups."""
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoshard.sharding import TensorSharding, TensorType, dtype_bits
+
+Ints = NDArray[np.int64]
+
+
+class Layouts:
+    """Numbers the shardings of one rank in the order of first sight, and knows how far each splits each dimension."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.shardings: list[TensorSharding] = []
+        self._ids: dict[TensorSharding, int] = {}
+        self._divisors: Ints | None = None
+
+    def id_of(self, sharding: TensorSharding) -> int:
+        found = self._ids.get(sharding)
+        if found is None:
+            found = self._ids[sharding] = len(self.shardings)
+            self.shardings.append(sharding)
+            self._divisors = None
+        return found
+
+    def ids_of(self, shardings: Iterable[TensorSharding]) -> Ints:
+        return np.asarray([self.id_of(sharding) for sharding in shardings], dtype=np.int64)
+
+    def local_bytes(self, type_: TensorType, ids: Ints | None = None) -> Ints:
+        """Bytes on one device, padding included, under each sharding (`ids`, or all seen so far)."""
+        if self._divisors is None:
+            rows = [[dim.num_shards for dim in sharding.dims] for sharding in self.shardings]
+            self._divisors = np.asarray(rows, dtype=np.int64).reshape(len(rows), self.rank)
+        divisors = self._divisors if ids is None else self._divisors[ids]
+        elements = np.prod(-(-np.asarray(type_.shape, dtype=np.int64) // divisors), axis=1, dtype=np.int64)
+        return (elements * dtype_bits(type_.dtype) + 7) // 8
+
+
+class LayoutsByRank(dict[int, Layouts]):
+    def __missing__(self, rank: int) -> Layouts:
+        self[rank] = Layouts(rank)
+        return self[rank]

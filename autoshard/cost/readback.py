@@ -1,0 +1,158 @@
+"""From a choice of strategies back to shardings, uses and the priced collectives behind the objective."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoshard.cost.assemble import PricedGraph
+from autoshard.cost.graph import Edge
+from autoshard.cost.reshard import Collective
+from autoshard.sharding import TensorSharding, tensor_sharding
+from autoshard.space import Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenValue:
+    produced: TensorSharding
+    settled: TensorSharding
+    shared: TensorSharding | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenCollective:
+    collective: Collective
+    repeat: int
+    op: int  # of the listing; -1: a flow
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A solution in the terms of the program."""
+
+    values: dict[int, ChosenValue]
+    uses: dict[tuple[int, int], TensorSharding]
+    collectives: tuple[ChosenCollective, ...]
+    compute_ns: int
+    communication_ns: int
+
+
+def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
+    """What a choice of one strategy a node means."""
+    values = _values(priced, choice)
+    uses: dict[tuple[int, int], TensorSharding] = {}
+    collectives: list[ChosenCollective] = []
+    compute = 0
+    program = priced.graph.program
+    for number, node in enumerate(priced.graph.nodes):
+        if node.space is None:
+            continue
+        kernel = program.kernels[node.kernel]
+        prices = priced.kernel_prices[node.space]
+        strategy = int(choice[number])
+        compute += int(prices.compute_ns[strategy]) * kernel.repeat
+        collectives += [
+            ChosenCollective(c, kernel.repeat, kernel.ops[-1]) for c in prices.collectives[strategy]
+        ]
+        _inner_values(priced, number, strategy, values)
+        _free_reads(priced, number, strategy, uses)
+    for edge in priced.graph.edges:
+        origin, target = _chosen_ends(priced, edge, choice)
+        steps = priced.reshards.collectives(edge.type, origin, target)
+        op = _reader_op(priced, edge)
+        collectives += [ChosenCollective(c, edge.repeat, op) for c in steps]
+        sharding = priced.graph.layouts[edge.type.rank].shardings[target]
+        uses.update(
+            (site, sharding) for site in edge.sites if site[0] < 0 or not _is_recomputed(priced, site[0])
+        )
+    _recomputed_sources(priced, choice, uses)
+    communication = sum(c.collective.ns * c.repeat for c in collectives)
+    return Chosen(values, uses, tuple(collectives), compute, communication)
+
+
+def _chosen_ends(priced: PricedGraph, edge: Edge, choice: NDArray[np.int64]) -> tuple[int, int]:
+    nodes = priced.graph.nodes
+    return (
+        int(nodes[edge.provider].choices.supplies[edge.result][choice[edge.provider]]),
+        int(nodes[edge.reader].choices.demands[edge.operand][choice[edge.reader]]),
+    )
+
+
+def _reader_op(priced: PricedGraph, edge: Edge) -> int:
+    node = priced.graph.nodes[edge.reader]
+    if node.kernel >= 0:
+        return priced.graph.program.kernels[node.kernel].ops[-1]
+    return edge.begin if node.hub >= 0 and edge.begin < len(priced.graph.program.listing.ops) else -1
+
+
+def _values(priced: PricedGraph, choice: NDArray[np.int64]) -> dict[int, ChosenValue]:
+    graph = priced.graph
+    hubs = {node.hub: number for number, node in enumerate(graph.nodes) if node.hub >= 0}
+    values: dict[int, ChosenValue] = {}
+    for value, (number, result) in graph.provider.items():
+        node = graph.nodes[number]
+        type_ = graph.program.listing.values[value].type
+        assert type_ is not None
+        shardings = graph.layouts[type_.rank].shardings
+        strategy = int(choice[number])
+        settled = int(node.choices.supplies[result][strategy])
+        produced = settled
+        if node.space is not None:
+            produced = int(node.space.produced[result][strategy])
+        shared = None
+        if value in hubs:
+            hub = int(graph.nodes[hubs[value]].choices.supplies[0][choice[hubs[value]]])
+            shared = shardings[hub] if hub != settled else None
+        values[value] = ChosenValue(shardings[produced], shardings[settled], shared)
+    return values
+
+
+def _inner_values(priced: PricedGraph, number: int, strategy: int, values: dict[int, ChosenValue]) -> None:
+    """Values that never leave a kernel follow its factors."""
+    graph = priced.graph
+    kernel = graph.program.kernels[graph.nodes[number].kernel]
+    chosen = _strategy(priced, number, strategy)
+    for value, mapping in kernel.inner:
+        sharding = tensor_sharding(kernel.shape.rule, mapping, chosen.factor_axes, graph.mesh)
+        if sharding is not None and value not in graph.program.cloneable:
+            values[value] = ChosenValue(sharding, sharding, None)
+
+
+def _free_reads(
+    priced: PricedGraph, number: int, strategy: int, uses: dict[tuple[int, int], TensorSharding]
+) -> None:
+    """What the kernel demands of values that are recomputed for it."""
+    graph = priced.graph
+    kernel = graph.program.kernels[graph.nodes[number].kernel]
+    chosen = _strategy(priced, number, strategy)
+    for op, operand, mapping in kernel.free_reads:
+        sharding = tensor_sharding(kernel.shape.rule, mapping, chosen.factor_axes, graph.mesh)
+        if sharding is not None and not _is_recomputed(priced, op):
+            uses[op, operand] = sharding
+
+
+def _recomputed_sources(
+    priced: PricedGraph, choice: NDArray[np.int64], uses: dict[tuple[int, int], TensorSharding]
+) -> None:
+    """A flow that takes a recomputed value takes it as the flow is sharded."""
+    graph = priced.graph
+    for number, node in enumerate(graph.nodes):
+        if node.flow < 0:
+            continue
+        flow = graph.program.flows[node.flow]
+        for source in flow.sources:
+            if source.value in graph.program.cloneable:
+                layout = int(node.choices.supplies[0][choice[number]])
+                uses[source.site] = graph.layouts[flow.type.rank].shardings[layout]
+
+
+def _strategy(priced: PricedGraph, number: int, strategy: int) -> Strategy:
+    space = priced.graph.nodes[number].space
+    assert space is not None
+    return space.strategies[strategy]
+
+
+def _is_recomputed(priced: PricedGraph, op: int) -> bool:
+    """Whether the op is cloned for each use, so that its own operands follow from the use."""
+    program = priced.graph.program
+    return all(value in program.cloneable for value in program.listing.ops[op].results)

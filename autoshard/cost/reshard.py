@@ -1,0 +1,153 @@
+"""What it costs to bring a value from one sharding to another: Shardy's own sequence of collectives, priced.
+
+The sequence depends on rank and axes only, so it is asked of Shardy once per pair of shardings and mesh; the price depends on the
+local bytes at every step, which come from the tensor type. All-slices move nothing and are free.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoshard.cost.layouts import Ints, LayoutsByRank
+from autoshard.mlir.collective import CollectiveStep
+from autoshard.sharding import AxisRef, Mesh, TensorSharding, TensorType
+from costmodels import Communication
+
+Request = tuple[int, TensorSharding, TensorSharding]
+Decompose = Callable[[Mesh, Sequence[Request]], list[tuple[CollectiveStep, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One collective as a plan pays for it.
+
+    `bytes` is what costmodels is asked for: of the result on one device for an all-gather, of the operand on one device for the others.
+    """
+
+    kind: str
+    axes: tuple[AxisRef, ...]
+    bytes: int
+    ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """The steps of all pairs of one rank, flat: pair (from, to), price group, and the sharding whose local bytes count."""
+
+    origin: Ints
+    target: Ints
+    group: Ints
+    sized_by: Ints
+
+
+def collective_ns(
+    communication: Communication, kind: str, bytes_: Ints | int, axes: Sequence[AxisRef]
+) -> NDArray[np.int64]:
+    """Nanoseconds of a collective of Shardy's by its name; an all-slice is free."""
+    if kind == "all_slice":
+        return np.zeros_like(np.asarray(bytes_, dtype=np.int64))
+    price = getattr(communication, f"{kind}_ns")
+    return np.asarray(price(bytes_, [axis_key(axis) for axis in axes]), dtype=np.int64)
+
+
+def axis_key(axis: AxisRef) -> str | tuple[str, int, int]:
+    """An axis as costmodels names it."""
+    return (axis.name, axis.pre_size, axis.size) if axis.is_sub_axis else axis.name
+
+
+class ReshardPrices:
+    """Prices of reshards; ask for pairs with `want`, then read matrices."""
+
+    def __init__(
+        self, mesh: Mesh, communication: Communication, layouts: LayoutsByRank, decompose: Decompose
+    ) -> None:
+        self._mesh = mesh
+        self._communication = communication
+        self._layouts = layouts
+        self._decompose = decompose
+        self._wanted: dict[int, set[tuple[int, int]]] = {}
+        self._sequences: dict[tuple[int, int, int], tuple[CollectiveStep, ...]] = {}
+        self._groups: dict[tuple[str, tuple[AxisRef, ...]], int] = {}
+        self._steps: dict[int, _Steps] = {}
+        self._matrices: dict[TensorType, Ints] = {}
+
+    def want(self, rank: int, origins: Ints, targets: Ints) -> None:
+        """Announce that every pair of these shardings may be asked for."""
+        pairs = self._wanted.setdefault(rank, set())
+        pairs.update((int(a), int(b)) for a in np.unique(origins) for b in np.unique(targets) if a != b)
+
+    def resolve(self) -> None:
+        """Ask for the sequences of all pairs announced since the last call, in one go."""
+        missing = [
+            (rank, a, b)
+            for rank, pairs in self._wanted.items()
+            for a, b in sorted(pairs)
+            if (rank, a, b) not in self._sequences
+        ]
+        requests = [
+            (rank, self._layouts[rank].shardings[a], self._layouts[rank].shardings[b])
+            for rank, a, b in missing
+        ]
+        for key, steps in zip(missing, self._decompose(self._mesh, requests), strict=True):
+            self._sequences[key] = steps
+        for rank in {rank for rank, _, _ in missing}:
+            self._steps[rank] = self._flatten(rank)
+        self._matrices.clear()
+
+    def matrix(self, type_: TensorType) -> Ints:
+        """[from, to] ns between all shardings of this rank; pairs that were not announced are 0 and mean nothing."""
+        found = self._matrices.get(type_)
+        if found is None:
+            found = self._matrices[type_] = self._price(type_)
+        return found
+
+    def collectives(self, type_: TensorType, origin: int, target: int) -> list[Collective]:
+        """The priced sequence from one sharding to another, all-slices left out."""
+        if origin == target:
+            return []
+        layouts = self._layouts[type_.rank]
+        found: list[Collective] = []
+        current = layouts.shardings[origin]
+        for step in self._sequences[type_.rank, origin, target]:
+            sized_by = step.out_sharding if step.kind == "all_gather" else current
+            bytes_ = sized_by.local_bytes(type_)
+            current = step.out_sharding
+            if step.kind != "all_slice":
+                ns = int(collective_ns(self._communication, step.kind, bytes_, step.axes))
+                found.append(Collective(step.kind, step.axes, bytes_, ns))
+        return found
+
+    def _flatten(self, rank: int) -> _Steps:
+        rows: list[tuple[int, int, int, int]] = []
+        layouts = self._layouts[rank]
+        for (other, a, b), steps in self._sequences.items():
+            if other != rank:
+                continue
+            current = a
+            for step in steps:
+                after = layouts.id_of(step.out_sharding)
+                if step.kind != "all_slice":
+                    group = self._groups.setdefault((step.kind, step.axes), len(self._groups))
+                    rows.append((a, b, group, after if step.kind == "all_gather" else current))
+                current = after
+        flat = np.asarray(rows, dtype=np.int64).reshape(-1, 4)
+        return _Steps(flat[:, 0], flat[:, 1], flat[:, 2], flat[:, 3])
+
+    def _price(self, type_: TensorType) -> Ints:
+        layouts = self._layouts[type_.rank]
+        count = len(layouts.shardings)
+        prices = np.zeros((count, count), dtype=np.int64)
+        steps = self._steps.get(type_.rank)
+        if steps is None:
+            return prices
+        bytes_ = layouts.local_bytes(type_)[steps.sized_by]
+        ns = np.zeros(len(bytes_), dtype=np.int64)
+        names = list(self._groups)
+        for group in np.unique(steps.group):
+            kind, axes = names[group]
+            chosen = steps.group == group
+            ns[chosen] = collective_ns(self._communication, kind, bytes_[chosen], axes)
+        np.add.at(prices, (steps.origin, steps.target), ns)
+        return prices

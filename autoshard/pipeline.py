@@ -1,0 +1,327 @@
+"""The floors called in order: module in, plan out; an annotated module in, its price out."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+import costmodels
+from autoshard.cost import (
+    Chosen,
+    PricedGraph,
+    assemble,
+    build_graph,
+    follow,
+    read_back,
+)
+from autoshard.errors import AutoshardError
+from autoshard.mlir import passes
+from autoshard.mlir.listing import Listing
+from autoshard.mlir.read import Handles, read
+from autoshard.mlir.source import SourceModule, load, resolve_mesh
+from autoshard.plan import (
+    Baseline,
+    NamedSharding,
+    Plan,
+    PlannedCollective,
+    PlannedUse,
+    PlannedValue,
+    Price,
+)
+from autoshard.problem import evaluate
+from autoshard.program import RESULT_SITE, Program, batch_arguments, build_program
+from autoshard.sharding import DimSharding, Mesh, TensorSharding, total_size
+from autoshard.solve import Solution, solve
+from costmodels import Communication, Hardware
+
+Progress = Callable[[str, float | None], None]
+MeshAxes = Sequence[tuple[str, int]]
+Carry = Literal["auto", "none"] | Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Where and how a module is to run; what `plan` and `cost` take besides the module itself."""
+
+    mesh: MeshAxes | None = None
+    hardware: str | Path = "tpu-v5e"
+    topology: tuple[int, ...] | None = None
+    memory_bytes: int | Literal["chip"] | None = "chip"
+    carry: Carry = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A module read for a request, with everything that writing the plan needs."""
+
+    source: SourceModule
+    listing: Listing
+    handles: Handles
+    program: Program
+    mesh: Mesh
+    hardware: Hardware
+    communication: Communication
+    memory_bytes: int | None
+
+
+def _silent(phase: str, fraction: float | None) -> None:
+    pass
+
+
+def load_module(module: str | bytes | Path, request: Request, progress: Progress = _silent) -> Loaded:
+    """Read a module and place its mesh on the hardware.
+
+    Raises:
+        AutoshardError: the module, mesh, hardware, topology or carried pairs are not usable as asked.
+    """
+    hardware = _hardware(request.hardware)
+    progress("reading the module", None)
+    source = load(module)
+    mesh = resolve_mesh(source, list(request.mesh) if request.mesh is not None else None)
+    communication = _place(hardware, mesh, request.topology)
+    listing, handles = read(source, mesh)
+    progress("analysing the program", None)
+    carry = request.carry
+    program = build_program(listing, None if carry == "auto" else () if carry == "none" else carry)
+    memory = hardware.usable_hbm_bytes if request.memory_bytes == "chip" else request.memory_bytes
+    return Loaded(source, listing, handles, program, mesh, hardware, communication, memory)
+
+
+def plan_loaded(
+    loaded: Loaded, *, time_limit_s: float = 60, seed: int = 0, progress: Progress = _silent
+) -> Plan:
+    """The best plan found within the time limit, with its bound; `status` says what was proved."""
+    clock = _Clock()
+    progress("pricing", None)
+    priced = price(loaded)
+    clock.lap("build_s")
+    progress("propagating data parallelism", None)
+    baselines = [_replicated(priced), _data_parallel(loaded, priced)]
+    clock.lap("baselines_s")
+    hints = [choice for _, choice, _ in baselines if choice is not None]
+    progress("solving", None)
+    solution = solve(priced.problem, time_limit_s=time_limit_s, seed=seed, hints=hints, progress=progress)
+    clock.lap("solve_s")
+    rows = tuple(_baseline(loaded, priced, *baseline) for baseline in baselines)
+    return _plan_of(loaded, priced, solution, rows, clock.laps)
+
+
+def cost_loaded(loaded: Loaded, progress: Progress = _silent) -> Plan:
+    """The price of the shardings that the module already has, completed by Shardy's propagation."""
+    progress("propagating", None)
+    given = passes.propagate(loaded.source, loaded.listing, {})
+    progress("pricing", None)
+    graph = build_graph(loaded.program, loaded.mesh, given)
+    priced = assemble(
+        graph, loaded.hardware, loaded.communication, passes.decompose_reshards, loaded.memory_bytes
+    )
+    choice = follow(priced, given)
+    return _plan_of_choice(
+        loaded, priced, choice, "feasible", "priced as it is; nothing was searched", 0, (), {}
+    )
+
+
+def price(loaded: Loaded) -> PricedGraph:
+    """The problem behind a plan."""
+    return assemble(
+        build_graph(loaded.program, loaded.mesh),
+        loaded.hardware,
+        loaded.communication,
+        passes.decompose_reshards,
+        loaded.memory_bytes,
+    )
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def lap(self, name: str) -> None:
+        now = time.monotonic()
+        self.laps[name] = round(now - self._last, 3)
+        self._last = now
+
+
+def _hardware(name: str | Path) -> Hardware:
+    try:
+        return costmodels.load(name)
+    except costmodels.HardwareError as error:
+        raise AutoshardError(error.reason, where=error.where, fix=error.fix) from None
+
+
+def _place(hardware: Hardware, mesh: Mesh, topology: tuple[int, ...] | None) -> Communication:
+    try:
+        return hardware.place([(axis.name, axis.size) for axis in mesh.axes], topology)
+    except costmodels.HardwareError as error:
+        raise AutoshardError(error.reason, where=error.where, fix=error.fix) from None
+
+
+_Choice = tuple[str, NDArray[np.int64] | None, str]
+
+
+def _replicated(priced: PricedGraph) -> _Choice:
+    return "fully replicated", follow(priced, {}), ""
+
+
+def _data_parallel(loaded: Loaded, priced: PricedGraph) -> _Choice:
+    """Batch arguments split over as many axes as divide them, everything else as Shardy propagates it."""
+    name = "data parallel"
+    batch = batch_arguments(loaded.program)
+    if not batch:
+        return name, None, "no argument holds a batch dimension that the program's work follows"
+    size = batch[0].type.shape[0]
+    axes = [loaded.mesh.axis(axis.name) for axis in loaded.mesh.axes if axis.size > 1]
+    while axes and size % total_size(axes):
+        axes.pop()
+    demands = {
+        flow.value: TensorSharding((DimSharding(tuple(axes)), *[DimSharding()] * (flow.type.rank - 1)))
+        for flow in batch
+    }
+    try:
+        given = passes.propagate(loaded.source, loaded.listing, demands)
+    except AutoshardError as error:
+        return name, None, f"Shardy's propagation failed: {error.reason}"
+    note = f"{', '.join(flow.name for flow in batch[:3])}{', ...' if len(batch) > 3 else ''} over {','.join(a.name for a in axes)}"
+    return name, follow(priced, given), note
+
+
+def _baseline(
+    loaded: Loaded, priced: PricedGraph, name: str, choice: NDArray[np.int64] | None, note: str
+) -> Baseline:
+    if choice is None:
+        return Baseline(name, Price(0, 0, 0, 0), False, note)
+    price_ = _price_of(loaded, priced, choice, read_back(priced, choice), with_collectives=False)
+    limit = loaded.memory_bytes
+    return Baseline(name, price_, limit is None or price_.peak_bytes <= limit, note)
+
+
+def _plan_of(
+    loaded: Loaded,
+    priced: PricedGraph,
+    solution: Solution,
+    baselines: tuple[Baseline, ...],
+    laps: dict[str, float],
+) -> Plan:
+    choice = solution.choice if solution.choice is not None else solution.smallest_peak_choice
+    if choice is None:
+        choice = follow(priced, {})
+    statistics: dict[str, float | int | str] = {
+        "nodes": priced.problem.node_count,
+        "edges": priced.problem.edge_count,
+        **laps,
+        **{key: value for key, value in solution.statistics.items() if isinstance(value, int | float | str)},
+    }
+    plan = _plan_of_choice(
+        loaded,
+        priced,
+        choice,
+        solution.status.name.lower(),
+        solution.status.value,
+        solution.lower_bound if solution.choice is not None else 0,
+        baselines,
+        statistics,
+    )
+    if solution.smallest_peak is not None and solution.smallest_peak < plan.smallest_peak_bytes:
+        plan = replace(plan, smallest_peak_bytes=int(solution.smallest_peak))
+    return plan
+
+
+def _plan_of_choice(
+    loaded: Loaded,
+    priced: PricedGraph,
+    choice: NDArray[np.int64],
+    status: str,
+    proved: str,
+    lower_bound: int,
+    baselines: tuple[Baseline, ...],
+    statistics: Mapping[str, float | int | str],
+) -> Plan:
+    chosen = read_back(priced, choice)
+    price_ = _price_of(loaded, priced, choice, chosen, with_collectives=True)
+    arguments, results = _named(loaded, chosen)
+    return Plan(
+        module_sha256=loaded.listing.module_hash,
+        mesh=tuple((axis.name, axis.size) for axis in loaded.mesh.axes),
+        mesh_name=loaded.mesh.name,
+        hardware=loaded.hardware.name,
+        topology=tuple(loaded.communication.placement.topology),
+        memory_bytes=loaded.memory_bytes,
+        carry=loaded.program.carried_pairs,
+        status=status,
+        proved=proved,
+        price=price_,
+        lower_bound_ns=lower_bound,
+        smallest_peak_bytes=price_.peak_bytes,
+        arguments=arguments,
+        results=results,
+        values={
+            value: PlannedValue(
+                str(v.produced),
+                "" if v.settled == v.produced else str(v.settled),
+                "" if v.shared is None else str(v.shared),
+            )
+            for value, v in sorted(chosen.values.items())
+        },
+        uses=tuple(PlannedUse(op, operand, str(s)) for (op, operand), s in sorted(chosen.uses.items())),
+        cloneable=tuple(sorted(loaded.program.cloneable)),
+        baselines=baselines,
+        warnings=loaded.listing.warnings,
+        statistics=dict(statistics),
+        provenance={name: metadata.version(name) for name in ("autoshard", "jaxlib", "ortools", "numpy")},
+    )
+
+
+def _price_of(
+    loaded: Loaded, priced: PricedGraph, choice: NDArray[np.int64], chosen: Chosen, *, with_collectives: bool
+) -> Price:
+    evaluation = evaluate(priced.problem, choice)
+    assert evaluation.cost == chosen.compute_ns + chosen.communication_ns, (
+        "the breakdown must add up to the objective"
+    )
+    ops = loaded.listing.ops
+    collectives = tuple(
+        PlannedCollective(
+            c.collective.kind,
+            tuple(str(axis).replace('"', "") for axis in c.collective.axes),
+            c.collective.bytes,
+            c.collective.ns,
+            c.repeat,
+            f"{ops[c.op].name} {ops[c.op].location}".strip() if c.op >= 0 else "arguments and results",
+        )
+        for c in (chosen.collectives if with_collectives else ())
+    )
+    return Price(evaluation.cost, chosen.compute_ns, chosen.communication_ns, evaluation.peak, collectives)
+
+
+def _named(loaded: Loaded, chosen: Chosen) -> tuple[tuple[NamedSharding, ...], tuple[NamedSharding, ...]]:
+    listing = loaded.listing
+    carried_results = {result for result, _ in loaded.program.carried_pairs}
+    carried_arguments = {argument for _, argument in loaded.program.carried_pairs}
+
+    def row(value: int, name: str, sharding: TensorSharding | None, is_carried: bool) -> NamedSharding:
+        type_ = listing.values[value].type
+        if type_ is None:
+            return NamedSharding(name, "token", "[]", 0, is_carried)
+        sharding = sharding if sharding is not None else TensorSharding.replicated_closed(type_.rank)
+        return NamedSharding(name, str(type_), str(sharding), sharding.local_bytes(type_), is_carried)
+
+    arguments = tuple(
+        row(
+            a.value,
+            a.name,
+            v.settled if (v := chosen.values.get(a.value)) is not None else None,
+            i in carried_arguments,
+        )
+        for i, a in enumerate(listing.arguments)
+    )
+    results = tuple(
+        row(r.value, r.name, chosen.uses.get((RESULT_SITE, i)), i in carried_results)
+        for i, r in enumerate(listing.results)
+    )
+    return arguments, results

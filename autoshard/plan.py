@@ -1,0 +1,171 @@
+"""A plan: the sharding of every value, what it costs and how good it is proved to be; plain data with a JSON form.
+
+Value numbers are positions in the listing of the module that the plan is for; `module_sha256` says which module that is.
+Shardings are in Shardy's notation.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from autoshard.errors import AutoshardError
+from autoshard.mlir.decisions import Decisions
+from autoshard.sharding import Mesh, TensorSharding, parse_sharding
+
+PLAN_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCollective:
+    """One collective of the plan. `bytes` is of the result on one device for an all_gather, of the operand for the others."""
+
+    kind: str
+    axes: tuple[str, ...]
+    bytes: int
+    ns: int  # of one run
+    repeat: int
+    where: str  # location of the op that needs it
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSharding:
+    name: str
+    type: str
+    sharding: str
+    bytes: int  # on one device
+    is_carried: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedValue:
+    """`produced` by its op; `settled` after a reshard right after it; `shared`: the copy made once for several users."""
+
+    produced: str
+    settled: str = ""  # "" where it is the same
+    shared: str = ""  # "" where there is none
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedUse:
+    """Operand `operand` of op `op` (numbers of the listing; negative: data flow and function results) is read as `sharding`."""
+
+    op: int
+    operand: int
+    sharding: str
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What running a plan takes, predicted by one model for plans and baselines alike."""
+
+    step_ns: int
+    compute_ns: int
+    communication_ns: int
+    peak_bytes: int
+    collectives: tuple[PlannedCollective, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    name: str
+    price: Price
+    fits: bool
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    module_sha256: str
+    mesh: tuple[tuple[str, int], ...]
+    mesh_name: str
+    hardware: str
+    topology: tuple[int, ...]
+    memory_bytes: int | None
+    carry: tuple[tuple[int, int], ...]  # (result, argument)
+    status: str  # optimal, feasible, infeasible or not_found
+    proved: str  # the sentence to read
+    price: Price
+    lower_bound_ns: int
+    smallest_peak_bytes: int  # of any choice found
+    arguments: tuple[NamedSharding, ...]
+    results: tuple[NamedSharding, ...]
+    values: dict[int, PlannedValue]
+    uses: tuple[PlannedUse, ...]
+    cloneable: tuple[int, ...]
+    baselines: tuple[Baseline, ...] = ()
+    warnings: tuple[str, ...] = ()
+    statistics: dict[str, float | int | str] = field(default_factory=dict[str, float | int | str])
+    provenance: dict[str, str] = field(default_factory=dict[str, str])
+    version: int = PLAN_VERSION
+
+    @property
+    def gap(self) -> float:
+        """(predicted - bound) / predicted; 0 where the optimum is proved."""
+        step = self.price.step_ns
+        return max(0.0, (step - self.lower_bound_ns) / step) if step else 0.0
+
+    @property
+    def fits(self) -> bool:
+        return self.memory_bytes is None or self.price.peak_bytes <= self.memory_bytes
+
+    def to_json(self) -> str:
+        return msgspec.json.format(msgspec.json.encode(self), indent=1).decode() + "\n"
+
+    def sharding_mesh(self) -> Mesh:
+        return Mesh.of(self.mesh, self.mesh_name)
+
+    def decisions(self) -> Decisions:
+        """The plan as the writer wants it."""
+        mesh = self.sharding_mesh()
+        read: dict[str, TensorSharding] = {}
+
+        def sharding(text: str) -> TensorSharding:
+            if text not in read:
+                read[text] = parse_sharding(text, mesh)
+            return read[text]
+
+        return Decisions(
+            produced={v: sharding(p.produced) for v, p in self.values.items()},
+            settled={v: sharding(p.settled or p.produced) for v, p in self.values.items()},
+            shared={v: sharding(p.shared) for v, p in self.values.items() if p.shared},
+            uses={(use.op, use.operand): sharding(use.sharding) for use in self.uses},
+            cloneable=frozenset(self.cloneable),
+        )
+
+
+def read_plan(path: Path) -> Plan:
+    """Raises AutoshardError: the file is not there, is not a plan, or one of another version."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Plan)
+    except OSError as error:
+        raise AutoshardError(f"cannot read the plan: {error.strerror}", where=str(path)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise AutoshardError(
+            f"not a plan: {error}", where=str(path), fix="write one with autoshard plan --plan-out"
+        ) from None
+
+
+def require_same_module(plan: Plan, module_sha256: str, where: str) -> None:
+    """Raises AutoshardError: the plan was made for another module."""
+    if plan.module_sha256 != module_sha256:
+        raise AutoshardError(
+            f"the plan is for another module (sha256 {plan.module_sha256[:12]}, this one is {module_sha256[:12]})",
+            where=where,
+            fix="plan this module anew, or name the module that the plan was made for",
+        )
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def priced_groups(price: Price) -> Mapping[tuple[str, tuple[str, ...]], list[PlannedCollective]]:
+    """Collectives by kind and axes, costliest group first."""
+    groups: dict[tuple[str, tuple[str, ...]], list[PlannedCollective]] = {}
+    for collective in price.collectives:
+        groups.setdefault((collective.kind, collective.axes), []).append(collective)
+    order = sorted(groups, key=lambda key: (-sum(c.ns * c.repeat for c in groups[key]), key))
+    return {key: groups[key] for key in order}

@@ -1,0 +1,31 @@
+"""A module as the planner sees it: kernels with sharding rules, flows, lifetimes."""
+
+from autoshard.program.batch import batch_arguments
+from autoshard.program.build import build_program
+from autoshard.program.records import (
+    RESULT_SITE,
+    Flow,
+    FlowKind,
+    FlowSource,
+    Kernel,
+    KernelShape,
+    Lifetime,
+    Program,
+    Traffic,
+    Use,
+)
+
+__all__ = [
+    "RESULT_SITE",
+    "Flow",
+    "FlowKind",
+    "FlowSource",
+    "Kernel",
+    "KernelShape",
+    "Lifetime",
+    "Program",
+    "Traffic",
+    "Use",
+    "batch_arguments",
+    "build_program",
+]

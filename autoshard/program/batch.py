@@ -1,0 +1,58 @@
+"""Which arguments hold the batch: found from the program, not from names.
+
+A leading dimension is a batch dimension as far as the program keeps it whole: it follows the kernels' rules from the arguments to the
+matrix multiplications and is never summed over on the way. Of the candidate sizes, the one with the most such work wins.
+"""
+
+from collections.abc import Mapping
+
+from autoshard.program.records import Flow, FlowKind, Kernel, Program
+from autoshard.sharding import FactorKind
+
+
+def batch_arguments(program: Program) -> tuple[Flow, ...]:
+    """Arguments whose first dimension is the batch, in argument order; empty where no work follows one."""
+    carried = {argument for _, argument in program.carried_pairs}
+    state = {program.listing.arguments[index].value for index in carried}
+    candidates: dict[int, list[Flow]] = {}
+    for flow in program.flows:
+        if flow.kind is FlowKind.ARGUMENT and flow.value not in state and flow.type.shape[0] > 1:
+            candidates.setdefault(flow.type.shape[0], []).append(flow)
+    scores = {size: _work_along(program, flows) for size, flows in candidates.items()}
+    best = max(scores, key=lambda size: (scores[size], -_bytes(candidates[size])), default=None)
+    return tuple(candidates[best]) if best is not None and scores[best] > 0 else ()
+
+
+def _bytes(flows: list[Flow]) -> int:
+    return sum(flow.type.num_bytes for flow in flows)
+
+
+def _work_along(program: Program, flows: list[Flow]) -> int:
+    """FLOPs of kernels that keep the dimension, less those that sum over it."""
+    marked: dict[int, frozenset[int]] = {flow.value: frozenset({0}) for flow in flows}
+    aliases = {
+        s.value: flow.value for flow in program.flows if flow.kind is FlowKind.CARRIED for s in flow.sources
+    }
+    work = 0
+    for kernel in program.kernels:
+        factors = _marked_factors(kernel, marked)
+        if not factors:
+            continue
+        kinds = {kernel.shape.rule.factors[f].kind for f in factors}
+        flops = kernel.shape.flops * kernel.repeat * (100 if kernel.shape.is_matmul else 1)
+        work += -flops if FactorKind.REDUCTION in kinds else flops
+        for value, mapping in zip(kernel.results, kernel.shape.rule.results, strict=True):
+            dims = frozenset(d for d, dim in enumerate(mapping) if dim and dim[0] in factors)
+            if dims:
+                marked[value] = dims
+                if value in aliases:
+                    marked[aliases[value]] = dims
+    return work
+
+
+def _marked_factors(kernel: Kernel, marked: Mapping[int, frozenset[int]]) -> set[int]:
+    found: set[int] = set()
+    for use, mapping in zip(kernel.uses, kernel.shape.rule.operands, strict=True):
+        for dim in marked.get(use.value, ()):
+            found.update(mapping[dim][:1])
+    return found

@@ -1,0 +1,187 @@
+"""From a listing to a `Program`: kernels, flows and lifetimes. Knows ops by name only where their memory traffic is special."""
+
+from collections.abc import Sequence
+
+from autoshard.errors import AutoshardError
+from autoshard.mlir.listing import Listing
+from autoshard.program.fusion import Fusion, Group, fuse, is_elementwise, rule_of
+from autoshard.program.lifetime import lifetimes
+from autoshard.program.records import (
+    RESULT_SITE,
+    Flow,
+    FlowKind,
+    FlowSource,
+    Kernel,
+    KernelShape,
+    Program,
+    Traffic,
+    Use,
+)
+from autoshard.sharding import OpShardingRule, TensorMapping, TensorType
+
+_TRAFFIC = {
+    "stablehlo.reshape": Traffic.NONE,
+    "stablehlo.bitcast_convert": Traffic.NONE,
+    "sdy.sharding_constraint": Traffic.NONE,
+    "sdy.reshard": Traffic.NONE,
+    "sdy.propagation_barrier": Traffic.NONE,
+    "stablehlo.get_dimension_size": Traffic.NONE,
+    "stablehlo.gather": Traffic.RESULTS,
+    "stablehlo.slice": Traffic.RESULTS,
+    "stablehlo.dynamic_slice": Traffic.RESULTS,
+    "stablehlo.dynamic_update_slice": Traffic.UPDATES,
+    "stablehlo.scatter": Traffic.UPDATES,
+}
+_ALIAS = frozenset(
+    {"stablehlo.reshape", "stablehlo.bitcast_convert"}
+    | {"sdy.sharding_constraint", "sdy.reshard", "sdy.propagation_barrier"}
+)
+_IN_PLACE = _ALIAS | {"stablehlo.dynamic_update_slice", "stablehlo.scatter", "stablehlo.transpose"}
+
+
+def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = None) -> Program:
+    """Analyse a listing.
+
+    Args:
+        carry: (result index, argument index) pairs that are next step's inputs; None takes the donated arguments that alias a
+            result.
+
+    Raises:
+        AutoshardError: a carried pair that does not exist or whose types differ.
+    """
+    pairs = _carried_pairs(listing, carry)
+    returned = {result.value for result in listing.results}
+    handed_on = {source.value for flow in listing.data_flows for source in flow.sources}
+    fusion = fuse(listing, frozenset(returned | handed_on))
+    interned: dict[KernelShape, KernelShape] = {}
+    kernels = tuple(_kernel(group, listing, interned) for group in fusion.groups)
+    flows = _flows(listing, pairs, fusion)
+    return Program(
+        listing,
+        kernels,
+        flows,
+        fusion.cloneable,
+        lifetimes(listing, kernels, pairs, fusion.free),
+        len(listing.ops) + 1,
+        pairs,
+    )
+
+
+def _carried_pairs(listing: Listing, carry: Sequence[tuple[int, int]] | None) -> tuple[tuple[int, int], ...]:
+    if carry is None:
+        found = ((a.aliased_result, i) for i, a in enumerate(listing.arguments))
+        return tuple((result, argument) for result, argument in found if result is not None)
+    seen: set[int] = set()
+    for result, argument in carry:
+        where = f"carry [{result}, {argument}]"
+        if not 0 <= result < len(listing.results) or not 0 <= argument < len(listing.arguments):
+            raise AutoshardError(
+                f"the module has {len(listing.results)} results and {len(listing.arguments)} arguments, numbered from 0",
+                where=where,
+                fix="write pairs of [result index, argument index]",
+            )
+        if argument in seen:
+            raise AutoshardError("this argument is fed by two results", where=where, fix="keep one of them")
+        seen.add(argument)
+        types = [
+            listing.values[v].type for v in (listing.results[result].value, listing.arguments[argument].value)
+        ]
+        if types[0] != types[1]:
+            raise AutoshardError(
+                f"result {listing.results[result].name} is {types[0]}, argument {listing.arguments[argument].name} is {types[1]}",
+                where=where,
+                fix="carried state has one type on both ends",
+            )
+    return tuple(carry)
+
+
+def _kernel(group: Group, listing: Listing, interned: dict[KernelShape, KernelShape]) -> Kernel:
+    root = listing.ops[group.root]
+    by_read: dict[tuple[int, TensorMapping], list[tuple[int, int]]] = {}
+    for op, operand, value, mapping in group.reads:
+        by_read.setdefault((value, mapping), []).append((op, operand))
+    rule = rule_of(root, listing)
+    outputs = [(v, m) for v, m in zip(root.results, rule.results, strict=False) if _is_ranked(listing, v)]
+    scalar_results = [v for v in root.results if (t := listing.values[v].type) is not None and not t.rank]
+    results = tuple(v for v, _ in outputs) + tuple(scalar_results)
+    shape = KernelShape(
+        root.name,
+        OpShardingRule(
+            rule.factors,
+            tuple(mapping for _, mapping in by_read),
+            tuple(mapping for _, mapping in outputs) + ((),) * len(scalar_results),
+        ),
+        tuple(_type(listing, value) for value, _ in by_read),
+        tuple(_type(listing, value) for value in results),
+        sum(listing.ops[op].flops for op in group.ops),
+        root.is_matmul,
+        _TRAFFIC.get(root.name, Traffic.ALL),
+        root.demand,
+    )
+    return Kernel(
+        interned.setdefault(shape, shape),
+        tuple(sorted(group.ops)),
+        tuple(Use(value, tuple(sites)) for (value, _), sites in by_read.items()),
+        results,
+        tuple((v, m) for v, m in group.mapping.items() if v not in root.results),
+        tuple((op, operand, mapping) for op, operand, _, mapping in group.free_reads),
+        group.root,
+        root.repeat,
+        root.name in _IN_PLACE or is_elementwise(root),
+        root.name in _ALIAS and len(by_read) == 1,
+    )
+
+
+def _flows(listing: Listing, pairs: tuple[tuple[int, int], ...], fusion: Fusion) -> tuple[Flow, ...]:
+    end = len(listing.ops)
+    fed_by = {argument: result for result, argument in pairs}
+    flows: list[Flow] = []
+    for index, argument in enumerate(listing.arguments):
+        type_ = listing.values[argument.value].type
+        if type_ is None or not type_.rank:
+            continue
+        sources = ()
+        demand = argument.demand
+        if index in fed_by:
+            result = listing.results[fed_by[index]]
+            sources = (FlowSource(result.value, end, 1, (RESULT_SITE, fed_by[index])),)
+            demand = demand if demand is not None else result.demand
+        flows.append(Flow(FlowKind.ARGUMENT, argument.value, type_, sources, demand, True, argument.name))
+    for index, data_flow in enumerate(listing.data_flows):
+        type_ = listing.values[data_flow.target].type
+        if type_ is not None and type_.rank:
+            sources = tuple(
+                FlowSource(s.value, s.time, s.repeat, (-1 - index, i))
+                for i, s in enumerate(data_flow.sources)
+            )
+            flows.append(
+                Flow(
+                    FlowKind.CARRIED,
+                    data_flow.target,
+                    type_,
+                    sources,
+                    data_flow.demand,
+                    False,
+                    data_flow.kind,
+                )
+            )
+    carried = {result for result, _ in pairs}
+    for index, result in enumerate(listing.results):
+        type_ = listing.values[result.value].type
+        if type_ is not None and type_.rank and index not in carried:
+            source = FlowSource(result.value, end, 1, (RESULT_SITE, index))
+            flows.append(
+                Flow(FlowKind.RESULT, result.value, type_, (source,), result.demand, True, result.name)
+            )
+    return tuple(flows)
+
+
+def _type(listing: Listing, value: int) -> TensorType:
+    type_ = listing.values[value].type
+    assert type_ is not None
+    return type_
+
+
+def _is_ranked(listing: Listing, value: int) -> bool:
+    type_ = listing.values[value].type
+    return type_ is not None and type_.rank > 0

@@ -1,0 +1,191 @@
+"""Which ops a compiler runs as one kernel, and the sharding rule of that kernel.
+
+An elementwise op joins the kernel of its users when all of them are in one kernel; a broadcast joins each of its users; constants, iota and
+elementwise expressions of those are recomputed wherever they are used. The rule of a kernel maps all its operands and results
+to the factors of its root op: an inner op adds no factor, because its result mentions all of its own.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from autoshard.mlir.listing import Listing, Op
+from autoshard.sharding import FactorKind, OpShardingRule, TensorMapping
+
+FREE_LEAVES = frozenset({"stablehlo.constant", "stablehlo.iota", "sdy.constant"})
+RESHAPING = frozenset(
+    {"stablehlo.reshape", "stablehlo.slice", "stablehlo.pad", "stablehlo.concatenate", "stablehlo.transpose"}
+)
+MAX_OPS = 128  # of a kernel; compilers split larger ones, and joining looks through all reads
+BROADCAST = "stablehlo.broadcast_in_dim"
+NOT_FUSED = frozenset(
+    {
+        "sdy.sharding_constraint", "sdy.reshard", "sdy.propagation_barrier", "stablehlo.custom_call", "stablehlo.all_reduce", "stablehlo.collective_permute",
+        "stablehlo.collective_broadcast", "stablehlo.rng", "stablehlo.rng_bit_generator", "stablehlo.cholesky", "stablehlo.map",
+    }
+)  # fmt: skip
+
+
+class Read(NamedTuple):
+    op: int
+    operand: int
+    value: int
+    mapping: TensorMapping
+
+
+@dataclass(slots=True)
+class Group:
+    """A kernel under construction: mappings are to the factors of the root's rule."""
+
+    root: int
+    ops: list[int] = field(default_factory=list[int])
+    mapping: dict[int, TensorMapping] = field(
+        default_factory=dict[int, TensorMapping]
+    )  # of each value inside
+    reads: list[Read] = field(default_factory=list[Read])
+    free_reads: list[Read] = field(default_factory=list[Read])
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    groups: tuple[Group, ...]  # in program order of their roots
+    free: frozenset[int]  # values that cost nothing and have no node
+    cloneable: frozenset[int]
+
+
+def rule_of(op: Op, listing: Listing) -> OpShardingRule:
+    """The op's rule, or the one that keeps every tensor whole where none is known."""
+    if op.rule is not None:
+        return op.rule
+    operands, results = (
+        tuple(((),) * (type_.rank if (type_ := listing.values[v].type) is not None else 0) for v in values)
+        for values in (op.operands, op.results)
+    )
+    return OpShardingRule((), operands, results)
+
+
+def is_elementwise(op: Op) -> bool:
+    rule = op.rule
+    if rule is None or len(op.results) != 1 or op.name in NOT_FUSED or op.demand is not None:
+        return False
+    result = rule.results[0]
+    return all(mapping in (result, ()) for mapping in rule.operands) and all(
+        factor.kind is FactorKind.PASS_THROUGH and not factor.is_blocked for factor in rule.factors
+    )
+
+
+def free_values(listing: Listing) -> frozenset[int]:
+    """Values made of constants and iota only, by ops that cost next to nothing to repeat."""
+    free: set[int] = set()
+    for op in listing.ops:
+        is_leaf = op.name in FREE_LEAVES
+        is_cheap = op.operands and (op.name == BROADCAST or op.name in RESHAPING or is_elementwise(op))
+        if (is_leaf or (is_cheap and all(v in free for v in op.operands))) and op.demand is None:
+            free.update(op.results)
+    return frozenset(free)
+
+
+def fuse(listing: Listing, pinned: frozenset[int]) -> Fusion:
+    """Group the ops of the listing into kernels; values in `pinned` (results, carried values) keep a buffer of their own."""
+    free = free_values(listing)
+    users: dict[int, list[int]] = {}
+    for index, op in enumerate(listing.ops):
+        for value in op.operands:
+            if value not in free:
+                users.setdefault(value, []).append(index)
+    groups: dict[int, Group] = {}
+    member: dict[int, tuple[Group, ...]] = {}  # op -> kernels that evaluate it
+    cloneable = set(free)
+    verdicts: dict[tuple[object, ...], bool] = {}
+
+    def elementwise(op: Op) -> bool:
+        key = (op.name, id(op.rule), len(op.results), op.demand is None)
+        if key not in verdicts:
+            verdicts[key] = is_elementwise(op) or op.name in (BROADCAST, "stablehlo.transpose")
+        return verdicts[key] and op.demand is None
+
+    for index in range(len(listing.ops) - 1, -1, -1):
+        op = listing.ops[index]
+        if all(v in free for v in op.results) and op.results:
+            continue
+        if all((t := listing.values[v].type) is None or not t.rank for v in (*op.operands, *op.results)):
+            continue  # scalars are on every device
+        homes = _homes(op, index, listing, users, member, pinned) if elementwise(op) else ()
+        if homes:
+            for home in homes:
+                _join(home, op, index, free, listing, is_cloned=len(homes) > 1)
+            if len(homes) > 1:
+                cloneable.update(op.results)
+            member[index] = homes
+            continue
+        rule = rule_of(op, listing)
+        group = Group(index)
+        groups[index] = group
+        group.mapping.update(zip(op.results, rule.results, strict=False))
+        _read(group, op, index, rule.operands, free, listing)
+        is_fusing = op.name == "stablehlo.reduce" or elementwise(op)
+        member[index] = (group,) if is_fusing else ()
+    return Fusion(tuple(groups[i] for i in sorted(groups)), free, frozenset(cloneable))
+
+
+def _homes(
+    op: Op,
+    index: int,
+    listing: Listing,
+    users: dict[int, list[int]],
+    member: dict[int, tuple[Group, ...]],
+    pinned: frozenset[int],
+) -> tuple[Group, ...]:
+    """Kernels that `op` can be evaluated in, or none where it needs one of its own."""
+    (value,) = op.results
+    user_ops = users.get(value, [])
+    if not user_ops or value in pinned:
+        return ()
+    homes: dict[int, Group] = {}
+    for user in user_ops:
+        for group in member.get(user, ()):
+            homes[group.root] = group
+        if not member.get(user) or listing.ops[user].region != op.region:
+            return ()
+    if (len(homes) > 1 and op.name != BROADCAST) or any(len(home.ops) >= MAX_OPS for home in homes.values()):
+        return ()
+    return tuple(homes.values()) if all(_consistent(home, value) for home in homes.values()) else ()
+
+
+def _consistent(group: Group, value: int) -> bool:
+    mappings = {read.mapping for read in group.reads if read.value == value}
+    return len(mappings) == 1 and all(len(dim) <= 1 for dim in next(iter(mappings)))
+
+
+def _join(
+    group: Group, op: Op, index: int, free: frozenset[int], listing: Listing, *, is_cloned: bool
+) -> None:
+    (value,) = op.results
+    mine = [read for read in group.reads if read.value == value]
+    mapping = mine[0].mapping
+    group.reads = [read for read in group.reads if read.value != value]
+    if is_cloned:
+        group.free_reads += mine
+    else:
+        group.mapping[value] = mapping
+    assert op.rule is not None
+    to_root = {mine[0]: theirs for mine, theirs in zip(op.rule.results[0], mapping, strict=True) if mine}
+    operands = tuple(
+        tuple(to_root.get(dim[0], ()) if dim else () for dim in operand) for operand in op.rule.operands
+    )
+    _read(group, op, index, operands, free, listing)
+
+
+def _read(
+    group: Group,
+    op: Op,
+    index: int,
+    mappings: tuple[TensorMapping, ...],
+    free: frozenset[int],
+    listing: Listing,
+) -> None:
+    group.ops.append(index)
+    for position, (value, mapping) in enumerate(zip(op.operands, mappings, strict=False)):
+        type_ = listing.values[value].type
+        if type_ is not None and type_.rank:
+            reads = group.free_reads if value in free else group.reads
+            reads.append(Read(index, position, value, mapping))

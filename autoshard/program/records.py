@@ -1,0 +1,109 @@
+"""What the planner sees of a module: kernels with one sharding rule each, and the values that flow between them.
+
+A `Kernel` is an op, or a tree of elementwise ops that a compiler fuses into one loop nest; its `rule` is the composition of the
+rules of its ops, so the planner treats both alike. A `Flow` is a place where a value takes a sharding without computing: a function
+argument or result, or a value that a loop or branch carries.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from autoshard.mlir.listing import Listing
+from autoshard.sharding import OpShardingRule, TensorMapping, TensorSharding, TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A kernel's read of a value from outside; operand `i` of the kernel's rule is its i-th use."""
+
+    value: int
+    sites: tuple[tuple[int, int], ...]  # (op, operand index) in the listing, all with the same mapping
+
+
+class Traffic(Enum):
+    """Which bytes a kernel moves between memory and the chip."""
+
+    ALL = "every operand is read, every result written"
+    RESULTS = "reads as much as it writes (gather, slices)"
+    UPDATES = "reads and writes only what is updated, in place (dynamic_update_slice, scatter)"
+    NONE = "moves nothing (reshape)"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelShape:
+    """All of a kernel that its strategies and their prices depend on; equal shapes are enumerated once."""
+
+    name: str  # of the root op
+    rule: OpShardingRule
+    operands: tuple[TensorType, ...]
+    results: tuple[TensorType, ...]
+    flops: int
+    is_matmul: bool
+    traffic: Traffic
+    demand: TensorSharding | None  # the user's, on the first result
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    shape: KernelShape
+    ops: tuple[int, ...]  # in program order; the last is the root
+    uses: tuple[Use, ...]
+    results: tuple[int, ...]  # the root's ranked results, in the order of the rule's
+    inner: tuple[tuple[int, TensorMapping], ...]  # values that never leave the kernel
+    free_reads: tuple[
+        tuple[int, int, TensorMapping], ...
+    ]  # (op, operand, mapping) of recomputed values that it reads
+    time: int
+    repeat: int
+    is_in_place: bool  # a result may take the buffer of an operand that dies here
+    is_alias: bool  # the result is the operand's buffer under another type (reshape)
+
+
+class FlowKind(Enum):
+    ARGUMENT = "argument"
+    RESULT = "result"
+    CARRIED = "carried"  # through a loop, a branch or a barrier
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSource:
+    value: int
+    time: int
+    repeat: int
+    site: tuple[int, int]  # data-flow sites are (-1 - data flow, source), result sites (RESULT_SITE, result)
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    kind: FlowKind
+    value: int  # of the argument or carried value; of a result, the value returned
+    type: TensorType
+    sources: tuple[FlowSource, ...]
+    demand: TensorSharding | None
+    must_divide: bool
+    name: str
+
+
+RESULT_SITE = -(1 << 40)
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """When a value exists, half-open, and whether in a buffer of its own or in that of a value it replaces or renames."""
+
+    begin: int
+    end: int
+    is_own_buffer: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    listing: Listing
+    kernels: tuple[Kernel, ...]
+    flows: tuple[Flow, ...]
+    cloneable: frozenset[
+        int
+    ]  # values recomputed for each use: constants, iota, what is made of those, broadcasts
+    lifetimes: dict[int, Lifetime]  # of every value that a kernel or flow defines
+    num_times: int
+    carried_pairs: tuple[tuple[int, int], ...]  # (result index, argument index)

@@ -1,0 +1,156 @@
+"""A plan as a person reads it, and the same figures as plain data for `--json`."""
+
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autoshard.plan import NamedSharding, Plan, Price, priced_groups
+from autoshard.report.units import bytes_text, time_text
+
+MAX_ROWS = 24
+
+
+def print_summary(plan: Plan, console: Console, *, show_all: bool = False) -> None:
+    """Time, collectives, memory, shardings, bound and baselines."""
+    console.print(summary(plan, show_all=show_all))
+
+
+def summary(plan: Plan, *, show_all: bool = False) -> RenderableType:
+    parts: list[RenderableType] = [_headline(plan), _prices(plan), _collectives(plan.price)]
+    for title, rows in (("arguments", plan.arguments), ("results", plan.results)):
+        parts.append(_shardings(title, rows, show_all=show_all))
+    parts += [Text(f"warning: {warning}", style="yellow") for warning in plan.warnings]
+    return Group(*parts)
+
+
+def _headline(plan: Plan) -> Text:
+    price = plan.price
+    mesh = ", ".join(f"{name}={size}" for name, size in plan.mesh)
+    budget = "no limit" if plan.memory_bytes is None else bytes_text(plan.memory_bytes)
+    lines = [
+        f"mesh {mesh} on {plan.hardware} {'x'.join(map(str, plan.topology))}",
+        f"predicted step {time_text(price.step_ns)} = compute {time_text(price.compute_ns)}"
+        f" + communication {time_text(price.communication_ns)}",
+        f"peak memory {bytes_text(price.peak_bytes)} of {budget} a device"
+        + ("" if plan.fits else "  DOES NOT FIT"),
+    ]
+    if plan.status in ("optimal", "feasible") and plan.lower_bound_ns:
+        lines.append(f"lower bound {time_text(plan.lower_bound_ns)}, gap {plan.gap:.2%}: {plan.proved}")
+    else:
+        lines.append(plan.proved)
+    if not plan.fits:
+        lines.append(f"smallest peak found: {bytes_text(plan.smallest_peak_bytes)}")
+    return Text("\n".join(lines))
+
+
+def _prices(plan: Plan) -> RenderableType:
+    table = Table(title="against baselines, same model", title_justify="left", box=None, pad_edge=False)
+    for heading in ("plan", "step", "compute", "communication", "peak", "fits", ""):
+        table.add_column(
+            heading, justify="right" if heading in ("step", "compute", "communication", "peak") else "left"
+        )
+    rows = [("this plan", plan.price, plan.fits, "")]
+    rows += [(b.name, b.price, b.fits, b.note) for b in plan.baselines]
+    for name, price, fits, note in rows:
+        figures = [time_text(n) for n in (price.step_ns, price.compute_ns, price.communication_ns)]
+        figures.append(bytes_text(price.peak_bytes))
+        if not price.step_ns and note:
+            table.add_row(name, "-", "-", "-", "-", "-", note)
+        else:
+            table.add_row(name, *figures, "yes" if fits else "no", note)
+    return table
+
+
+def _collectives(price: Price) -> RenderableType:
+    groups = priced_groups(price)
+    if not groups:
+        return Text("no collectives")
+    table = Table(title="collectives", title_justify="left", box=None, pad_edge=False)
+    for heading in ("kind", "axes", "count", "bytes", "time", "share"):
+        table.add_column(heading, justify="left" if heading in ("kind", "axes") else "right")
+    for (kind, axes), group in groups.items():
+        time = sum(c.ns * c.repeat for c in group)
+        table.add_row(
+            kind,
+            ",".join(axes),
+            str(sum(c.repeat for c in group)),
+            bytes_text(sum(c.bytes * c.repeat for c in group)),
+            time_text(time),
+            f"{time / max(price.step_ns, 1):.1%}",
+        )
+    return table
+
+
+def _shardings(title: str, rows: tuple[NamedSharding, ...], *, show_all: bool) -> RenderableType:
+    """The largest first when there are many; all of them on request."""
+    shown = (
+        rows if show_all or len(rows) <= MAX_ROWS else tuple(sorted(rows, key=lambda r: -r.bytes)[:MAX_ROWS])
+    )
+    heading = (
+        title
+        if len(shown) == len(rows)
+        else f"{title} (the {len(shown)} largest of {len(rows)}; --all shows all)"
+    )
+    table = Table(title=heading, title_justify="left", box=None, pad_edge=False)
+    for column in ("name", "type", "sharding", "a device"):
+        table.add_column(column, justify="right" if column == "a device" else "left", overflow="fold")
+    for row in shown:
+        name = f"{row.name} (carried)" if row.is_carried else row.name
+        table.add_row(Text(name), Text(row.type), Text(row.sharding), bytes_text(row.bytes))
+    return table
+
+
+def summary_data(plan: Plan) -> dict[str, Any]:
+    """The summary as plain data: times in ns, sizes in bytes."""
+
+    def price(p: Price) -> dict[str, int]:
+        return {
+            "step_ns": p.step_ns,
+            "compute_ns": p.compute_ns,
+            "communication_ns": p.communication_ns,
+            "peak_bytes": p.peak_bytes,
+        }
+
+    def shardings(rows: tuple[NamedSharding, ...]) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": r.name,
+                "type": r.type,
+                "sharding": r.sharding,
+                "bytes": r.bytes,
+                "carried": r.is_carried,
+            }
+            for r in rows
+        ]
+
+    return {
+        "mesh": dict(plan.mesh),
+        "hardware": plan.hardware,
+        "topology": list(plan.topology),
+        "memory_bytes": plan.memory_bytes,
+        "status": plan.status,
+        "proved": plan.proved,
+        "fits": plan.fits,
+        "predicted": price(plan.price),
+        "lower_bound_ns": plan.lower_bound_ns,
+        "gap": plan.gap,
+        "smallest_peak_bytes": plan.smallest_peak_bytes,
+        "collectives": [
+            {
+                "kind": kind,
+                "axes": list(axes),
+                "count": sum(c.repeat for c in group),
+                "bytes": sum(c.bytes * c.repeat for c in group),
+                "ns": sum(c.ns * c.repeat for c in group),
+            }
+            for (kind, axes), group in priced_groups(plan.price).items()
+        ],
+        "baselines": {b.name: {**price(b.price), "fits": b.fits, "note": b.note} for b in plan.baselines},
+        "arguments": shardings(plan.arguments),
+        "results": shardings(plan.results),
+        "warnings": list(plan.warnings),
+        "statistics": plan.statistics,
+        "provenance": plan.provenance,
+    }

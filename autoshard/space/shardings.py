@@ -1,0 +1,49 @@
+"""Every closed sharding of a tensor that the search considers: mesh axes on dimensions, whole, in mesh order."""
+
+from collections.abc import Iterator, Sequence
+
+from autoshard.sharding import AxisRef, Mesh, TensorSharding, TensorType, total_size
+
+
+def searched_axes(mesh: Mesh) -> tuple[AxisRef, ...]:
+    """The axes worth placing: those with more than one device."""
+    return tuple(AxisRef(axis.name, axis.size) for axis in mesh.axes if axis.size > 1)
+
+
+def assignments(
+    sizes: Sequence[int], axes: Sequence[AxisRef], base: Sequence[tuple[AxisRef, ...]] | None = None
+) -> Iterator[tuple[tuple[AxisRef, ...], ...]]:
+    """Each axis to one of the slots of these sizes or to none; a slot gets at most as many shards as it has elements.
+
+    Order: slot contents in the order of `axes`, after what `base` already puts there. Slots of size 0 take nothing.
+    """
+    start = tuple(base) if base is not None else ((),) * len(sizes)
+    if not axes:
+        yield start
+        return
+    first, rest = axes[0], axes[1:]
+    yield from assignments(sizes, rest, start)
+    for slot, size in enumerate(sizes):
+        if total_size(start[slot]) * first.size <= size:
+            yield from assignments(sizes, rest, (*start[:slot], (*start[slot], first), *start[slot + 1 :]))
+
+
+def tensor_shardings(
+    type_: TensorType, mesh: Mesh, demand: TensorSharding | None, must_divide: bool
+) -> list[TensorSharding]:
+    """The shardings that a function argument, result or carried value may take, replicated first.
+
+    A demand is met exactly where it is closed; its open dimensions may be split further by axes that it does not name.
+    """
+    base = [dim.axes for dim in demand.dims] if demand is not None else [()] * type_.rank
+    named = [axis for axes in base for axis in axes]
+    if demand is not None:
+        named += [*demand.replicated, *demand.unreduced]
+    free = [axis for axis in searched_axes(mesh) if not any(axis.overlaps(other) for other in named)]
+    open_sizes = [
+        size if demand is None or not demand.dims[d].is_closed else 0 for d, size in enumerate(type_.shape)
+    ]
+    found = [TensorSharding.closed(axes) for axes in assignments(open_sizes, free, tuple(map(tuple, base)))]
+    return [
+        s for s in found if not must_divide or s.divides(type_.shape) or s.axes == tuple(map(tuple, base))
+    ]

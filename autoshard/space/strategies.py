@@ -1,0 +1,168 @@
+"""The strategies of a kernel: mesh axes on the factors of its rule, and what that makes of its operands and results.
+
+Each axis goes to at most one factor (Shardy: axes of different factors are disjoint over the whole op). Splitting a reduction factor
+leaves partial sums, which an all-reduce completes over those axes; a strategy with `settled != produced` instead wants the result split over them
+too, which is a reduce-scatter. Strategies that demand and produce the same are one.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from autoshard.program import KernelShape
+from autoshard.sharding import (
+    AxisRef,
+    FactorAxes,
+    FactorKind,
+    Mesh,
+    OpShardingRule,
+    TensorSharding,
+    factor_axes_of,
+    tensor_sharding,
+)
+from autoshard.space.shardings import assignments, searched_axes
+
+WINDOWED = frozenset({"stablehlo.convolution", "stablehlo.reduce_window", "stablehlo.select_and_scatter"})
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """One way to run a kernel on the mesh.
+
+    Attributes:
+        factor_axes: axes of each factor of the rule.
+        operands: sharding demanded of each use.
+        produced: sharding of each result as the kernel leaves it, after the all-reduce.
+        settled: sharding of each result as its users find it; differs from `produced` by a reshard right after the kernel.
+        reduced: axes over which the results are partial sums that must be completed, in mesh order.
+    """
+
+    factor_axes: FactorAxes
+    operands: tuple[TensorSharding, ...]
+    produced: tuple[TensorSharding, ...]
+    settled: tuple[TensorSharding, ...]
+    reduced: tuple[AxisRef, ...]
+
+    @property
+    def is_scattered(self) -> bool:
+        """Whether the result settles split over exactly the reduced axes in addition: a reduce-scatter."""
+        if not self.reduced or len(self.produced) != 1:
+            return False
+        added: list[AxisRef] = []
+        for before, after in zip(self.produced[0].axes, self.settled[0].axes, strict=True):
+            if after[: len(before)] != before:
+                return False
+            added += after[len(before) :]
+        return set(added) == set(self.reduced)
+
+
+def strategies(shape: KernelShape, mesh: Mesh) -> list[Strategy]:
+    """All strategies of a kernel, fully replicated first; never empty."""
+    rule = shape.rule
+    sizes = [size if _may_split(shape, i) else 0 for i, size in enumerate(_useful_sizes(rule, shape))]
+    found: dict[object, Strategy] = {}
+    for base in _bases(shape, mesh):
+        used = [axis for axes in base for axis in axes]
+        free = [axis for axis in searched_axes(mesh) if not any(axis.overlaps(other) for other in used)]
+        for factor_axes in assignments(sizes, free, base):
+            for strategy in _of_assignment(shape, factor_axes, mesh):
+                found.setdefault((strategy.operands, strategy.settled, strategy.reduced), strategy)
+    return list(found.values())
+
+
+def strategy_of(
+    shape: KernelShape, operands: tuple[TensorSharding, ...], results: tuple[TensorSharding, ...], mesh: Mesh
+) -> Strategy | None:
+    """The strategy that reads exactly `operands` and makes exactly `results`; None where the rule has none."""
+    rule = shape.rule
+    factor_axes = factor_axes_of(rule, (*rule.operands, *rule.results), (*operands, *results), mesh)
+    if factor_axes is None:
+        return None
+    return Strategy(factor_axes, operands, results, results, _reduced(rule, factor_axes, mesh))
+
+
+def _may_split(shape: KernelShape, factor: int) -> bool:
+    match shape.rule.factors[factor].kind:
+        case FactorKind.NEED_REPLICATION:
+            return False
+        case FactorKind.PERMUTATION:
+            return shape.name in WINDOWED
+        case _:
+            return True
+
+
+def _useful_sizes(rule: OpShardingRule, shape: KernelShape) -> list[int]:
+    """Factor sizes, capped by the real dimension where a rule's factor is larger (windows, padding)."""
+    sizes = [factor.size for factor in rule.factors]
+    tensors = zip((*rule.operands, *rule.results), (*shape.operands, *shape.results), strict=True)
+    for mapping, type_ in tensors:
+        for dim, size in zip(mapping, type_.shape, strict=True):
+            if len(dim) == 1:
+                sizes[dim[0]] = min(sizes[dim[0]], size)
+    return sizes
+
+
+def _bases(shape: KernelShape, mesh: Mesh) -> Iterator[FactorAxes]:
+    """Assignments to start from: nothing, and what a demand asks for where that is not whole axes in mesh order."""
+    if shape.demand is not None:
+        rule = shape.rule
+        demanded = factor_axes_of(rule, rule.results[:1], [shape.demand.as_closed()], mesh)
+        if demanded is not None and any(demanded):
+            yield demanded
+    yield ((),) * len(shape.rule.factors)
+
+
+def _of_assignment(shape: KernelShape, factor_axes: FactorAxes, mesh: Mesh) -> Iterator[Strategy]:
+    rule = shape.rule
+    operands = [tensor_sharding(rule, mapping, factor_axes, mesh) for mapping in rule.operands]
+    results = [tensor_sharding(rule, mapping, factor_axes, mesh) for mapping in rule.results]
+    if any(s is None for s in operands) or any(s is None for s in results):
+        return
+    demanded = tuple(s for s in operands if s is not None)
+    produced = tuple(s for s in results if s is not None)
+    reduced = _reduced(rule, factor_axes, mesh)
+    variants = [produced]
+    if reduced and len(produced) == 1:
+        variants += [(scattered,) for scattered in _scattered(produced[0], reduced, shape)]
+    for settled in variants:
+        kept = settled if shape.demand is None else _meeting(settled, shape.demand)
+        if kept is not None:
+            yield Strategy(factor_axes, demanded, produced, kept, reduced)
+
+
+def _reduced(rule: OpShardingRule, factor_axes: FactorAxes, mesh: Mesh) -> tuple[AxisRef, ...]:
+    axes = [
+        axis
+        for factor, mine in zip(rule.factors, factor_axes, strict=True)
+        if factor.kind is FactorKind.REDUCTION
+        for axis in mine
+    ]
+    return tuple(sorted(axes, key=mesh.order))
+
+
+def _scattered(
+    produced: TensorSharding, reduced: tuple[AxisRef, ...], shape: KernelShape
+) -> Iterator[TensorSharding]:
+    """Shardings that split the result over all reduced axes as well, appended to its dimensions."""
+    sizes = list(shape.results[0].shape)
+    for axes in assignments(sizes, reduced, produced.axes):
+        scattered = TensorSharding.closed(axes)
+        if scattered.num_shards == produced.num_shards * _size(reduced) and scattered.divides(sizes):
+            yield scattered
+
+
+def _size(axes: tuple[AxisRef, ...]) -> int:
+    size = 1
+    for axis in axes:
+        size *= axis.size
+    return size
+
+
+def _meeting(
+    settled: tuple[TensorSharding, ...], demand: TensorSharding
+) -> tuple[TensorSharding, ...] | None:
+    """`settled` with its first sharding made to meet the demand: itself, or a reshard to a closed demand."""
+    if settled[0].satisfies(demand):
+        return settled
+    if demand.is_fully_closed:
+        return (demand.as_closed(), *settled[1:])
+    return None
