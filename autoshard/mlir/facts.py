@@ -51,7 +51,9 @@ class FactBook:
         if rule is None:
             return OpFacts(None, flops(op, None), None)
         rule = self._interned.setdefault(rule, rule)
-        is_written = attribute is None and rule.factors and op.operands  # a rule without operands has no text form
+        is_written = (
+            attribute is None and rule.factors and op.operands
+        )  # a rule without operands has no text form
         return OpFacts(rule, flops(op, rule), self._attribute(rule) if is_written else None)
 
     def _parsed(self, attribute: ir.Attribute) -> OpShardingRule:

@@ -13,7 +13,13 @@ from autoshard.sharding import OpShardingRule, TensorType
 from autoshard.sharding.rule import factor_volume
 
 MATMULS = frozenset(
-    {"stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution", "stablehlo.dynamic_conv", "chlo.ragged_dot"}
+    {
+        "stablehlo.dot_general",
+        "stablehlo.dot",
+        "stablehlo.convolution",
+        "stablehlo.dynamic_conv",
+        "chlo.ragged_dot",
+    }
 )
 DATA_MOVEMENT = frozenset(
     {
@@ -81,7 +87,12 @@ def _dot(op: TypedOp, rule: OpShardingRule | None) -> int:
 def _convolution(op: TypedOp, _: OpShardingRule | None) -> int:
     numbers = stablehlo.ConvDimensionNumbers(op.op.attributes["dimension_numbers"])
     kernel = _shape(op.operands[1])
-    return 2 * _largest(op.results) * math.prod(kernel) // max(kernel[numbers.kernel_output_feature_dimension], 1)
+    return (
+        2
+        * _largest(op.results)
+        * math.prod(kernel)
+        // max(kernel[numbers.kernel_output_feature_dimension], 1)
+    )
 
 
 def _fft(op: TypedOp, _: OpShardingRule | None) -> int:
@@ -97,7 +108,11 @@ def _sort(op: TypedOp, _: OpShardingRule | None) -> int:
 
 def _window(op: TypedOp, _: OpShardingRule | None) -> int:
     attributes = op.op.attributes
-    window = math.prod(ir.DenseI64ArrayAttr(attributes["window_dimensions"])) if "window_dimensions" in attributes else 1
+    window = (
+        math.prod(ir.DenseI64ArrayAttr(attributes["window_dimensions"]))
+        if "window_dimensions" in attributes
+        else 1
+    )
     largest = _largest(op.results) if op.name == "stablehlo.reduce_window" else _largest(op.operands[1:2])
     return largest * window
 

@@ -25,7 +25,11 @@ def inline_calls(module: ir.Operation, entry: str) -> None:
     if _has_composites(module):
         run_pipeline(module, "func.func(stablehlo-legalize-composite-to-call)")
         calls = _calls_by_function(module)
-    functions = {_symbol(op.operation): op.operation for op in body_of(module).operations if isinstance(op, func.FuncOp)}
+    functions = {
+        _symbol(op.operation): op.operation
+        for op in body_of(module).operations
+        if isinstance(op, func.FuncOp)
+    }
     for name in _callees_first(entry, calls):
         for call in calls[name]:
             callee = functions[_callee(call)]
@@ -76,7 +80,9 @@ def _callees_first(entry: str, calls: dict[str, list[ir.Operation]]) -> list[str
     def visit(name: str) -> None:
         if name in path:
             cycle = " -> ".join(f"@{n}" for n in [*path[path.index(name) :], name])
-            raise AutoshardError(f"recursive function calls: {cycle}", fix="unroll the recursion, or use stablehlo.while")
+            raise AutoshardError(
+                f"recursive function calls: {cycle}", fix="unroll the recursion, or use stablehlo.while"
+            )
         if name in done:
             return
         path.append(name)
@@ -93,7 +99,9 @@ def _callees_first(entry: str, calls: dict[str, list[ir.Operation]]) -> list[str
 
 def _splice(call: ir.Operation, callee: ir.Operation) -> None:
     if len(callee.regions[0].blocks) > 1:
-        raise AutoshardError(f"function @{_symbol(callee)} has branches between blocks", fix="use stablehlo.while and case")
+        raise AutoshardError(
+            f"function @{_symbol(callee)} has branches between blocks", fix="use stablehlo.while and case"
+        )
     body = callee.clone()
     block = body.regions[0].blocks[0]
     demands = _shardings(callee, "arg_attrs", len(block.arguments))
@@ -103,7 +111,9 @@ def _splice(call: ir.Operation, callee: ir.Operation) -> None:
     operations = [op.operation for op in block.operations]
     for op in operations[:-1]:
         op.move_before(call)
-    for result, value, demand in zip(call.results, operations[-1].operands, _result_shardings(call, callee), strict=True):
+    for result, value, demand in zip(
+        call.results, operations[-1].operands, _result_shardings(call, callee), strict=True
+    ):
         result.replace_all_uses_with(_constrained(value, demand, before))
     call.erase()
     body.erase()

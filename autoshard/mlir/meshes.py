@@ -33,13 +33,21 @@ def resolve_mesh(source: SourceModule, user_axes: Sequence[tuple[str, int]] | No
         return _agreeing(Mesh.of(user_axes), meshes, source)
     if not meshes:
         raise AutoshardError(
-            "neither the module nor the command names a mesh", where=source.name, fix="add --mesh data=4,model=4"
+            "neither the module nor the command names a mesh",
+            where=source.name,
+            fix="add --mesh data=4,model=4",
         )
     if any((mesh.axes, mesh.device_ids) != (meshes[0].axes, meshes[0].device_ids) for mesh in meshes):
         raise AutoshardError(
-            f"the module has several meshes: {_listed(meshes)}", where=source.name, fix="choose one with --mesh"
+            f"the module has several meshes: {_listed(meshes)}",
+            where=source.name,
+            fix="choose one with --mesh",
         )
-    return Mesh.of(((a.name, a.size) for a in meshes[0].axes), meshes[0].name) if not meshes[0].device_ids else meshes[0]
+    return (
+        Mesh.of(((a.name, a.size) for a in meshes[0].axes), meshes[0].name)
+        if not meshes[0].device_ids
+        else meshes[0]
+    )
 
 
 def _agreeing(wanted: Mesh, meshes: Sequence[Mesh], source: SourceModule) -> Mesh:
@@ -54,7 +62,9 @@ def _agreeing(wanted: Mesh, meshes: Sequence[Mesh], source: SourceModule) -> Mes
             where=source.name,
             fix="leave --mesh out, or remove the sdy.mesh from the module",
         )
-    return wanted if not _is_taken(wanted.name, source.module.operation) else Mesh(wanted.axes, "autoshard_mesh")
+    return (
+        wanted if not _is_taken(wanted.name, source.module.operation) else Mesh(wanted.axes, "autoshard_mesh")
+    )
 
 
 def _is_taken(symbol: str, module: ir.Operation) -> bool:
@@ -71,5 +81,5 @@ def add_mesh(module: ir.Operation, mesh: Mesh) -> None:
     if any(theirs.name == mesh.name for theirs in module_meshes(module)):
         return
     with module.context, ir.Location.unknown():
-        op = ir.Operation.parse(f'sdy.mesh @{mesh.name} = {mesh}')
+        op = ir.Operation.parse(f"sdy.mesh @{mesh.name} = {mesh}")
         ir.InsertionPoint.at_block_begin(body_of(module)).insert(op)

@@ -7,11 +7,12 @@ from autoshard.mlir.diagnostics import as_user_error
 
 
 def run_pipeline(module: ir.Operation, passes: str) -> None:
-    """Run `passes`, in MLIR's notation for pipelines inside builtin.module, in place.
+    """Run `passes`, in MLIR's notation for pipelines inside builtin.module, in place, without verifying after each.
 
     Raises:
         AutoshardError: a pass refused the module.
     """
     manager = passmanager.PassManager.parse(f"builtin.module({passes})", module.context)
+    manager.enable_verifier(False)
     with as_user_error(f"{passes} refused the module"):
         manager.run(module)

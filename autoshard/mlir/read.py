@@ -162,23 +162,25 @@ def _demand(op: ir.Operation, name: str, shardings: Shardings, where: str) -> Te
 
 def _repeats(walked: Walked, locations: Locations) -> tuple[list[int], list[str]]:
     """How often each scope runs, and a warning where that is a guess."""
-    trips: dict[ir.Operation, int] = {}
+    trips: dict[ir.Operation, float] = {}
     guessed: list[str] = []
     repeats: list[int] = []
     for scope in walked.scopes:
-        times = 1
+        times = 1.0
         if _is_loop(scope):
             if scope.owner not in trips:
                 counted = trip_count(scope.owner)
                 if counted is None:
                     guessed.append(locations.text(scope.owner.location))
-                trips[scope.owner] = DEFAULT_TRIP_COUNT if counted is None else max(counted, 1)
+                trips[scope.owner] = DEFAULT_TRIP_COUNT if counted is None else counted
             times = trips[scope.owner]
-        repeats.append(times * (repeats[scope.parent] if repeats else 1))
+        repeats.append(max(round(times * (repeats[scope.parent] if repeats else 1)), 1))
     if not guessed:
         return repeats, []
     loops = "1 loop has" if len(guessed) == 1 else f"{len(guessed)} loops have"
-    return repeats, [f"{loops} no known trip count and is priced for {DEFAULT_TRIP_COUNT} trips; first at {guessed[0]}"]
+    return repeats, [
+        f"{loops} no known trip count and is priced for {DEFAULT_TRIP_COUNT} trips; first at {guessed[0]}"
+    ]
 
 
 def _is_loop(scope: Scope) -> bool:

@@ -71,7 +71,8 @@ def _mappings(
     op: TypedOp, of: Callable[[TensorType], TensorMapping]
 ) -> tuple[tuple[TensorMapping, ...], tuple[TensorMapping, ...]]:
     operands, results = (
-        tuple(of(type_) if type_ is not None else () for type_ in types) for types in (op.operands, op.results)
+        tuple(of(type_) if type_ is not None else () for type_ in types)
+        for types in (op.operands, op.results)
     )
     return operands, results
 
@@ -112,7 +113,10 @@ def _batch_norm(op: TypedOp) -> OpShardingRule | None:
     factors = [Factor(n, FactorKind.NEED_REPLICATION) for n in tensor.shape]
     factors[feature] = Factor(tensor.shape[feature])
     return _rule(
-        factors, *_mappings(op, lambda type_: ((feature,),) if type_.rank == 1 else tuple((i,) for i in range(type_.rank)))
+        factors,
+        *_mappings(
+            op, lambda type_: ((feature,),) if type_.rank == 1 else tuple((i,) for i in range(type_.rank))
+        ),
     )
 
 
@@ -128,7 +132,9 @@ def _ragged_dot(op: TypedOp) -> OpShardingRule | None:
         return None
     ragged = set(numbers.lhs_ragged_dimensions)
     batches = tuple(zip(numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions, strict=True))
-    contracting = tuple(zip(numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions, strict=True))
+    contracting = tuple(
+        zip(numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions, strict=True)
+    )
     factors: list[Factor] = []
     of_lhs: dict[int, int] = {}
     of_rhs: dict[int, int] = {}

@@ -25,7 +25,9 @@ def arguments(walked: Walked, shardings: Shardings, locations: Locations) -> tup
     values = walked.block.arguments
     listed: list[Argument] = []
     for index, attributes in enumerate(attributes_of(walked.main, "arg_attrs", len(values))):
-        name = _text(attributes.get("jax.arg_name")) or locations.name(values[index].location) or f"arg{index}"
+        name = (
+            _text(attributes.get("jax.arg_name")) or locations.name(values[index].location) or f"arg{index}"
+        )
         alias = attributes.get(ALIASING)
         listed.append(
             Argument(

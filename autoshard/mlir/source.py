@@ -40,7 +40,9 @@ def load(model: str | Path | bytes) -> SourceModule:
     name = "<bytes>" if isinstance(model, bytes) else str(model)
     data = _gunzipped(model if isinstance(model, bytes) else _read(name), name)
     if not data.strip():
-        raise AutoshardError("the model is empty", where=name, fix="give a StableHLO module, as text or bytecode")
+        raise AutoshardError(
+            "the model is empty", where=name, fix="give a StableHLO module, as text or bytecode"
+        )
     context = new_context()
     module = _parse(data, context, name)
     return SourceModule(module, context, entry_function(module, name), name, hashlib.sha256(data).hexdigest())
@@ -65,7 +67,9 @@ def _gunzipped(data: bytes, name: str) -> bytes:
     try:
         return gzip.decompress(data)
     except (EOFError, OSError, zlib.error) as error:
-        raise AutoshardError(f"damaged gzip file: {error}", where=name, fix="copy or compress it again") from None
+        raise AutoshardError(
+            f"damaged gzip file: {error}", where=name, fix="copy or compress it again"
+        ) from None
 
 
 def _parse(data: bytes, context: ir.Context, name: str) -> ir.Module:
@@ -101,7 +105,9 @@ def _parse_portable(data: bytes, context: ir.Context, name: str) -> ir.Module:
         return stablehlo.deserialize_portable_artifact(context, data)
     except ValueError as error:
         reason = "\n".join(said) or f"  {error}"
-        raise AutoshardError(f"{name} is not a portable artifact that StableHLO can read:\n{reason}") from None
+        raise AutoshardError(
+            f"{name} is not a portable artifact that StableHLO can read:\n{reason}"
+        ) from None
     finally:
         handler.detach()
 
@@ -114,7 +120,9 @@ def entry_function(module: ir.Module, name: str) -> str:
     """
     functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
     if not functions:
-        raise AutoshardError("the module has no function", where=name, fix="give a module with a func.func @main")
+        raise AutoshardError(
+            "the module has no function", where=name, fix="give a module with a func.func @main"
+        )
     by_name = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in functions}
     public = [n for n, f in by_name.items() if "sym_visibility" not in f.attributes]
     entry = "main" if "main" in by_name else (public if len(public) == 1 else list(by_name))[0]
@@ -127,5 +135,7 @@ def entry_function(module: ir.Module, name: str) -> str:
     if not len(by_name[entry].regions[0].blocks):
         raise AutoshardError(f"function @{entry} has no body", where=name, fix="give its definition")
     if len(by_name[entry].regions[0].blocks) > 1:
-        raise AutoshardError(f"function @{entry} has branches between blocks", where=name, fix="use stablehlo.while and case")
+        raise AutoshardError(
+            f"function @{entry} has branches between blocks", where=name, fix="use stablehlo.while and case"
+        )
     return entry

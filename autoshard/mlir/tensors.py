@@ -61,7 +61,9 @@ class Shardings:
         sharding = parse_sharding(str(attribute), self._mesh)
         if sharding.unreduced:
             raise AutoshardError(
-                f"unreduced axes in {attribute} are not supported yet", where=where, fix="demand a reduced value"
+                f"unreduced axes in {attribute} are not supported yet",
+                where=where,
+                fix="demand a reduced value",
             )
         return sharding
 

@@ -1,6 +1,12 @@
-"""How often a loop runs, where its condition shows it: a counter that starts, steps and stops at constants."""
+"""How often a loop runs, where its condition shows it: a counter that starts, steps and stops at constants.
+
+Start and limit may depend linearly on the counter of an enclosing loop (a triangular nest); the count is then the mean of those at the enclosing
+loops' first and last trips.
+"""
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from autoshard.mlir.context import ir, stablehlo
 
@@ -9,21 +15,87 @@ Number = int | float
 _PASS_THROUGH = frozenset(
     {"stablehlo.convert", "stablehlo.reshape", "stablehlo.broadcast_in_dim", "sdy.sharding_constraint", "sdy.reshard"}
 )
-_MIRRORED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE"}
+_MIRRORED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE", "EQ": "EQ"}
+_NEGATED = {"LT": "GE", "GT": "LE", "LE": "GT", "GE": "LT", "NE": "EQ", "EQ": "NE"}
+_ARITHMETIC: dict[str, Callable[[Number, Number], Number]] = {
+    "stablehlo.add": lambda a, b: a + b,
+    "stablehlo.subtract": lambda a, b: a - b,
+    "stablehlo.multiply": lambda a, b: a * b,
+    "stablehlo.maximum": max,
+    "stablehlo.minimum": min,
+}
 
 
-def trip_count(loop: ir.Operation) -> int | None:
-    """Trips of a stablehlo.while, or None where they depend on data.
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """A trip of the enclosing loops, the first or the last of each, at which counters are looked at."""
 
-    Of the two sides of an `and` either may end the loop, so the smaller count is the answer when one side is data.
+    is_last: bool = False
+
+
+def trip_count(loop: ir.Operation) -> float | None:
+    """Mean trips of a stablehlo.while, or None where they depend on data.
+
+    Where either of two conditions may end the loop, the count is that of the one that is known, or the smaller.
     """
-    condition = loop.regions[0].blocks[0]
-    return _trips(_terminator(condition).operands[0], loop)
+    condition = _terminator(loop.regions[0].blocks[0]).operands[0]
+    first, last = (_trips(condition, loop, False, _Moment(is_last)) for is_last in (False, True))
+    return None if first is None or last is None else (first + last) / 2
 
 
 def _terminator(block: ir.Block) -> ir.Operation:
     operations = block.operations
     return operations[len(operations) - 1].operation
+
+
+def _trips(condition: ir.Value, loop: ir.Operation, is_negated: bool, moment: _Moment) -> int | None:
+    op = _definition(condition)
+    if op is None:
+        return None
+    if op.name == "stablehlo.not":
+        return _trips(op.operands[0], loop, not is_negated, moment)
+    if op.name in ("stablehlo.and", "stablehlo.or"):
+        sides = [_trips(side, loop, is_negated, moment) for side in op.operands]
+        if (op.name == "stablehlo.and") != is_negated:
+            return min((n for n in sides if n is not None), default=None)
+        return max(n for n in sides if n is not None) if None not in sides else None
+    if op.name != "stablehlo.compare":
+        return None
+    direction = stablehlo.ComparisonDirectionAttr(op.attributes["comparison_direction"]).value
+    lhs, rhs = op.operands
+    truth = constant(rhs, moment)
+    if isinstance(truth, bool) and direction in ("EQ", "NE"):
+        return _trips(lhs, loop, is_negated != (truth == (direction == "NE")), moment)
+    direction = _NEGATED[direction] if is_negated else direction
+    counted = _count(lhs, direction, rhs, loop, moment)
+    return counted if counted is not None else _count(rhs, _MIRRORED[direction], lhs, loop, moment)
+
+
+def _count(
+    counter: ir.Value, direction: str, limit: ir.Value, loop: ir.Operation, moment: _Moment
+) -> int | None:
+    argument = _argument(counter)
+    stop = constant(limit, moment)
+    if argument is None or stop is None or _owner(argument) != loop:
+        return None
+    start, step = constant(loop.operands[argument.arg_number], moment), _step(loop, argument.arg_number)
+    if start is None or not step:
+        return None
+    distance = stop - start
+    match direction:
+        case "LT" if step > 0 or distance <= 0:
+            trips = math.ceil(distance / step)
+        case "GT" if step < 0 or distance >= 0:
+            trips = math.ceil(distance / step)
+        case "LE" if step > 0 or distance < 0:
+            trips = math.floor(distance / step) + 1
+        case "GE" if step < 0 or distance > 0:
+            trips = math.floor(distance / step) + 1
+        case "NE" if distance % step == 0 and distance / step >= 0:
+            trips = int(distance / step)
+        case _:
+            return None
+    return max(trips, 0)
 
 
 def _definition(value: ir.Value) -> ir.Operation | None:
@@ -49,44 +121,8 @@ def _argument(value: ir.Value) -> ir.BlockArgument | None:
     return value if isinstance(value, ir.BlockArgument) else None
 
 
-def _trips(condition: ir.Value, loop: ir.Operation) -> int | None:
-    op = _definition(condition)
-    if op is None:
-        return None
-    if op.name == "stablehlo.and":
-        known = [n for side in op.operands if (n := _trips(side, loop)) is not None]
-        return min(known, default=None)
-    if op.name != "stablehlo.compare":
-        return None
-    direction = stablehlo.ComparisonDirectionAttr(op.attributes["comparison_direction"]).value
-    lhs, rhs = op.operands
-    counted = _count(lhs, direction, rhs, loop)
-    return counted if counted is not None else _count(rhs, _MIRRORED.get(direction, ""), lhs, loop)
-
-
-def _count(counter: ir.Value, direction: str, limit: ir.Value, loop: ir.Operation) -> int | None:
-    argument = _argument(counter)
-    stop = constant(limit)
-    if argument is None or stop is None or argument.owner.owner.operation != loop:
-        return None
-    start, step = constant(loop.operands[argument.arg_number]), _step(loop, argument.arg_number)
-    if start is None or not step:
-        return None
-    distance = stop - start
-    match direction:
-        case "LT" if step > 0 or distance <= 0:
-            trips = math.ceil(distance / step)
-        case "GT" if step < 0 or distance >= 0:
-            trips = math.ceil(distance / step)
-        case "LE" if step > 0 or distance < 0:
-            trips = math.floor(distance / step) + 1
-        case "GE" if step < 0 or distance > 0:
-            trips = math.floor(distance / step) + 1
-        case "NE" if distance % step == 0 and distance / step >= 0:
-            trips = int(distance / step)
-        case _:
-            return None
-    return max(trips, 0)
+def _owner(argument: ir.BlockArgument) -> ir.Operation:
+    return argument.owner.owner.operation
 
 
 def _step(loop: ir.Operation, index: int) -> Number | None:
@@ -96,51 +132,44 @@ def _step(loop: ir.Operation, index: int) -> Number | None:
     if op is None or op.name not in ("stablehlo.add", "stablehlo.subtract"):
         return None
     lhs, rhs = op.operands
-    sign = 1 if op.name == "stablehlo.add" else -1
+    moment = _Moment()
     if _argument(lhs) == body.arguments[index]:
-        step = constant(rhs)
-        return None if step is None else sign * step
-    if sign == 1 and _argument(rhs) == body.arguments[index]:
-        return constant(lhs)
-    return None
+        step = constant(rhs, moment)
+        return -step if step is not None and op.name == "stablehlo.subtract" else step
+    return constant(lhs, moment) if op.name == "stablehlo.add" and _argument(rhs) == body.arguments[index] else None
 
 
-def constant(value: ir.Value) -> Number | None:
-    """The one number that the value holds everywhere, if it is a constant expression."""
+def constant(value: ir.Value, moment: _Moment) -> Number | None:
+    """The one number that the value holds everywhere at that moment, if it is an expression of constants and counters."""
     op = _definition(value)
     if op is None:
         argument = _argument(value)
-        return None if argument is None else _unchanged(argument)
+        return None if argument is None else _carried(argument, moment)
     if op.name == "stablehlo.constant":
         return _splat(op.attributes["value"])
-    if op.name not in _ARITHMETIC:
+    arithmetic = _ARITHMETIC.get(op.name)
+    if arithmetic is None:
         return None
-    lhs, rhs = (constant(operand) for operand in op.operands)
-    return None if lhs is None or rhs is None else _ARITHMETIC[op.name](lhs, rhs)
+    lhs, rhs = (constant(operand, moment) for operand in op.operands)
+    return None if lhs is None or rhs is None else arithmetic(lhs, rhs)
 
 
-def _unchanged(argument: ir.BlockArgument) -> Number | None:
-    """The constant that a loop carries along unchanged."""
-    owner = argument.owner.owner.operation
-    if owner.name != "stablehlo.while":
+def _carried(argument: ir.BlockArgument, moment: _Moment) -> Number | None:
+    """A value that a loop carries: the constant that it never changes, or its counter at that moment."""
+    loop = _owner(argument)
+    if loop.name != "stablehlo.while":
         return None
-    body = owner.regions[1].blocks[0]
-    carried = _terminator(body).operands[argument.arg_number]
-    return constant(owner.operands[argument.arg_number]) if carried == body.arguments[argument.arg_number] else None
+    index = argument.arg_number
+    body = loop.regions[1].blocks[0]
+    start = constant(loop.operands[index], moment)
+    if start is None or _terminator(body).operands[index] == body.arguments[index]:
+        return start
+    step, trips = _step(loop, index), trip_count(loop)
+    if step is None or trips is None:
+        return None
+    return start + step * max(int(trips) - 1, 0) if moment.is_last else start
 
 
 def _splat(attribute: ir.Attribute) -> Number | None:
-    if isinstance(attribute, ir.DenseIntElementsAttr | ir.DenseFPElementsAttr) and (
-        attribute.is_splat and len(attribute) > 0
-    ):
-        return attribute[0]
-    return None
-
-
-_ARITHMETIC = {
-    "stablehlo.add": lambda a, b: a + b,
-    "stablehlo.subtract": lambda a, b: a - b,
-    "stablehlo.multiply": lambda a, b: a * b,
-    "stablehlo.maximum": max,
-    "stablehlo.minimum": min,
-}
+    is_number = isinstance(attribute, ir.DenseIntElementsAttr | ir.DenseFPElementsAttr)
+    return attribute[0] if is_number and attribute.is_splat and len(attribute) > 0 else None

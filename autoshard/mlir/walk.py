@@ -48,7 +48,9 @@ class Walked:
     main: ir.Operation
     ops: list[ir.Operation] = field(default_factory=list[ir.Operation])
     op_scopes: list[int] = field(default_factory=list[int])
-    values: list[ir.Value] = field(default_factory=list[ir.Value])  # result or block argument that defines each id
+    values: list[ir.Value] = field(
+        default_factory=list[ir.Value]
+    )  # result or block argument that defines each id
     ids: dict[ir.Value, int] = field(default_factory=dict[ir.Value, int])
     flows: list[Flow] = field(default_factory=list[Flow])
     scopes: list[Scope] = field(default_factory=list[Scope])
