@@ -72,7 +72,7 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.chip.hbm_gb_per_s * 1e9 / self.chip.devices_per_chip
 
     def peak_flop_per_s(self, dtype: str, unit: Unit = "matrix") -> float:
-        """Nominal peak of one device for an MLIR element type; types without matrix unit have the vector's."""
+        """Nominal peak of one device for an MLIR element type; vector, where the matrix unit has not the type."""
         peak = compute.matrix_flop_per_ns(self.chip, dtype) if unit == "matrix" else None
         return 1e9 * (compute.vector_flop_per_ns(self.chip, dtype) if peak is None else peak)
 

@@ -1,10 +1,9 @@
 """The network between nodes (GPUs) or slices (TPUs): the outer level of both communication models.
 
-Every chip has its own share of the network, W bytes/ns, and all chips of a node use theirs at once. With D
-nodes and g devices of the group in each, all-gather and reduce-scatter of V bytes take V·(D-1)/(D·g·W) and an
-all-to-all with S bytes a device S·(D-1)/(D·W) [1]. Latency grows with log2 D, as for trees.
+Every chip has its own share of the network, W bytes/ns, and all chips of a node use theirs at once. An all-to-all
+over D nodes with S bytes a device takes S·(D-1)/(D·W) [1]. Latency grows with log2 D, as for trees.
 
-[1] "How to Scale Your Model", chapter on GPUs: V·(D-1)/(D·W_node) and V·(D-1)/(D²·W_node), W_node = g·W.
+[1] "How to Scale Your Model", chapter on GPUs: V·(D-1)/(D²·W_node), with V = S·g·D, W_node = g·W.
 """
 
 import math
@@ -22,10 +21,6 @@ class Network:
     def fixed_ns(self, nodes: int) -> float:
         """Time before the first byte has reached all `nodes`."""
         return self.overhead_ns + self.latency_ns * math.log2(nodes)
-
-    def gather_ns_per_byte(self, nodes: int, inner: int) -> float:
-        """Of all-gather and reduce-scatter over `nodes` nodes with `inner` devices of the group in each."""
-        return (nodes - 1) / (nodes * inner * self.bytes_per_ns)
 
     def exchange_ns_per_byte(self, nodes: int) -> float:
         """Of an all-to-all, per byte of one device's operand."""

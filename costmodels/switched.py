@@ -3,13 +3,12 @@
 With g devices of the group in each of D nodes, and W bytes/ns that one device sends within its node
 (a switch: its whole bandwidth; a full mesh: g-1 links):
 
-1. All-gather, reduce-scatter of V bytes: V·(g-1)/(g·W) within a node [1].
-2. All-reduce: twice that, divided by the gain of reducing in the switch where it can [1].
-3. All-to-all with S bytes a device: S·(g-1)/(g·W) [1, with V = S·g].
+1. All-gather, reduce-scatter of V bytes: V·(g-1)/(g·W) within a node [1]; on several, `cuts` with node and network.
+2. All-reduce: twice that, W counted higher by the gain of reducing in the switch where it can [1].
+3. All-to-all with S bytes a device: S·(g-1)/(g·W) within a node [1, with V = S·g], or the network's time.
 4. Permute: S over one link.
 
-Within and between nodes is pipelined: the slower level counts [1]. Latency grows with log2 of the group, as
-NCCL's does on 2, 4 and 8 GPUs.
+Latency grows with log2 of the group, as NCCL's does on 2, 4 and 8 GPUs.
 
 [1] "How to Scale Your Model", chapter on GPUs.
 """
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from typing import final
 
 from .amounts import Amount, affine_ns
+from .cuts import gather_ns_per_byte
 from .network import Network
 from .topology import Axis, Placement
 
@@ -49,7 +49,7 @@ class SwitchedCommunication:
     def all_gather_ns(self, bytes: Amount, axes: Sequence[Axis]) -> Amount:
         """Formula 1; `bytes`: the result on one device."""
         group = self._group(axes)
-        return self._time(bytes, group, max(self._within(group), self._between(group)))
+        return self._time(bytes, group, self._gather(group, self._rate(group)))
 
     def reduce_scatter_ns(self, bytes: Amount, axes: Sequence[Axis]) -> Amount:
         """Formula 1; `bytes`: the operand on one device."""
@@ -58,14 +58,14 @@ class SwitchedCommunication:
     def all_reduce_ns(self, bytes: Amount, axes: Sequence[Axis]) -> Amount:
         """Formula 2; `bytes`: the operand on one device."""
         group = self._group(axes)
-        within = self._within(group) / self.all_reduce_speedup
-        return self._time(bytes, group, 2 * max(within, self._between(group)))
+        return self._time(bytes, group, 2 * self._gather(group, self._rate(group) * self.all_reduce_speedup))
 
     def all_to_all_ns(self, bytes: Amount, axes: Sequence[Axis]) -> Amount:
         """Formula 3; `bytes`: the operand on one device."""
         group = self._group(axes)
         between = self.network.exchange_ns_per_byte(group.nodes) if self.network else 0.0
-        return self._time(bytes, group, max(self._within(group), between))
+        within = (group.inner - 1) / (group.inner * self._rate(group))
+        return self._time(bytes, group, max(within, between))
 
     def collective_permute_ns(self, bytes: Amount, axes: Sequence[Axis]) -> Amount:
         """Formula 4; `bytes`: what one device sends."""
@@ -80,12 +80,16 @@ class SwitchedCommunication:
         inner = math.prod(piece.length for piece in route.pieces if piece.dimension == 1)
         return _Group(nodes, inner, route.copies)
 
-    def _within(self, group: _Group) -> float:
+    def _rate(self, group: _Group) -> float:
         links = max(group.inner - 1, 1) if self.link_per_peer else 1
-        return (group.inner - 1) / (group.inner * links * self.link_bytes_per_ns)
+        return links * self.link_bytes_per_ns
 
-    def _between(self, group: _Group) -> float:
-        return self.network.gather_ns_per_byte(group.nodes, group.inner) if self.network else 0.0
+    def _gather(self, group: _Group, rate: float) -> float:
+        if self.network is None or group.nodes == 1:
+            return gather_ns_per_byte([(group.inner, rate)])
+        if group.inner == 1:
+            return gather_ns_per_byte([(group.nodes, self.network.bytes_per_ns)])
+        return gather_ns_per_byte([(group.inner, rate), (group.nodes, self.network.bytes_per_ns)])
 
     def _time(self, bytes: Amount, group: _Group, ns_per_byte: float) -> Amount:
         fixed_ns = 0.0

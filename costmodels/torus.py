@@ -3,11 +3,10 @@
 Each link carries w bytes/ns each way. A group whose devices are `stride` apart shares its links with the
 `stride - 1` groups in between: a device's rate b along a piece is w/stride on a line and 2w/stride on a ring.
 
-1. All-gather, reduce-scatter of V bytes along one piece of n devices: V·(n-1)/(n·b) [1, 2]. On a line that is
-   the n-1 one-way hops of a shard from one end to the other.
-2. Along several, N devices in all: V·(1-1/N)/Σb, the links of all dimensions busy at once [1], or what the
-   slowest of them alone have to carry: the greatest V·(n-1)/(N·Σb) over sets of dimensions with n devices
-   together; or one piece after another with the slowest first, if that is quicker.
+1. All-gather, reduce-scatter of V bytes along one piece of n devices: V·(n-1)/(n·b) [1]. On a line that is
+   the n-1 one-way hops of a shard from one end to the other. Along several dimensions and slices: `cuts`.
+2. Two pieces of one dimension share its links: either the dimension counts with the slower rate, or all pieces
+   but the fastest of each dimension go first, one after another, slowest first; whichever is quicker.
 3. All-reduce: a reduce-scatter and an all-gather.
 4. All-to-all with S bytes on each device: the middle link of the worst dimension carries S·⌊n/2⌋·⌈n/2⌉/n on
    a line, half of that on a ring; with V = n·S, V/(4·2w) on a ring [1] and twice that on a line.
@@ -15,19 +14,18 @@ Each link carries w bytes/ns each way. A group whose devices are `stride` apart 
    unused direction.
 
 To that is added the latency of the hops to the farthest device and the collective's fixed overhead. Slices
-are joined by the data centre network; the two levels are pipelined, so the slower one counts.
+are joined by the data centre network, which works at the same time as the torus.
 
 [1] "How to Scale Your Model", chapter on sharded matrices, which writes V/W for 2w = W and large n.
-[2] Chan et al., Collective communication: theory, practice, and experience, 2007: the bound (n-1)/n·V.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
 from .amounts import Amount, affine_ns
+from .cuts import Part, gather_ns_per_byte
 from .network import Network
 from .topology import Axis, Piece, Placement
 
@@ -112,12 +110,26 @@ class TorusCommunication:
         return self.dimensions[piece.dimension - 1]
 
     def _gather(self, slices: int, pieces: tuple[Piece, ...]) -> float:
-        size = math.prod(piece.length for piece in pieces)
-        between = self.network.gather_ns_per_byte(slices, size) if self.network else 0.0
-        if not pieces:
-            return between
-        rates = [(piece, self._dimension(piece).rate(piece)) for piece in pieces]
-        return max(between, min(_tightest_cut(rates, size), _in_turn(rates, size)))
+        between = [(slices, self.network.bytes_per_ns)] if self.network and slices > 1 else []
+        slowest_first = sorted(
+            ((piece, self._dimension(piece).rate(piece)) for piece in pieces), key=lambda item: item[1]
+        )
+        size = slices * math.prod(piece.length for piece in pieces)
+        together: dict[int, Part] = {}
+        fastest: dict[int, Part] = {}
+        gathered, first = 1 / size, 0.0
+        for index, (piece, rate) in enumerate(slowest_first):
+            length, slowest = together.get(piece.dimension, (1, rate))
+            together[piece.dimension] = (length * piece.length, slowest)
+            if any(later.dimension == piece.dimension for later, _ in slowest_first[index + 1 :]):
+                first += gathered * (piece.length - 1) / rate
+                gathered *= piece.length
+            else:
+                fastest[piece.dimension] = (piece.length, rate)
+        return min(
+            gather_ns_per_byte([*together.values(), *between]),
+            first + gather_ns_per_byte([*fastest.values(), *between]),
+        )
 
     def _exchange(self, slices: int, pieces: tuple[Piece, ...]) -> float:
         between = self.network.exchange_ns_per_byte(slices) if self.network else 0.0
@@ -130,29 +142,3 @@ class TorusCommunication:
     def _shift(self, slices: int, pieces: tuple[Piece, ...]) -> float:
         between = 1 / self.network.bytes_per_ns if self.network and slices > 1 else 0.0
         return max([between, *(piece.stride / self._dimension(piece).bytes_per_ns for piece in pieces)])
-
-
-def _tightest_cut(rates: list[tuple[Piece, float]], size: int) -> float:
-    """What has to come into the corner of any set of dimensions, all their links busy: formula 2."""
-    lengths: dict[int, int] = {}
-    slowest: dict[int, float] = {}
-    for piece, rate in rates:
-        lengths[piece.dimension] = lengths.get(piece.dimension, 1) * piece.length
-        slowest[piece.dimension] = min(rate, slowest.get(piece.dimension, rate))
-    corners = (
-        corner for count in range(1, len(lengths) + 1) for corner in itertools.combinations(lengths, count)
-    )
-    return max(
-        (math.prod(lengths[dimension] for dimension in corner) - 1)
-        / (size * sum(slowest[dimension] for dimension in corner))
-        for corner in corners
-    )
-
-
-def _in_turn(rates: list[tuple[Piece, float]], size: int) -> float:
-    """One piece after another, the slowest first while there is little to move."""
-    gathered, total = 1 / size, 0.0
-    for piece, rate in sorted(rates, key=lambda item: item[1]):
-        total += gathered * (piece.length - 1) / rate
-        gathered *= piece.length
-    return total

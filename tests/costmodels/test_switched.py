@@ -30,10 +30,16 @@ def test_bandwidth_is_within_a_factor_of_the_measured(size: int, gather: float, 
     assert 10**11 / H100.all_reduce_ns(10**11, (size,)) == pytest.approx(reduce, rel=0.5)
 
 
-def test_between_nodes_the_slower_level_counts() -> None:
-    """All-gather over 4 nodes of 8: V·3/(4·8·50) on the network, above the node's V·7/(8·370)."""
+def test_between_nodes_both_levels_work_at_once() -> None:
+    """All-gather over 4 nodes of 8: V·31/32 over 370 and 50 GB/s; the book's slower level, V·7/(8·370), is near.
+
+    Over 2 devices in each of 4 nodes the network decides: V·3/(4·2·50), as in the book.
+    """
     model = H100.place([("x", 32)])
-    assert model.all_gather_ns(10**11, ["x"]) == pytest.approx(10**11 * max(3 / 1600, 7 / 2960), rel=0.01)
+    assert model.all_gather_ns(10**11, ["x"]) == pytest.approx(10**11 * 31 / 32 / 420, rel=0.01)
+    assert model.all_gather_ns(10**11, ["x"]) == pytest.approx(10**11 * 7 / 8 / 370, rel=0.03)
+    few = model.all_gather_ns(10**11, [("x", 1, 4), ("x", 16, 2)])
+    assert few == pytest.approx(10**11 * 3 / (4 * 2 * 50), rel=0.01)
     assert model.all_to_all_ns(10**11, ["x"]) == pytest.approx(10**11 * 3 / (4 * 50), rel=0.01)
     assert model.collective_permute_ns(10**11, ["x"]) == pytest.approx(10**11 / 50, rel=0.01)
 

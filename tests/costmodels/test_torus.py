@@ -117,7 +117,7 @@ def test_slices_are_joined_by_the_data_centre_network() -> None:
     """Two pods of v5e: 256 chips bring in half the result at 3.125 GB/s each."""
     model = V5E.place([("pod", 2), ("x", 16), ("y", 16)])
     assert model.all_gather_ns(10**9, ["pod"]) == pytest.approx(10**9 / 2 / 3.125, rel=0.01)
-    together = 10**9 * (1 - 1 / 256) / 180
+    together = 10**9 * (1 - 1 / 512) / (180 + 3.125)
     assert model.all_gather_ns(10**9, ["pod", "x", "y"]) == pytest.approx(together, rel=0.02)
     explicit = V5E.place([("pod", 4), ("x", 8)], (2, 4), slices=4)
     assert explicit.placement.shape == (4, 2, 4)
