@@ -1,0 +1,106 @@
+"""Which collectives Shardy emits for a reshard, asked of its own pass."""
+
+import re
+from collections.abc import Sequence
+
+from autoshard.mlir.collectives import CollectiveStep
+from autoshard.mlir.context import ir, new_context
+from autoshard.mlir.passes import run_isolated
+from autoshard.mlir.walk import body_of
+from autoshard.sharding import AxisRef, Mesh, TensorSharding, merge_sub_axes, parse_axes, parse_sharding
+
+Request = tuple[int, TensorSharding, TensorSharding]  # rank, sharding before, sharding after
+
+TO_COLLECTIVES = "func.func(sdy-reshard-to-collectives)"
+_AXES_ATTRIBUTE = {
+    "all_gather": "gathering_axes",
+    "all_reduce": "reduction_axes",
+    "all_slice": "slicing_axes",
+    "reduce_scatter": "reduce_scatter_axes",
+}
+_MOVE = re.compile(r"\{([^{}]*)\}: (\d+)->(\d+)")
+
+
+def decompose_reshards(mesh: Mesh, requests: Sequence[Request]) -> list[tuple[CollectiveStep, ...]]:
+    """The collectives of each reshard, in order, as `sdy-reshard-to-collectives` makes them; empty where nothing changes."""
+    module = ir.Module.parse(_module_text(mesh, requests), new_context())
+    done = run_isolated(module.operation, TO_COLLECTIVES)
+    block = body_of(done.operation).operations[1].operation.regions[0].blocks[0]
+    chain = {argument: index for index, argument in enumerate(block.arguments)}
+    before = [request[1].as_closed() for request in requests]
+    steps: list[list[CollectiveStep]] = [[] for _ in requests]
+    parsed = StepParser(mesh)
+    for view in block.operations:
+        op = view.operation
+        if op.name == "func.return":
+            continue
+        index = chain[op.operands[0]]
+        step = parsed.step(op, before[index])
+        steps[index].append(step)
+        before[index] = step.out_sharding
+        chain[op.results[0]] = index
+    return list(map(tuple, steps))
+
+
+def _module_text(mesh: Mesh, requests: Sequence[Request]) -> str:
+    """One function whose argument i is resharded as request i says; every dimension is divided by any sharding."""
+    arguments: list[str] = []
+    body: list[str] = []
+    for index, (rank, before, after) in enumerate(requests):
+        type_ = f"tensor<{'x'.join([*[str(mesh.num_devices)] * rank, 'f32'])}>"
+        source, target = (f"<@{mesh.name}, {sharding.as_closed()}>" for sharding in (before, after))
+        arguments.append(f"%a{index}: {type_} {{sdy.sharding = #sdy.sharding{source}}}")
+        if source != target:
+            body.append(f"  %r{index} = sdy.reshard %a{index} {target} : {type_}")
+    ids = f", device_ids={list(mesh.device_ids)}" if mesh.device_ids else ""
+    header = f"sdy.mesh @{mesh.name} = {str(mesh).removesuffix('>')}{ids}>"
+    return "\n".join([header, f"func.func @main({', '.join(arguments)}) {{", *body, "  return", "}"])
+
+
+class StepParser:
+    """sdy collective ops as steps; attributes are parsed once each."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        self._shardings: dict[ir.Attribute, TensorSharding] = {}
+
+    def step(self, op: ir.Operation, before: TensorSharding) -> CollectiveStep:
+        kind = op.name.removeprefix("sdy.")
+        after = self.sharding(op.attributes["out_sharding"])
+        if kind == "all_to_all":
+            moves = tuple(
+                (parse_axes(axes, self._mesh), int(source), int(target))
+                for axes, source, target in _MOVE.findall(str(op.attributes["params"]))
+            )
+            return CollectiveStep(kind, tuple(axis for axes, _, _ in moves for axis in axes), after, moves)
+        if kind == "collective_permute":
+            return CollectiveStep(kind, moved_axes(before, after, self._mesh), after)
+        return CollectiveStep(kind, parse_axes(str(op.attributes[_AXES_ATTRIBUTE[kind]]), self._mesh), after)
+
+    def sharding(self, attribute: ir.Attribute) -> TensorSharding:
+        if attribute not in self._shardings:
+            self._shardings[attribute] = parse_sharding(str(attribute), self._mesh)
+        return self._shardings[attribute]
+
+
+def is_collective(op: ir.Operation) -> bool:
+    return op.name.startswith("sdy.") and op.name.removeprefix("sdy.") in (*_AXES_ATTRIBUTE, "all_to_all", "collective_permute")
+
+
+def moved_axes(before: TensorSharding, after: TensorSharding, mesh: Mesh) -> tuple[AxisRef, ...]:
+    """Axes of the dimensions that a permute changes, without the parts at either end that stay where they are; in mesh order."""
+    moved: list[AxisRef] = []
+    for old, new in zip(before.axes, after.axes, strict=True):
+        a, b = list(old), list(new)
+        while a and b and a[0] == b[0]:
+            del a[0], b[0]
+        while a and b and a[-1] == b[-1]:
+            del a[-1], b[-1]
+        moved.extend((*a, *b))
+    hulls: list[AxisRef] = []
+    for axis in sorted(moved, key=mesh.order):
+        if hulls and hulls[-1].overlaps(axis):
+            last = hulls.pop()
+            axis = mesh.axis(axis.name, last.begin, max(last.end, axis.end) // last.begin)
+        hulls.append(axis)
+    return merge_sub_axes(hulls, mesh)
