@@ -1,7 +1,7 @@
 """Writes the training step that `autoshard plan` plans when it is given no model: `python run.py [OUTPUT]`.
 
-A decoder-only transformer as it would be trained for real, only shorter: float32 master weights, bfloat16 matmuls,
-Adam, the state donated. No mesh and no sharding; locations are the jax names of the operations.
+A decoder-only transformer as it would be trained for real, only shorter: float32 master weights, bfloat16
+matmuls, Adam, the state donated. No mesh and no sharding; locations are the jax names of the operations.
 """
 
 import argparse

@@ -1,0 +1,118 @@
+"""Rewrites a module in place into what XLA accepts: constraints for N devices, no Shardy for one.
+
+XLA reads shardings from main's arguments and results, `sdy.sharding_constraint` and
+`sdy.manual_computation`; it ignores `sdy.sharding` on any other op and refuses `sdy.reshard`. So a plan in
+shardy form is carried over as constraints.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from autoshard.errors import AutoshardError
+from autoshard.mlir.context import ir, sdy
+
+_PASS_THROUGH = ("sdy.sharding_constraint", "sdy.reshard", "sdy.propagation_barrier")
+_COLLECTIVES = (
+    "sdy.all_gather",
+    "sdy.all_reduce",
+    "sdy.all_slice",
+    "sdy.all_to_all",
+    "sdy.collective_permute",
+    "sdy.reduce_scatter",
+)
+
+
+def walk(op: ir.Operation) -> Iterator[ir.Operation]:
+    """Every operation inside `op`, outer before inner, in program order."""
+    for region in op.regions:
+        for block in region.blocks:
+            for child in block.operations:
+                yield child.operation
+                yield from walk(child.operation)
+
+
+def for_partitions(module: ir.Operation, num_devices: int) -> None:
+    """Turn `sdy.reshard` and `sdy.sharding` on ops into constraints and set the number of partitions.
+
+    Raises:
+        AutoshardError: the module holds explicit sdy collectives, which XLA refuses.
+    """
+    for op in list(walk(module)):
+        if op.name in _COLLECTIVES:
+            raise AutoshardError(
+                f"XLA refuses {op.name}",
+                where=str(op.location),
+                fix="verify the plan as it was before sdy-reshard-to-collectives",
+            )
+        if op.name == "sdy.reshard":
+            _replace(op, _constrain(op.operands[0], op.attributes["sharding"], ir.InsertionPoint(op)))
+        elif "sdy.sharding" in op.attributes and not op.name.startswith(("sdy.", "func.func")):
+            _constrain_results(op)
+    _set_partitions(module, num_devices)
+
+
+def for_one_device(module: ir.Operation) -> None:
+    """Drop every trace of Shardy.
+
+    Raises:
+        AutoshardError: the module holds manual computations, whose bodies have no meaning on one device.
+    """
+    for op in list(walk(module)):
+        if op.name == "sdy.manual_computation":
+            raise AutoshardError(
+                "a manual computation cannot run on one device",
+                where=str(op.location),
+                fix="compare with a module that holds none",
+            )
+        if op.name in _PASS_THROUGH:
+            _replace(op, op.operands[0])
+        elif op.name in ("sdy.mesh", "sdy.sharding_group"):
+            op.erase()
+        elif op.name == "func.func":
+            _drop_port_shardings(op)
+        elif "sdy.sharding" in op.attributes:
+            del op.attributes["sdy.sharding"]
+    _set_partitions(module, 1)
+
+
+def _set_partitions(module: ir.Operation, count: int) -> None:
+    with module.context:
+        i32 = ir.IntegerType.get_signless(32)
+        module.attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(i32, count)
+        module.attributes["mhlo.num_replicas"] = ir.IntegerAttr.get(i32, 1)
+
+
+def _replace(op: Any, value: Any) -> None:
+    op.results[0].replace_all_uses_with(value)
+    op.erase()
+
+
+def _constrain(value: Any, sharding: Any, at: Any) -> Any:
+    with at, value.location:
+        return sdy.ShardingConstraintOp(value, sharding).result
+
+
+def _constrain_results(op: Any) -> None:
+    shardings = sdy.TensorShardingPerValueAttr(op.attributes["sdy.sharding"]).shardings
+    del op.attributes["sdy.sharding"]
+    for value, sharding in zip(op.results, shardings, strict=True):
+        is_scalar = not isinstance(value.type, ir.RankedTensorType) or value.type.rank == 0
+        if is_scalar or len(sdy.TensorShardingAttr(sharding).unreduced_axes) > 0:
+            continue
+        users = [(use.owner, use.operand_number) for use in value.uses]
+        constrained = _constrain(value, sharding, ir.InsertionPoint.after(op))
+        for user, operand in users:
+            user.operation.operands[operand] = constrained
+
+
+def _drop_port_shardings(function: Any) -> None:
+    for key in ("arg_attrs", "res_attrs"):
+        if key in function.attributes:
+            kept = [
+                ir.DictAttr.get(
+                    {entry.name: entry.attr for entry in ir.DictAttr(item) if entry.name != "sdy.sharding"},
+                    function.context,
+                )
+                for item in ir.ArrayAttr(function.attributes[key])
+            ]
+            function.attributes[key] = ir.ArrayAttr.get(kept, function.context)

@@ -1,0 +1,72 @@
+"""Cuts full arrays into the shards that an executable takes and joins those that it returns (XLA tilings)."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autoshard.errors import AutoshardError
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """`shards[d]`: number of parts of dimension d; `positions[p]`: the part of each that device p holds."""
+
+    shards: tuple[int, ...]
+    positions: tuple[tuple[int, ...], ...]
+
+    def tile_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape on a device; a dimension that does not divide is padded up."""
+        return tuple(-(-size // count) for size, count in zip(shape, self.shards, strict=True))
+
+    def slices(self, shape: tuple[int, ...], device: int) -> tuple[slice, ...]:
+        tile = self.tile_shape(shape)
+        return tuple(
+            slice(at * size, (at + 1) * size) for at, size in zip(self.positions[device], tile, strict=True)
+        )
+
+
+def tiling_of(sharding: Any, rank: int, num_devices: int) -> Tiling:
+    """Of an `HloSharding` (None where XLA gives none: one device), for a tensor of `rank` dimensions."""
+    if sharding is None or sharding.is_replicated():
+        return Tiling((1,) * rank, ((0,) * rank,) * num_devices)
+    if not sharding.is_tiled() or len(sharding.subgroup_types()) > 0:
+        raise AutoshardError(f"XLA gave main an argument or result that is not cut into tiles: {sharding}")
+    dims = list(sharding.tile_assignment_dimensions())
+    order = list(sharding.tile_assignment_devices())
+    shards = tuple(dims[:rank])
+    positions: list[tuple[int, ...]] = [()] * num_devices
+    copies = math.prod(dims[rank:])
+    for index, device in enumerate(order):
+        positions[device] = tuple(int(at) for at in np.unravel_index(index // copies, shards)) if rank else ()
+    return Tiling(shards, tuple(positions))
+
+
+def cut(full: np.ndarray, tiling: Tiling) -> list[np.ndarray]:
+    """The shard of every device, padded with zeros where the dimension does not divide."""
+    tile_shape = tiling.tile_shape(full.shape)
+    return [
+        _padded(full[tiling.slices(full.shape, device)], tile_shape)
+        for device in range(len(tiling.positions))
+    ]
+
+
+def _padded(part: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    if part.shape == shape:
+        return np.ascontiguousarray(part).reshape(shape)
+    padded = np.zeros(shape, part.dtype)
+    padded[tuple(slice(0, size) for size in part.shape)] = part
+    return padded
+
+
+def join(shards: list[np.ndarray], tiling: Tiling, shape: tuple[int, ...]) -> np.ndarray:
+    """The full array; where several devices hold the same part, the first one's."""
+    full = np.empty(shape, shards[0].dtype)
+    seen: set[tuple[int, ...]] = set()
+    for device, shard in enumerate(shards):
+        if tiling.positions[device] not in seen:
+            seen.add(tiling.positions[device])
+            part = tiling.slices(shape, device)
+            full[part] = shard[tuple(slice(0, size) for size in full[part].shape)]
+    return full

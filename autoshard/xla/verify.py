@@ -1,0 +1,121 @@
+"""Runs a module on virtual CPU devices, and a planned one against its original on the same random inputs."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from autoshard.errors import AutoshardError
+from autoshard.mlir.context import ir
+from autoshard.xla.compare import Result, compare
+from autoshard.xla.dtypes import epsilon, is_complex, is_float, numpy_dtype
+from autoshard.xla.hlo import collectives_of
+from autoshard.xla.inputs import draw_inputs, nudge
+from autoshard.xla.module import Model, Port, Program, read_program
+from autoshard.xla.prepare import for_one_device, for_partitions, walk
+from autoshard.xla.process import Execution, execute
+from autoshard.xla.ranges import ranges_of
+from autoshard.xla.report import VerifyReport
+
+
+def run(
+    model: Model, num_devices: int, inputs: Sequence[np.ndarray], time_limit_s: float | None = None
+) -> list[np.ndarray]:
+    """Full results of `main` on full `inputs`; on one device any sharding in the module is ignored.
+
+    Raises:
+        AutoshardError: not a module, inputs not of main's types, a mesh of another size, XLA's refusal.
+        NativeAbortError: XLA ended its process.
+    """
+    program = read_program(model, "the module")
+    _check_inputs(program.arguments, inputs)
+    return _execute(program, num_devices, [inputs], time_limit_s).outputs[0]
+
+
+def verify(
+    planned: Model, against: Model, num_devices: int, seed: int = 0, time_limit_s: float | None = None
+) -> VerifyReport:
+    """Run `against` on one device and `planned` on `num_devices`, on the same inputs, and compare all results.
+
+    `time_limit_s` holds for each of the two processes.
+
+    Raises:
+        AutoshardError: as `run`, or mains of different types.
+        NativeAbortError: XLA ended its process.
+    """
+    original = read_program(against, "the original module")
+    candidate = read_program(planned, "the planned module")
+    _check_same_types("argument", original.arguments, candidate.arguments, candidate.name)
+    _check_same_types("result", original.results, candidate.results, candidate.name)
+    _check_devices(candidate, num_devices)
+    narrowest = narrowest_float(original.module)
+    inputs = draw_inputs(original.arguments, ranges_of(original.module, original.main), seed)
+    nudged = nudge(inputs, original.arguments, epsilon(narrowest), seed)
+    reference = _execute(original, 1, [inputs, nudged], time_limit_s)
+    sharded = _execute(candidate, num_devices, [inputs], time_limit_s)
+    overwritten = {port.alias: pair for port, *pair in zip(original.arguments, inputs, nudged, strict=True)}
+    rows = tuple(
+        compare(Result(port, *arrays, *overwritten.get(i, ())), narrowest)
+        for i, (port, *arrays) in enumerate(
+            zip(original.results, *reference.outputs, *sharded.outputs, strict=True)
+        )
+    )
+    return VerifyReport(num_devices, seed, narrowest, rows, collectives_of(sharded.hlo_text))
+
+
+def narrowest_float(module: ir.Operation) -> str:
+    """The floating type with the fewest digits among all results of ops; f64 in a program without any."""
+    found = {
+        str(result.type.element_type)
+        for op in walk(module)
+        for result in op.results
+        if isinstance(result.type, ir.RankedTensorType)
+    }
+    floats = [element[len("complex<") : -1] if is_complex(element) else element for element in found]
+    return max((x for x in floats if is_float(x)), key=epsilon, default="f64")
+
+
+def _execute(
+    program: Program, num_devices: int, runs: Sequence[Sequence[np.ndarray]], time_limit_s: float | None
+) -> Execution:
+    _check_devices(program, num_devices)
+    if num_devices == 1:
+        for_one_device(program.module)
+    else:
+        for_partitions(program.module, num_devices)
+    return execute(program, num_devices, runs, time_limit_s)
+
+
+def _check_devices(program: Program, num_devices: int) -> None:
+    if num_devices < 1:
+        raise AutoshardError(f"{num_devices} devices", fix="give at least one device")
+    if num_devices == 1:
+        return
+    size = program.num_mesh_devices
+    if size is None:
+        raise AutoshardError("no sdy.mesh, so it is not planned", where=program.name, fix="plan it first")
+    if size != num_devices:
+        raise AutoshardError(
+            f"its mesh has {size} devices, not {num_devices}",
+            where=program.name,
+            fix=f"use {size} devices, or plan for a mesh of {num_devices}",
+        )
+
+
+def _check_same_types(kind: str, original: Sequence[Port], planned: Sequence[Port], where: str) -> None:
+    if len(original) != len(planned):
+        raise AutoshardError(f"main has {len(planned)} {kind}s, in the original {len(original)}", where=where)
+    for i, (theirs, ours) in enumerate(zip(original, planned, strict=True)):
+        if theirs.type != ours.type:
+            raise AutoshardError(
+                f"{kind} {i} of main is {ours.type}, in the original {theirs.type}", where=where
+            )
+
+
+def _check_inputs(arguments: Sequence[Port], inputs: Sequence[np.ndarray]) -> None:
+    if len(inputs) != len(arguments):
+        raise AutoshardError(f"{len(inputs)} inputs for {len(arguments)} arguments")
+    for i, (array, port) in enumerate(zip(inputs, arguments, strict=True)):
+        if array.shape != port.type.shape or array.dtype != numpy_dtype(port.type.dtype):
+            raise AutoshardError(
+                f"input {i} is {array.dtype}{list(array.shape)}, the argument is {port.type}"
+            )

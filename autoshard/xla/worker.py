@@ -1,0 +1,135 @@
+"""The child process, `python -m autoshard.xla.worker FOLDER`: runs what `autoshard.xla.process` left there.
+
+`request.json` names the number of devices and the types of main's arguments and results; `module.mlir` is
+ready for XLA; `inputs/RUN/INDEX` and `outputs/RUN/INDEX` hold the arrays as raw bytes. The answer is
+`result.json` and `compiled.hlo`.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autoshard.sharding import TensorType
+from autoshard.xla import storage
+from autoshard.xla.tiles import Tiling, cut, join, tiling_of
+
+HOUR = 3600  # devices are threads that share few cores: waiting long for each other is no deadlock
+FLAGS = (
+    f"--xla_cpu_collective_call_warn_stuck_timeout_seconds={HOUR}",
+    f"--xla_cpu_collective_call_terminate_timeout_seconds={24 * HOUR}",
+    f"--xla_cpu_collective_timeout_seconds={24 * HOUR}",
+)
+
+
+def main(folder: Path) -> None:
+    os.environ["XLA_FLAGS"] = " ".join((os.environ.get("XLA_FLAGS", ""), *FLAGS))
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    request = json.loads((folder / "request.json").read_text())
+    executor = Executor(
+        (folder / "module.mlir").read_bytes(), request["num_devices"], request["is_annotated"]
+    )
+    (folder / "compiled.hlo").write_text(executor.hlo_text())
+    arguments, results = (
+        [TensorType(tuple(shape), dtype) for shape, dtype in request[key]] for key in ("arguments", "results")
+    )
+    for run in range(request["runs"]):
+        inputs = storage.load_all(folder / "inputs" / str(run), arguments)
+        storage.save_all(folder / "outputs" / str(run), executor.run(inputs, results))
+    (folder / "result.json").write_text(json.dumps({"temp_bytes": executor.temp_bytes()}))
+
+
+class Executor:
+    """A module compiled for virtual CPU devices by XLA with the Shardy partitioner."""
+
+    def __init__(self, module: bytes, num_devices: int, is_annotated: tuple[list[bool], list[bool]]) -> None:
+        from jaxlib import xla_client
+
+        from autoshard.mlir.context import ir, new_context
+
+        self._xla = xla_client
+        _register_custom_calls(xla_client)
+        client = xla_client.make_cpu_client(num_devices=num_devices)
+        self._devices = xla_client.DeviceList(tuple(client.devices()))
+        options = xla_client.CompileOptions()
+        options.num_replicas, options.num_partitions = 1, num_devices
+        build = options.executable_build_options
+        build.num_replicas, build.num_partitions = 1, num_devices
+        build.use_spmd_partitioning = build.use_shardy_partitioner = num_devices > 1
+        build.device_assignment = xla_client.DeviceAssignment.create(
+            np.arange(num_devices).reshape(1, num_devices)
+        )
+        build.allow_spmd_sharding_propagation_to_parameters = [not one for one in is_annotated[0]]
+        build.allow_spmd_sharding_propagation_to_output = [not one for one in is_annotated[1]]
+        parsed = ir.Module.parse(module, new_context())
+        self._executable: Any = client.compile_and_load(parsed, self._devices, options)
+
+    def hlo_text(self) -> str:
+        return "\n".join(module.to_string() for module in self._executable.hlo_modules())
+
+    def temp_bytes(self) -> int:
+        return int(self._executable.get_compiled_memory_stats().temp_size_in_bytes)
+
+    def run(self, inputs: list[np.ndarray], results: list[TensorType]) -> list[np.ndarray]:
+        placed = [
+            self._place(array, sharding)
+            for array, sharding in zip(inputs, self._shardings("parameter", len(inputs)), strict=True)
+        ]
+        outputs = self._executable.execute_sharded(placed).disassemble_into_single_device_arrays()
+        return [
+            join([_to_numpy(shard) for shard in shards], self._tiling(sharding, type_.rank), type_.shape)
+            for shards, sharding, type_ in zip(
+                outputs, self._shardings("output", len(results)), results, strict=True
+            )
+        ]
+
+    def _shardings(self, kind: str, count: int) -> list[Any]:
+        found = getattr(self._executable, f"get_{kind}_shardings")()
+        if found is None:
+            return [None] * count
+        return [self._xla.HloSharding.from_proto(sharding) for sharding in found]
+
+    def _tiling(self, sharding: Any, rank: int) -> Tiling:
+        return tiling_of(sharding, rank, len(self._devices))
+
+    def _place(self, full: np.ndarray, sharding: Any) -> Any:
+        xla = self._xla
+        shards = cut(full, self._tiling(sharding, full.ndim))
+        hlo_sharding = sharding if sharding is not None else xla.HloSharding.replicate()
+        return xla.batched_device_put(
+            _Aval(full),  # copied, as donated buffers are overwritten
+            xla.GSPMDSharding(self._devices, hlo_sharding),
+            shards,
+            list(self._devices),
+            host_buffer_semantics=xla.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL,
+            enable_x64=True,
+        )
+
+
+class _Aval:
+    """What the bindings ask of an array's abstract value."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.shape, self.dtype, self.ndim = array.shape, array.dtype, array.ndim
+        self.weak_type = False
+
+
+def _to_numpy(array: Any) -> np.ndarray:
+    return np.asarray(array._single_device_array_to_np_array_did_copy()[0])
+
+
+def _register_custom_calls(xla_client: Any) -> None:
+    """LAPACK kernels, which jax would register for linear algebra on a CPU."""
+    try:
+        from jaxlib import lapack
+    except ImportError:  # it needs scipy; without it XLA names the call that it misses
+        return
+    for name, target, api_version in lapack.registrations()["cpu"]:
+        xla_client.register_custom_call_target(name, target, platform="cpu", api_version=api_version)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
