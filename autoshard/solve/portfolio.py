@@ -7,21 +7,30 @@ is small, and by message passing with search, which shrinks it, if it is large.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from autoshard.problem import Problem, evaluate, validate
-from autoshard.problem.model import Ints
+from autoshard.problem.model import Bools, Ints
 from autoshard.solve.clock import Clock
-from autoshard.solve.core import flatten
+from autoshard.solve.core import Core, flatten
 from autoshard.solve.cpsat import solve_cpsat
 from autoshard.solve.dynamic import elimination_order, eliminate_all
-from autoshard.solve.graph import ContradictionError, Graph
+from autoshard.solve.graph import ContradictionError, Graph, positions
 from autoshard.solve.load import certain_peak, load
 from autoshard.solve.presolve import presolve
 from autoshard.solve.solution import Best, Figure, Solution, Status
 
+if TYPE_CHECKING:
+    from autoshard.solve.anytime import Anytime
+
 Progress = Callable[[str, float | None], None]
+_RELAXED_SHARE = 0.2  # of the time for the problem without memory
+_CPSAT_FIRST = 2_000  # pairs of a core that goes to CP-SAT at once
+_CPSAT_LATER = 60_000  # the same once the search has stalled
+_CPSAT_SHARE = 0.5  # of the time that is left then
+_WORTH_SHRINKING = 0.1  # of the strategies
 
 
 def solve(
@@ -44,7 +53,8 @@ def solve(
     validate(problem)
     run = Run(problem, Clock(time_limit_s, work_limit), seed, progress)
     for hint in hints:
-        run.offer(np.asarray(hint, dtype=np.int64))
+        run.hints.append(np.asarray(hint, dtype=np.int64))
+        run.offer(run.hints[-1])
     try:
         run.go()
     except ContradictionError:
@@ -54,45 +64,140 @@ def solve(
     return run.solution()
 
 
+def shrink(graph: Graph, core: Core, removable: Bools) -> None:
+    """Take strategies of the core out of the graph."""
+    for index in np.unique(np.searchsorted(core.start, np.flatnonzero(removable), side="right") - 1).tolist():
+        stays = ~removable[core.start[index] : core.start[index + 1]]
+        graph.keep_strategies(int(core.graph_nodes[index]), np.flatnonzero(stays), positions(stays))
+
+
 class Run:
     """One call of `solve`: the best choice, the bound, and what was done."""
 
     def __init__(self, problem: Problem, clock: Clock, seed: int, progress: Progress | None) -> None:
         self.problem, self.clock, self.seed, self.progress = problem, clock, seed, progress
+        self.hints: list[Ints] = []
         self.best = Best()
         self.lower_bound = -(2**62)
         self.infeasible = False
         self.statistics: dict[str, Figure] = {}
+        self._tried: set[int] = set()
 
     def offer(self, choice: Ints) -> bool:
         """Price a choice of the Problem; does it fit?"""
         priced = evaluate(self.problem, choice)
-        self.best.offer(choice, priced)
+        if self.best.offer(choice, priced):
+            self.tell("better choice")
         return priced.feasible
 
     def go(self) -> None:
-        for with_memory in (False, True):
-            graph = load(self.problem, with_memory=with_memory)
-            presolve(graph)
-            core = flatten(graph)
-            order = None if len(core.room) else elimination_order(core)
-            choice = np.zeros(self.problem.node_count, dtype=np.int64)
-            if order is not None:
-                choice[core.graph_nodes] = eliminate_all(core, order)
-                optimal = True
-                self.lower_bound = max(self.lower_bound, core.cost_of(choice[core.graph_nodes]))
-            else:
-                answer = solve_cpsat(core, self.clock, seed=self.seed)
-                if answer.infeasible:
-                    raise ContradictionError("CP-SAT")
-                optimal = answer.optimal
-                if answer.lower_bound is not None:
-                    self.lower_bound = max(self.lower_bound, answer.lower_bound)
-                if answer.choice is None:
-                    return
-                choice[core.graph_nodes] = answer.choice
-            if self.offer(graph.expand(choice)) and optimal:
+        """Without memory first, unless it cannot bind; the relaxed optimum, if it fits, ends it."""
+        tight = load(self.problem)
+        presolve(tight, self.clock)
+        if len(tight.room):
+            free = load(self.problem, with_memory=False)
+            self.reduce(free, share_s=_RELAXED_SHARE * self.clock.time_limit_s)
+            if self.done():
                 return
+        self.reduce(tight, share_s=self.clock.time_limit_s)
+
+    def done(self) -> bool:
+        return self.clock.over() or (self.best.cost is not None and self.best.cost <= self.lower_bound)
+
+    def reduce(self, graph: Graph, share_s: float) -> None:
+        """Solve what is left of a graph, shrinking it by what the bound rules out, until proved or out of time."""
+        ends_at = self.clock.elapsed_s() + share_s
+        presolve(graph, self.clock)
+        incumbent: Ints | None = None
+        pairs = _CPSAT_FIRST
+        while True:
+            core = flatten(graph)
+            self.note(graph, core)
+            left_s = min(self.clock.left_s(), ends_at - self.clock.elapsed_s())
+            if left_s <= 0 or self.exactly(graph, core, incumbent, left_s, pairs):
+                return
+            incumbent, removable = self.search(graph, core, incumbent, ends_at)
+            if incumbent is None or self.done():
+                return
+            pairs = _CPSAT_LATER
+            shrink(graph, core, removable)
+            presolve(graph, self.clock)
+
+    def exactly(self, graph: Graph, core: Core, incumbent: Ints | None, left_s: float, pairs: int) -> bool:
+        """Dynamic programming or CP-SAT, where the core is narrow or small enough; is it solved?"""
+        order = None if len(core.room) else elimination_order(core)
+        if order is not None:
+            self.statistics["engine"] = "dynamic programming"
+            choice = eliminate_all(core, order)
+            self.settle(graph, core, choice, core.cost_of(choice))
+            return True
+        if core.pair_count() > pairs:
+            return False
+        self.statistics["engine"] = "CP-SAT"
+        hint = None if incumbent is None else graph.project(incumbent)[core.graph_nodes]
+        share_s = left_s if pairs == _CPSAT_FIRST else _CPSAT_SHARE * left_s
+        answer = solve_cpsat(core, self.clock, seed=self.seed, hint=hint, share_s=share_s)
+        if answer.infeasible:
+            raise ContradictionError("CP-SAT proves that nothing fits")
+        self.settle(graph, core, answer.choice, answer.lower_bound)
+        return answer.optimal
+
+    def search(
+        self, graph: Graph, core: Core, incumbent: Ints | None, ends_at: float
+    ) -> tuple[Ints | None, Bools]:
+        """Rounds of message passing and moves, until proved, stalled or out of time."""
+        from autoshard.solve.anytime import Anytime
+
+        self.statistics["engine"] = "message passing"
+        engine = Anytime(core, self.seed)
+        starts = [incumbent] if incumbent is not None else [*self.hints, self.best.choice]
+        for start in starts:
+            if start is not None:
+                engine.consider(graph.project(start)[core.graph_nodes])
+        while not (self.clock.over() or self.clock.elapsed_s() >= ends_at):
+            cost = engine.best_cost
+            engine.round(self.clock)
+            if engine.best_cost != cost:
+                incumbent = self.settle(graph, core, engine.best, None)
+            self.settle(graph, core, None, engine.lower_bound)
+            self.tell("message passing")
+            if engine.proved() or (engine.stalled() and self.worth_leaving(engine, core)):
+                break
+        if engine.best is not None:
+            incumbent = self.settle(graph, core, engine.best, None)
+        return incumbent, engine.removable
+
+    def worth_leaving(self, engine: Anytime, core: Core) -> bool:
+        """Would a smaller core, or CP-SAT on this one, bring anything new?"""
+        if engine.removable.mean() > _WORTH_SHRINKING:
+            return True
+        untried = core.pair_count() <= _CPSAT_LATER and id(core) not in self._tried
+        self._tried.add(id(core))
+        return untried
+
+    def note(self, graph: Graph, core: Core) -> None:
+        """What presolve left, for the report."""
+        kind = "with memory" if len(core.room) else "without memory"
+        self.statistics[f"core {len(self.statistics)}"] = f"{graph.size()}, {len(core.room)} rows, {kind}"
+        self.tell(f"presolved to {graph.size()}")
+
+    def tell(self, phase: str) -> None:
+        if self.progress is not None:
+            known = self.best.cost is not None
+            gap = (self.best.cost - self.lower_bound) / max(abs(self.best.cost), 1) if known else None
+            self.progress(phase, gap)
+
+    def settle(self, graph: Graph, core: Core, choice: Ints | None, lower_bound: int | None) -> Ints | None:
+        """Take note of a bound and of a choice of the core; returns the choice for the whole Problem."""
+        if lower_bound is not None:
+            self.lower_bound = max(self.lower_bound, lower_bound)
+        if choice is None:
+            return None
+        whole = np.zeros(self.problem.node_count, dtype=np.int64)
+        whole[core.graph_nodes] = choice
+        whole = graph.expand(whole)
+        self.offer(whole)
+        return whole
 
     def solution(self) -> Solution:
         best = self.best

@@ -1,0 +1,131 @@
+"""Large cores: message passing for the bound, decoding and exact tree moves for the choice, in turns."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autoshard.problem.model import Bools, Ints
+from autoshard.solve.clock import Clock
+from autoshard.solve.core import Core
+from autoshard.solve.layout import lay_out
+from autoshard.solve.moves import run_moves
+from autoshard.solve.relaxation import Relaxation
+
+_TREE = 300  # nodes in the largest tree of a move
+_TURNS = 10  # updates of the multipliers in a round
+_SWEEPS = 4  # of messages for each of them
+_STALLED_AFTER = 4  # rounds without progress
+_PROGRESS = 0.02  # of the gap, in a round, counts as progress
+_HEAVIEST = (2.0, 0.5, 8.0, 32.0)  # weights on priced bytes, one a round
+_COOLEST, _SPREAD = 1e-8, 1e4  # temperatures as a fraction of the cost
+
+
+class Anytime:
+    """Keeps messages, multipliers and the best choice of one core between its rounds."""
+
+    def __init__(self, core: Core, seed: int) -> None:
+        self.core, self.layout = core, lay_out(core)
+        self.relaxation = Relaxation(core, self.layout)
+        self.lower_bound = -(2**62)
+        self.best: Ints | None = None
+        self.best_cost: int | None = None
+        self.rounds = 0
+        self._conditional: Ints | None = None
+        self._tightest = np.full(len(core.cost), -(2**62), dtype=np.int64)
+        self._random = np.array([2 * seed + 88172645463325253], dtype=np.int64)
+        self._draw = np.random.default_rng(seed)
+        self._rate = 0.5
+        self._quiet = 0
+        self._nearest: Ints | None = None
+
+    @property
+    def removable(self) -> Bools:
+        """[sum K] strategies that no choice cheaper than the best one has."""
+        if self.best is None or self.best_cost is None:
+            return np.zeros(len(self.core.cost), dtype=np.bool_)
+        removable = self.relaxation.reaches(self._tightest, self.best_cost)
+        removable[self.core.start[:-1] + self.best] = False
+        return removable
+
+    def consider(self, choice: Ints) -> bool:
+        """A choice of the core, perhaps a better one."""
+        cost = self.core.cost_of(choice)
+        if (
+            cost is None
+            or (self.best_cost is not None and cost >= self.best_cost)
+            or not self.core.fits(choice)
+        ):
+            return False
+        self.best, self.best_cost = choice.copy(), cost
+        return True
+
+    def proved(self) -> bool:
+        return self.best_cost is not None and self.lower_bound >= self.best_cost
+
+    def stalled(self) -> bool:
+        return self._quiet >= _STALLED_AFTER
+
+    def round(self, clock: Clock) -> None:
+        """Better bound, then better choices from the messages and from the best one."""
+        self.rounds += 1
+        bound, cost = self.lower_bound, self.best_cost
+        choice = self._raise_bound(clock)
+        moves = max(300, self.core.node_count // 4)
+        heaviest = _HEAVIEST[self.rounds % len(_HEAVIEST)]
+        self._repaired(self.search(choice, moves, 0.0, heaviest), moves, clock)
+        if self.best is not None and self.best_cost is not None and not clock.over() and not self.proved():
+            heat = abs(self.best_cost) * _COOLEST * _SPREAD ** float(self._draw.random())
+            warm = self.search(self.best, moves, heat, heaviest)
+            self.search(warm, moves, 0.0, heaviest)
+        self._note_progress(bound, cost)
+
+    def search(self, choice: Ints, moves: int, temperature: float, heaviest: float) -> Ints:
+        """Exact tree moves from a choice, which stays as it is; returns where they end."""
+        choice = choice.copy()
+        profile = self.core.profile_of(choice)
+        weights, memory = self.relaxation.weights(), self.relaxation.memory()
+        run_moves(
+            self.layout, weights, memory, choice, profile, self._random, moves, _TREE, temperature, heaviest
+        )
+        self.consider(choice)
+        return choice
+
+    def _raise_bound(self, clock: Clock) -> Ints:
+        """Some turns of message passing; returns the last decoded choice."""
+        choice = self.relaxation.decoded()
+        for _ in range(_TURNS):
+            self.relaxation.follow(choice, self._rate)
+            self.relaxation.improve(_SWEEPS)
+            choice = self.relaxation.decoded()
+            clock.step()
+            if clock.over():
+                break
+        bound, conditional = self.relaxation.bound()
+        self.lower_bound = max(self.lower_bound, bound)
+        np.maximum(self._tightest, conditional, out=self._tightest)
+        return choice
+
+    def _repaired(self, choice: Ints, moves: int, clock: Clock) -> None:
+        """While nothing fits: price the rows that are over until a choice fits."""
+        if self.best is not None or not len(self.core.room):
+            return
+        if self._nearest is None or self._excess(choice) < self._excess(self._nearest):
+            self._nearest = choice
+        for weight in _HEAVIEST:
+            if self.best is None and not clock.over():
+                ended = self.search(self._nearest, moves, 0.0, 4 * weight)
+                self._nearest = ended
+
+    def _excess(self, choice: Ints) -> float:
+        return float(np.maximum(self.core.profile_of(choice) - self.core.room, 0).sum(dtype=np.float64))
+
+    def _note_progress(self, bound: int, cost: int | None) -> None:
+        if cost is None or self.best_cost is None:
+            self._quiet = 0 if self.best_cost is not None else self._quiet
+            return
+        gained = (self.lower_bound - bound) + (cost - self.best_cost)
+        if gained > _PROGRESS * (cost - bound):
+            self._quiet = 0
+        else:
+            self._quiet += 1
+            self._rate = max(0.02, 0.8 * self._rate)

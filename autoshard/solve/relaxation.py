@@ -1,0 +1,190 @@
+"""Lagrangian relaxation of the memory rows, bounded by message passing.
+
+A multiplier l_t >= 0 per row prices its bytes, so that for all of them
+
+    min_x cost(x)  subject to memory   >=   min_x (cost(x) + sum_t l_t (bytes_t(x) - room_t))   >=   bound(messages)
+
+where bytes of items become costs of nodes and edges. The multipliers follow the rows that the relaxed choice
+overloads, multiplicatively: l_t *= exp(rate * clip(bytes_t / room - 1, -1/4, 1)).
+
+Reported bounds are integers. Costs are scaled by a power of two; multipliers are whole multiples of another; the
+priced bytes of a strategy are rounded down and the price of the room up; the sum over all is rounded up in the end,
+because costs are whole numbers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autoshard.problem.model import Ints
+from autoshard.solve.core import Core
+from autoshard.solve.graph import FINITE_BELOW, FORBIDDEN
+from autoshard.solve.layout import Layout, message_size
+from autoshard.solve.messages import Floats, decode, exact_bound, sweep
+from autoshard.solve.moves import Memory, Weights
+
+_SCALED_TOTAL = 54  # bits of the scaled sum of all costs
+_MOST_SCALE = 16  # bits
+_LARGEST_PRICE = 2.0**56  # scaled; lowering a price keeps a bound a bound
+
+
+class Relaxation:
+    """Messages and multipliers of one core, improved step by step."""
+
+    def __init__(self, core: Core, layout: Layout) -> None:
+        self.core, self.layout = core, layout
+        finite = core.pool < FINITE_BELOW
+        self.total = int(_largest_per_node(core) + _largest_per_edge(core)) + 1
+        self._scale = 1 << min(_MOST_SCALE, max(0, _SCALED_TOTAL - self.total.bit_length()))
+        self._cost = core.cost.astype(np.float64)
+        self._pool = np.where(finite, core.pool, 4.0 * self.total)
+        self._prices = _Prices(core)
+        self.table, self._priced_pool_of = self._prices.private_tables(core)
+        self.messages = np.zeros(message_size(core))
+        self.multipliers = self._first_multipliers()
+        self._reprice()
+
+    def weights(self) -> Weights:
+        """For local search: costs, and bytes at the current prices."""
+        return Weights(
+            self._cost,
+            self.core.table,
+            self._pool,
+            self._node_bytes,
+            self._prices.edge_bytes,
+            self._pair_bytes,
+        )
+
+    def memory(self) -> Memory:
+        core = self.core
+        return Memory(core.room, core.item_begin, core.item_end, core.item_usage, core.usage_pool)
+
+    def improve(self, times: int) -> None:
+        """Message passing at the current prices."""
+        sweep(self.layout, self._priced_cost, self.table, self._priced_pool, self.messages, times)
+
+    def decoded(self) -> Ints:
+        return decode(self.layout, self._priced_cost, self.table, self._priced_pool, self.messages)
+
+    def follow(self, choice: Ints, rate: float) -> None:
+        """Raise the price of rows that the choice overloads, lower that of the others."""
+        core = self.core
+        if not len(core.room):
+            return
+        overload = (core.profile_of(choice) - core.room) / max(float(core.room.max()), 1.0)
+        self.multipliers = self.multipliers * np.exp(rate * np.clip(overload, -0.25, 1.0))
+        self._reprice()
+
+    def bound(self) -> tuple[int, Ints]:
+        """A lower bound on the cost, and [sum K] one for every strategy if it is taken, scaled, for `reaches`."""
+        core, scale = self.core, self._scale
+        cost, pool, offset = self._prices.scaled(core, self.multipliers, scale)
+        conditional = np.empty(len(cost), dtype=np.int64)
+        messages = np.clip(np.rint(self.messages * scale), -(2.0**57), 2.0**57).astype(np.int64)
+        raw = int(exact_bound(self.layout, cost, self.table, pool, messages, conditional)) - offset
+        return -(-raw // scale) + core.constant, raw + conditional
+
+    def reaches(self, conditional: Ints, cost: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """[sum K] strategies with which nothing cheaper than `cost` is possible."""
+        threshold = (cost - 1 - self.core.constant) * self._scale
+        return conditional > threshold
+
+    def _first_multipliers(self) -> Floats:
+        room = self.core.room
+        if not len(room):
+            return np.zeros(0)
+        return np.full(len(room), 0.01 * self.total / max(float(room.sum()), 1.0))
+
+    def _reprice(self) -> None:
+        self._node_bytes, self._pair_bytes = self._prices.of_bytes(self.multipliers)
+        self._priced_cost = self._cost + self._node_bytes
+        self._priced_pool = np.concatenate([self._pool, self._pool[self._priced_pool_of] + self._pair_bytes])
+
+
+class _Prices:
+    """Items -> priced bytes of the strategies of nodes, and of the pairs of the edges that have items."""
+
+    def __init__(self, core: Core) -> None:
+        nodes = core.node_count
+        sizes = np.concatenate([core.counts, core.counts[core.ends[:, 0]] * core.counts[core.ends[:, 1]]])
+        has_items = np.unique(core.item_owner[core.item_owner >= nodes]) - nodes
+        self.edge_bytes = np.full(len(core.ends), -1, dtype=np.int64)
+        self.edge_bytes[has_items] = np.concatenate([[0], np.cumsum(sizes[nodes + has_items])])[:-1]
+        self._pairs = int(sizes[nodes + has_items].sum())
+        self._has_items = has_items
+        self._sizes = sizes
+        lengths = sizes[core.item_owner]
+        self._item = np.repeat(np.arange(len(lengths)), lengths)
+        within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        at = np.where(
+            core.item_owner < nodes,
+            core.start[np.minimum(core.item_owner, nodes)],
+            len(core.cost) + self.edge_bytes[np.maximum(core.item_owner - nodes, 0)] if len(core.ends) else 0,
+        )
+        self._target = np.repeat(at, lengths) + within
+        self._usage = core.usage_pool[np.repeat(core.item_usage, lengths) + within].astype(np.float64)
+        self._begin, self._end = core.item_begin, core.item_end
+        self._strategies = len(core.cost)
+        terms = np.bincount(self._target, minlength=1).max() if len(self._target) else 0
+        self._downward = 1.0 - (float(terms) + 16.0) * 2.0**-52
+
+    def private_tables(self, core: Core) -> tuple[Ints, Ints]:
+        """Where the matrix of each edge begins if those with items have copies after the pool, and what to copy."""
+        table = core.table.copy()
+        table[self._has_items] = len(core.pool) + self.edge_bytes[self._has_items]
+        ranges = [
+            np.arange(core.table[edge], core.table[edge] + self._sizes[core.node_count + edge])
+            for edge in self._has_items
+        ]
+        return table, np.concatenate([np.zeros(0, dtype=np.int64), *ranges])
+
+    def of_bytes(self, multipliers: Floats) -> tuple[Floats, Floats]:
+        """([sum K], [pairs]) sum over the items of (sum of the multipliers of its rows) * bytes."""
+        sums = np.concatenate([[0.0], np.cumsum(multipliers)])
+        price = sums[self._end] - sums[self._begin]
+        total = np.bincount(
+            self._target, price[self._item] * self._usage, minlength=self._strategies + self._pairs
+        )
+        return total[: self._strategies], total[self._strategies :]
+
+    def scaled(self, core: Core, multipliers: Floats, scale: int) -> tuple[Ints, Ints, int]:
+        """Integer costs and matrices at these prices, rounded down, and the price of all room, rounded up."""
+        table, copied = self.private_tables(core)
+        del table
+        cost = core.cost * scale
+        pool = np.where(core.pool < FINITE_BELOW, core.pool * scale, FORBIDDEN)
+        if not len(multipliers):
+            return cost, pool, 0
+        bits = int(np.floor(50 - np.log2(max(float(multipliers.sum()), 2.0**-900))))
+        whole = np.floor(np.ldexp(multipliers, bits)).astype(np.int64)
+        sums = np.concatenate([[0], np.cumsum(whole)])
+        price = (sums[self._end] - sums[self._begin]).astype(np.float64)
+        exact = np.bincount(
+            self._target, price[self._item] * self._usage, minlength=self._strategies + self._pairs
+        )
+        lowered = np.floor(
+            np.minimum(np.ldexp(exact * scale, -bits) * self._downward, _LARGEST_PRICE)
+        ).astype(np.int64)
+        copies = pool[copied]
+        copies = np.where(copies < FINITE_BELOW, copies + lowered[self._strategies :], FORBIDDEN)
+        used = np.flatnonzero(whole)
+        offset = scale * sum(
+            a * b for a, b in zip(whole[used].tolist(), core.room[used].tolist(), strict=True)
+        )
+        offset = -(-offset >> bits) if bits >= 0 else offset << -bits
+        return cost + lowered[: self._strategies], np.concatenate([pool, copies]), offset
+
+
+def _largest_per_node(core: Core) -> int:
+    if not core.node_count:
+        return 0
+    return int(np.maximum.reduceat(np.abs(core.cost), core.start[:-1]).sum())
+
+
+def _largest_per_edge(core: Core) -> int:
+    largest: dict[int, int] = {}
+    for edge, table in enumerate(core.table.tolist()):
+        if table not in largest:
+            matrix = core.matrix(edge)
+            largest[table] = int(np.abs(matrix[matrix < FINITE_BELOW]).max(initial=0))
+    return sum(largest[table] for table in core.table.tolist())
