@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from autoshard.errors import AutoshardError
 from autoshard.mlir.context import ir, sdy
-from autoshard.mlir.source import SourceModule
 from autoshard.mlir.walk import body_of
 from autoshard.sharding import Mesh, MeshAxis
 
@@ -22,35 +21,23 @@ def _mesh(op: ir.Operation) -> Mesh:
     return Mesh(axes, ir.StringAttr(op.attributes["sym_name"]).value, tuple(attribute.device_ids))
 
 
-def resolve_mesh(source: SourceModule, user_axes: Sequence[tuple[str, int]] | None) -> Mesh:
-    """The mesh to plan for; `user_axes` are the (name, size) pairs of --mesh, or None.
-
-    Raises:
-        AutoshardError: no mesh anywhere, several and none chosen, or the user's mesh is not the module's.
-    """
-    meshes = module_meshes(source.module.operation)
+def chosen_mesh(module: ir.Operation, where: str, user_axes: Sequence[tuple[str, int]] | None) -> Mesh:
+    """See `source.resolve_mesh`."""
+    meshes = module_meshes(module)
     if user_axes is not None:
-        return _agreeing(Mesh.of(user_axes), meshes, source)
+        return _agreeing(Mesh.of(user_axes), meshes, module, where)
     if not meshes:
         raise AutoshardError(
-            "neither the module nor the command names a mesh",
-            where=source.name,
-            fix="add --mesh data=4,model=4",
+            "neither the module nor the command names a mesh", where=where, fix="add --mesh data=4,model=4"
         )
     if any((mesh.axes, mesh.device_ids) != (meshes[0].axes, meshes[0].device_ids) for mesh in meshes):
         raise AutoshardError(
-            f"the module has several meshes: {_listed(meshes)}",
-            where=source.name,
-            fix="choose one with --mesh",
+            f"the module has several meshes: {_listed(meshes)}", where=where, fix="choose one with --mesh"
         )
-    return (
-        Mesh.of(((a.name, a.size) for a in meshes[0].axes), meshes[0].name)
-        if not meshes[0].device_ids
-        else meshes[0]
-    )
+    return meshes[0]
 
 
-def _agreeing(wanted: Mesh, meshes: Sequence[Mesh], source: SourceModule) -> Mesh:
+def _agreeing(wanted: Mesh, meshes: Sequence[Mesh], module: ir.Operation, where: str) -> Mesh:
     if not wanted.axes:
         raise AutoshardError("the mesh has no axes", fix="write NAME=SIZE pairs, as in --mesh data=4,model=4")
     for mesh in meshes:
@@ -59,11 +46,11 @@ def _agreeing(wanted: Mesh, meshes: Sequence[Mesh], source: SourceModule) -> Mes
     if meshes:
         raise AutoshardError(
             f"--mesh {wanted} is not the module's mesh {_listed(meshes)}",
-            where=source.name,
+            where=where,
             fix="leave --mesh out, or remove the sdy.mesh from the module",
         )
     return (
-        wanted if not _is_taken(wanted.name, source.module.operation) else Mesh(wanted.axes, "autoshard_mesh")
+        wanted if not _is_taken(wanted.name, module) else Mesh(wanted.axes, "autoshard_mesh")
     )
 
 

@@ -18,9 +18,9 @@ from autoshard.mlir.meshes import add_mesh, module_meshes
 from autoshard.mlir.pipeline import run_pipeline
 from autoshard.mlir.signature import arguments, results
 from autoshard.mlir.source import SourceModule
-from autoshard.mlir.tensors import SHARDING, Shardings, TensorTypes
+from autoshard.mlir.tensors import Shardings, TensorTypes
 from autoshard.mlir.trips import trip_count
-from autoshard.mlir.walk import Flow, Scope, Walked, walk
+from autoshard.mlir.walk import SHARDING, Flow, Scope, Walked, walk
 from autoshard.sharding import Mesh, TensorSharding, TensorType
 
 DEFAULT_TRIP_COUNT = 10  # of a loop whose condition depends on data
@@ -204,10 +204,7 @@ def _flow(
 
 
 def _flow_demand(flow: Flow, shardings: Shardings, where: str) -> TensorSharding | None:
-    key = SHARDING
-    if flow.kind == "named_computation":
-        key = "in_shardings" if flow.is_argument else "out_shardings"
-    attribute = flow.owner.attributes.get(key)
+    attribute = flow.owner.attributes.get(flow.sharding_attribute)
     return None if attribute is None else shardings.read_each(attribute, where)[flow.index]
 
 

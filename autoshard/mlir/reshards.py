@@ -3,9 +3,9 @@
 import re
 from collections.abc import Sequence
 
-from autoshard.mlir.collectives import CollectiveStep
+from autoshard.mlir.collective import CollectiveStep
 from autoshard.mlir.context import ir, new_context
-from autoshard.mlir.passes import run_isolated
+from autoshard.mlir.isolated import run_isolated
 from autoshard.mlir.walk import body_of
 from autoshard.sharding import AxisRef, Mesh, TensorSharding, merge_sub_axes, parse_axes, parse_sharding
 

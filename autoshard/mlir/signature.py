@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from autoshard.mlir.context import ir
 from autoshard.mlir.listing import Argument, Result
 from autoshard.mlir.locations import Locations
-from autoshard.mlir.tensors import SHARDING, Shardings
-from autoshard.mlir.walk import Walked
+from autoshard.mlir.tensors import Shardings
+from autoshard.mlir.walk import SHARDING, Walked
 from autoshard.sharding import TensorSharding
 
 ALIASING = "tf.aliasing_output"
@@ -63,3 +63,10 @@ def _demand(
 ) -> TensorSharding | None:
     attribute = attributes.get(SHARDING)
     return None if attribute is None else shardings.read(attribute, where)
+
+
+def set_attributes(function: ir.Operation, key: str, each: Sequence[Mapping[str, ir.Attribute]]) -> None:
+    """Write back what `attributes_of` reads."""
+    context = function.context
+    dictionaries = [ir.DictAttr.get(dict(one), context) for one in each]
+    function.attributes[key] = ir.ArrayAttr.get(dictionaries, context)

@@ -8,12 +8,15 @@ import gzip
 import hashlib
 import sys
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from autoshard.errors import AutoshardError
 from autoshard.mlir.context import ir, new_context, stablehlo
 from autoshard.mlir.diagnostics import as_user_error
+from autoshard.mlir.meshes import chosen_mesh
+from autoshard.sharding import Mesh
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BYTECODE_MAGIC = b"ML\xefR"
@@ -29,6 +32,7 @@ class SourceModule:
     main: str  # name of the entry function
     name: str  # the path as given, "-" or "<bytes>"
     sha256: str  # of the bytes after gunzip
+    has_locations: bool  # beyond the positions in its own text
 
 
 def load(model: str | Path | bytes) -> SourceModule:
@@ -45,7 +49,18 @@ def load(model: str | Path | bytes) -> SourceModule:
         )
     context = new_context()
     module = _parse(data, context, name)
-    return SourceModule(module, context, entry_function(module, name), name, hashlib.sha256(data).hexdigest())
+    has_locations = data.startswith(_BYTECODE_MAGIC) or b"loc(" in data
+    entry = entry_function(module, name)
+    return SourceModule(module, context, entry, name, hashlib.sha256(data).hexdigest(), has_locations)
+
+
+def resolve_mesh(source: SourceModule, user_axes: Sequence[tuple[str, int]] | None) -> Mesh:
+    """The mesh to plan for: the module's, the user's, or both where they agree; `user_axes` are the pairs of --mesh, or None.
+
+    Raises:
+        AutoshardError: no mesh anywhere, several and none chosen, or the user's mesh is not the module's.
+    """
+    return chosen_mesh(source.module.operation, source.name, user_axes)
 
 
 def _read(name: str) -> bytes:

@@ -6,8 +6,6 @@ from autoshard.errors import AutoshardError
 from autoshard.mlir.context import ir, sdy
 from autoshard.sharding import Mesh, TensorSharding, TensorType, parse_sharding
 
-SHARDING = "sdy.sharding"
-
 
 class TensorTypes:
     """Ranked tensor types by MLIR type; other types (tokens, tuples) are None."""

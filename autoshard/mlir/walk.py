@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 from autoshard.mlir.context import ir
 
+SHARDING = "sdy.sharding"
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:
@@ -41,6 +43,22 @@ class Flow:
     end: int
     scope: int  # that of the owner
 
+    @property
+    def sharding_attribute(self) -> str:
+        """The owner's attribute that holds the target's sharding, at `index`."""
+        if self.kind != "named_computation":
+            return SHARDING
+        return "in_shardings" if self.is_argument else "out_shardings"
+
+
+@dataclass(frozen=True, slots=True)
+class Handoff:
+    """A point between op `time` - 1 and op `time` where an op or terminator hands values on (or the function returns them)."""
+
+    user: ir.Operation
+    time: int
+    scope: int
+
 
 @dataclass(frozen=True, slots=True)
 class Walked:
@@ -54,6 +72,7 @@ class Walked:
     ids: dict[ir.Value, int] = field(default_factory=dict[ir.Value, int])
     flows: list[Flow] = field(default_factory=list[Flow])
     scopes: list[Scope] = field(default_factory=list[Scope])
+    handoffs: list[Handoff] = field(default_factory=list[Handoff])  # in program order
 
     @property
     def block(self) -> ir.Block:
@@ -82,7 +101,7 @@ def walk(module: ir.Operation, entry: str) -> Walked:
     walked = Walked(module, function_named(module, entry))
     for argument in walked.block.arguments:
         _number(walked, argument)
-    _block(walked, walked.block, Scope(0, "main", walked.main))
+    _scope(walked, walked.block, Scope(0, "main", walked.main))
     return walked
 
 
@@ -96,10 +115,21 @@ def _number(walked: Walked, value: ir.Value, *same: ir.Value) -> int:
     return number
 
 
-def _block(walked: Walked, block: ir.Block, scope: Scope) -> ir.Operation:
-    """Number a block's ops; returns its terminator."""
+def _scope(walked: Walked, block: ir.Block, scope: Scope) -> Handoff:
+    """Number a block's ops as a scope of its own; returns the handoff at its end."""
     me = len(walked.scopes)
     walked.scopes.append(scope)
+    return _handoff(walked, _block(walked, block, me), me)
+
+
+def _handoff(walked: Walked, user: ir.Operation, scope: int) -> Handoff:
+    handoff = Handoff(user, len(walked.ops), scope)
+    walked.handoffs.append(handoff)
+    return handoff
+
+
+def _block(walked: Walked, block: ir.Block, me: int) -> ir.Operation:
+    """Number a block's ops; returns its terminator."""
     ops, op_scopes, values, ids = walked.ops, walked.op_scopes, walked.values, walked.ids
     op: ir.Operation | None = None
     for view in block.operations:
@@ -119,8 +149,9 @@ def _block(walked: Walked, block: ir.Block, scope: Scope) -> ir.Operation:
     return op
 
 
-def _source(walked: Walked, user: ir.Operation, operand: int, time: int, scope: int) -> FlowSource:
-    return FlowSource(walked.ids[user.operands[operand]], user, operand, time, scope)
+def _source(walked: Walked, handoff: Handoff, operand: int) -> FlowSource:
+    value = walked.ids[handoff.user.operands[operand]]
+    return FlowSource(value, handoff.user, operand, handoff.time, handoff.scope)
 
 
 def _while(walked: Walked, op: ir.Operation, scope: int) -> None:
@@ -128,51 +159,47 @@ def _while(walked: Walked, op: ir.Operation, scope: int) -> None:
     targets = [
         _number(walked, *same) for same in zip(op.results, condition.arguments, body.arguments, strict=True)
     ]
-    begin = len(walked.ops)
-    _block(walked, condition, Scope(scope, "cond", op))
-    body_scope = len(walked.scopes)
-    back = _block(walked, body, Scope(scope, "body", op))
-    end = len(walked.ops)
+    start = _handoff(walked, op, scope)
+    _scope(walked, condition, Scope(scope, "cond", op))
+    back = _scope(walked, body, Scope(scope, "body", op))
     for i, target in enumerate(targets):
-        sources = (_source(walked, op, i, begin, scope), _source(walked, back, i, end, body_scope))
-        walked.flows.append(Flow("while", op, i, False, target, sources, begin, end, scope))
+        sources = (_source(walked, start, i), _source(walked, back, i))
+        walked.flows.append(Flow("while", op, i, False, target, sources, start.time, back.time, scope))
 
 
 def _case(walked: Walked, op: ir.Operation, scope: int) -> None:
     targets = [_number(walked, result) for result in op.results]
-    returns: list[tuple[ir.Operation, int, int]] = []
-    for region in op.regions:
-        branch_scope = len(walked.scopes)
-        terminator = _block(walked, region.blocks[0], Scope(scope, "branch", op))
-        returns.append((terminator, len(walked.ops), branch_scope))
+    ends = [_scope(walked, region.blocks[0], Scope(scope, "branch", op)) for region in op.regions]
     end = len(walked.ops)
     for i, target in enumerate(targets):
-        sources = tuple(_source(walked, user, i, time, inner) for user, time, inner in returns)
+        sources = tuple(_source(walked, handoff, i) for handoff in ends)
         walked.flows.append(Flow("case", op, i, False, target, sources, end, end, scope))
 
 
 def _barrier(walked: Walked, op: ir.Operation, scope: int) -> None:
-    now = len(walked.ops)
+    here = _handoff(walked, op, scope)
     for i, result in enumerate(op.results):
-        source = _source(walked, op, i, now, scope)
-        target = _number(walked, result)
-        walked.flows.append(Flow("optimization_barrier", op, i, False, target, (source,), now, now, scope))
+        source, target = _source(walked, here, i), _number(walked, result)
+        walked.flows.append(
+            Flow("optimization_barrier", op, i, False, target, (source,), here.time, here.time, scope)
+        )
 
 
 def _named_computation(walked: Walked, op: ir.Operation, scope: int) -> None:
     block = op.regions[0].blocks[0]
-    begin = len(walked.ops)
+    start = _handoff(walked, op, scope)
     for i, argument in enumerate(block.arguments):
-        source = _source(walked, op, i, begin, scope)
-        target = _number(walked, argument)
-        walked.flows.append(Flow("named_computation", op, i, True, target, (source,), begin, begin, scope))
+        source, target = _source(walked, start, i), _number(walked, argument)
+        walked.flows.append(
+            Flow("named_computation", op, i, True, target, (source,), start.time, start.time, scope)
+        )
     targets = [_number(walked, result) for result in op.results]
-    inner = len(walked.scopes)
-    terminator = _block(walked, block, Scope(scope, "computation", op))
-    end = len(walked.ops)
+    end = _scope(walked, block, Scope(scope, "computation", op))
     for i, target in enumerate(targets):
-        source = _source(walked, terminator, i, end, inner)
-        walked.flows.append(Flow("named_computation", op, i, False, target, (source,), end, end, scope))
+        source = _source(walked, end, i)
+        walked.flows.append(
+            Flow("named_computation", op, i, False, target, (source,), end.time, end.time, scope)
+        )
 
 
 _FLOWS: dict[str, Callable[[Walked, ir.Operation, int], None]] = {

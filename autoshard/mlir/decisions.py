@@ -1,0 +1,26 @@
+"""What a plan decides, as the writer needs it: plain data over the listing's numbers, no MLIR objects."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autoshard.sharding import TensorSharding
+
+RESULT_SITE = -(1 << 40)
+
+Site = tuple[int, int]
+"""A use: (op, operand); (-1 - data flow, source) for what a data-flow op is handed; (RESULT_SITE, result) for what main returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """Shardings by value number and by use; all closed.
+
+    A use takes the settled value, the shared copy, or a reshard of the shared copy (of the settled value where there is none). A
+    use that is not named takes the settled value; a value that is not named is replicated.
+    """
+
+    produced: Mapping[int, TensorSharding]  # as the op makes it
+    settled: Mapping[int, TensorSharding]  # after a reshard right after it, where the two differ
+    shared: Mapping[int, TensorSharding] = field(default_factory=dict[int, TensorSharding])  # made once for several users
+    uses: Mapping[Site, TensorSharding] = field(default_factory=dict[Site, TensorSharding])
+    cloneable: frozenset[int] = frozenset()  # recomputed for each sharding that a use wants

@@ -1,0 +1,258 @@
+"""A plan put into a walked module: shardings on every op, and a reshard wherever a value changes sharding.
+
+`Emission` says how a change of sharding and an op's own sharding are written; the two output forms differ in that only.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from autoshard.mlir.context import ir
+from autoshard.mlir.listing import Listing
+from autoshard.mlir.signature import attributes_of, set_attributes
+from autoshard.mlir.tensors import Shardings
+from autoshard.mlir.variants import Choices
+from autoshard.mlir.walk import SHARDING, Handoff, Walked, scope_chain
+from autoshard.sharding import TensorSharding
+
+WITH_SHARDING = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
+_SCALAR = TensorSharding(())
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    change: str  # the op that changes a sharding
+    annotates_ops: bool
+    pinned: frozenset[int] = frozenset()  # values that get their settled sharding by a change even where it is the produced one
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A ranked operand of an op or handoff, with what the plan wants there."""
+
+    user: ir.Operation
+    scope: int
+    position: int
+    value: ir.Value
+    number: int
+    demand: TensorSharding
+    is_pinned: bool = False  # handed to a data flow whose sharding is pinned
+
+
+def emit(
+    walked: Walked, listing: Listing, choices: Choices, shardings: Shardings, emission: Emission
+) -> None:
+    """Write the plan into the walked module, in place."""
+    emitter = _Emitter(walked, listing, choices, shardings, emission)
+    for event in emitter.events():
+        emitter.meet(event)
+    emitter.annotate_flows()
+    emitter.annotate_main()
+
+
+class _Emitter:
+    """One pass through a module in program order; every copy that it makes dominates the uses that take it."""
+
+    def __init__(
+        self, walked: Walked, listing: Listing, choices: Choices, shardings: Shardings, emission: Emission
+    ) -> None:
+        self._walked, self._listing, self._choices = walked, listing, choices
+        self._shardings, self._emission = shardings, emission
+        self._ranks = [value.type.rank if value.type is not None else 0 for value in listing.values]
+        self._flows = self._flows_by_user()
+        self._chains = [scope_chain(walked.scopes, scope) for scope in range(len(walked.scopes))]
+        self._settled: dict[ir.Value, ir.Value] = {}
+        self._variants: dict[tuple[ir.Value, TensorSharding], ir.Value] = {}
+        self._copies: dict[tuple[ir.Value, TensorSharding, int], ir.Value] = {}
+        self._shared: dict[ir.Value, ir.Value] = {}
+        self._users_of_shared = self._find_users_of_shared()
+
+    def events(self) -> Iterator[int | Handoff]:
+        """Op numbers and handoffs in program order."""
+        handoffs = iter(self._walked.handoffs)
+        handoff = next(handoffs, None)
+        for index in range(len(self._walked.ops) + 1):
+            while handoff is not None and handoff.time == index:
+                yield handoff
+                handoff = next(handoffs, None)
+            if index < len(self._walked.ops):
+                yield index
+
+    def meet(self, event: int | Handoff) -> None:
+        if isinstance(event, int) and self._is_recomputed_op(event):
+            self._recompute(event)
+            return
+        for use in self._uses(event):
+            version = self._version(use)
+            if version is not use.value:
+                use.user.operands[use.position] = version
+        if isinstance(event, int):
+            op, results = self._walked.ops[event], self._listing.ops[event].results
+            self._annotate(op, [self._choices.produced(value) for value in results])
+
+    def _is_recomputed_op(self, index: int) -> bool:
+        results = self._listing.ops[index].results
+        return bool(results) and self._choices.is_recomputed(results[0])
+
+    def _uses(self, event: int | Handoff) -> Iterator[_Use]:
+        if isinstance(event, Handoff):
+            yield from self._handed_on(event)
+            return
+        op, scope, numbers = self._walked.ops[event], self._walked.op_scopes[event], self._listing.ops[event].operands
+        if not any(self._ranks[number] for number in numbers):
+            return
+        for position, (value, number) in enumerate(zip(op.operands, numbers, strict=True)):
+            if self._ranks[number]:
+                yield _Use(op, scope, position, value, number, self._choices.operand(event, position))
+
+    def _handed_on(self, handoff: Handoff) -> Iterator[_Use]:
+        user = handoff.user
+        is_return = user == self._walked.terminator
+        flows = self._flows.get(user, {})
+        for position, value in enumerate(user.operands):
+            number = self._walked.ids[value]
+            if not self._ranks[number]:
+                continue
+            if is_return:
+                yield _Use(user, handoff.scope, position, value, number, self._choices.result(position))
+            elif position in flows:
+                flow, source = flows[position]
+                is_pinned = self._walked.flows[flow].target in self._emission.pinned
+                demand = self._choices.source(flow, source)
+                yield _Use(user, handoff.scope, position, value, number, demand, is_pinned)
+
+    def _recompute(self, index: int) -> None:
+        """One copy of the op for each sharding that its users want, the first in its own place."""
+        listed, op, scope = self._listing.ops[index], self._walked.ops[index], self._walked.op_scopes[index]
+        wanted = self._choices.wanted_of(listed.results[0])
+        operands = list(op.operands)
+        copies = [op]
+        for _ in wanted[1:]:
+            copies.append(op.clone(ir.InsertionPoint.after(copies[-1])).operation)
+        for copy, sharding in zip(copies, wanted, strict=True):
+            variant = self._choices.variant(listed, sharding)
+            for position, number in enumerate(listed.operands):
+                if self._ranks[number]:
+                    use = _Use(copy, scope, position, operands[position], number, variant.operands[position])
+                    copy.operands[position] = self._version(use)
+            self._annotate(copy, [variant.made])
+            made: ir.Value = copy.result
+            if variant.made != sharding:
+                made = self._change(made, sharding, ir.InsertionPoint.after(copy))
+            self._variants[op.result, sharding] = made
+
+    def _version(self, use: _Use) -> ir.Value:
+        """The value as the use demands it, from what there is or by one more change right before the user."""
+        found = self._unpinned_version(use)
+        return self._change(found, use.demand, ir.InsertionPoint(use.user)) if use.is_pinned else found
+
+    def _unpinned_version(self, use: _Use) -> ir.Value:
+        value, demand = use.value, use.demand
+        if self._choices.is_recomputed(use.number):
+            return self._variants[value, demand]
+        if demand == self._choices.settled(use.number):
+            return self._settled_value(value, use.number)
+        base = self._settled_value(value, use.number)
+        shared = self._choices.shared(use.number)
+        if shared is not None:
+            base = self._shared_copy(value, base, shared)
+            if demand == shared:
+                return base
+        for outer in self._chains[use.scope]:
+            made = self._copies.get((value, demand, outer))
+            if made is not None:
+                return made
+        made = self._change(base, demand, ir.InsertionPoint(use.user))
+        self._copies[value, demand, use.scope] = made
+        return made
+
+    def _settled_value(self, value: ir.Value, number: int) -> ir.Value:
+        settled = self._choices.settled(number)
+        if settled == self._choices.produced(number) and number not in self._emission.pinned:
+            return value
+        if value not in self._settled:
+            self._settled[value] = self._change(value, settled, _after_definition(value))
+        return self._settled[value]
+
+    def _shared_copy(self, value: ir.Value, base: ir.Value, sharding: TensorSharding) -> ir.Value:
+        if value not in self._shared:
+            at = ir.InsertionPoint(self._before_all(self._users_of_shared[value]))
+            self._shared[value] = self._change(base, sharding, at)
+        return self._shared[value]
+
+    def _before_all(self, users: Sequence[tuple[ir.Operation, int]]) -> ir.Operation:
+        """The op of the innermost scope around all users that comes before them or holds the first."""
+        op, scope = users[0]
+        common = next(s for s in self._chains[scope] if all(s in self._chains[other] for _, other in users))
+        while scope != common:
+            op, scope = self._walked.scopes[scope].owner, self._walked.scopes[scope].parent
+        return op
+
+    def _find_users_of_shared(self) -> dict[ir.Value, list[tuple[ir.Operation, int]]]:
+        shared = {n for n in range(len(self._ranks)) if self._choices.shared(n) is not None}
+        users: dict[ir.Value, list[tuple[ir.Operation, int]]] = {}
+        for event in self.events() if shared else ():
+            for use in self._all_uses(event):
+                if use.number in shared and use.demand != self._choices.settled(use.number):
+                    users.setdefault(use.value, []).append((use.user, use.scope))
+        return users
+
+    def _all_uses(self, event: int | Handoff) -> Iterator[_Use]:
+        """Uses, those of recomputed ops for each of their copies."""
+        if isinstance(event, Handoff) or not self._is_recomputed_op(event):
+            yield from self._uses(event)
+            return
+        listed, op, scope = self._listing.ops[event], self._walked.ops[event], self._walked.op_scopes[event]
+        for wanted in self._choices.wanted_of(listed.results[0]):
+            variant = self._choices.variant(listed, wanted)
+            for position, (value, number) in enumerate(zip(op.operands, listed.operands, strict=True)):
+                if self._ranks[number]:
+                    yield _Use(op, scope, position, value, number, variant.operands[position])
+
+    def _flows_by_user(self) -> dict[ir.Operation, dict[int, tuple[int, int]]]:
+        """Which source of which flow each operand of a handoff is."""
+        found: dict[ir.Operation, dict[int, tuple[int, int]]] = {}
+        for number, flow in enumerate(self._walked.flows):
+            for index, source in enumerate(flow.sources):
+                found.setdefault(source.user, {})[source.operand] = (number, index)
+        return found
+
+    def _change(self, value: ir.Value, sharding: TensorSharding, at: ir.InsertionPoint) -> ir.Value:
+        attributes = {"sharding": self._shardings.attribute(sharding)}
+        return ir.Operation.create(
+            self._emission.change, [value.type], [value], attributes, loc=value.location, ip=at
+        ).result
+
+    def _annotate(self, op: ir.Operation, shardings: Sequence[TensorSharding]) -> None:
+        if op.name in WITH_SHARDING:
+            op.attributes["sharding"] = self._shardings.attribute(shardings[0])
+        elif self._emission.annotates_ops and any(sharding.rank for sharding in shardings):
+            op.attributes[SHARDING] = self._shardings.per_value(shardings)
+        elif SHARDING in op.attributes:
+            del op.attributes[SHARDING]
+
+    def annotate_flows(self) -> None:
+        written: dict[tuple[ir.Operation, str], list[TensorSharding]] = {}
+        for flow in self._walked.flows:
+            key = (flow.owner, flow.sharding_attribute)
+            written.setdefault(key, []).append(self._choices.produced(flow.target))
+        for (owner, key), shardings in written.items():
+            if key != SHARDING:
+                owner.attributes[key] = self._shardings.per_value(shardings)
+            else:
+                self._annotate(owner, shardings)
+
+    def annotate_main(self) -> None:
+        arguments = [self._choices.settled(argument.value) for argument in self._listing.arguments]
+        results = [self._choices.result(index) for index in range(len(self._listing.results))]
+        for key, shardings in (("arg_attrs", arguments), ("res_attrs", results)):
+            each = [dict(one) for one in attributes_of(self._walked.main, key, len(shardings))]
+            for attributes, sharding in zip(each, shardings, strict=True):
+                if sharding.rank:
+                    attributes[SHARDING] = self._shardings.attribute(sharding)
+            set_attributes(self._walked.main, key, each)
+
+
+def _after_definition(value: ir.Value) -> ir.InsertionPoint:
+    if isinstance(value, ir.OpResult):
+        return ir.InsertionPoint.after(value.owner.operation)
+    return ir.InsertionPoint.at_block_begin(ir.BlockArgument(value).owner)

@@ -1,0 +1,123 @@
+"""Shardy's own propagation of given shardings, read back as a sharding for every value of the listing.
+
+Ops carry their number through the passes as an attribute, because Shardy gives every user of a constant a copy of its own.
+"""
+
+from collections.abc import Mapping
+
+from autoshard.mlir.context import ir
+from autoshard.mlir.isolated import run_isolated
+from autoshard.mlir.listing import Listing
+from autoshard.mlir.meshes import module_meshes
+from autoshard.mlir.read import Handles
+from autoshard.mlir.signature import attributes_of, set_attributes
+from autoshard.mlir.tensors import Shardings
+from autoshard.mlir.walk import SHARDING, Flow, Walked, function_named, walk
+from autoshard.sharding import Mesh, TensorSharding
+
+_TAG = "autoshard.op"
+_FLOW_TAG = "autoshard.flow"
+_PASSES = ",".join(
+    (
+        "sdy-constant-or-scalar-splitter",
+        "sdy-add-data-flow-edges",
+        "sdy-apply-sharding-constraints",
+        "sdy-user-priority-propagate",
+        "func.func(sdy-sink-data-flow-edges)",
+    )
+)
+
+
+def propagate(
+    handles: Handles, listing: Listing, demands: Mapping[int, TensorSharding]
+) -> dict[int, TensorSharding]:
+    """The sharding that Shardy propagates to each ranked value, closed; replicated where it propagates none.
+
+    `demands` are shardings of arguments by value number, beside those that the module has; a value that Shardy copies for each user
+    has the sharding of one copy.
+
+    Raises:
+        NativeAbortError: Shardy's passes died on the module.
+    """
+    walked = walk(handles.walked.module.clone().operation, handles.entry)
+    shardings = Shardings(handles.mesh, module_meshes(walked.module), walked.module.context)
+    _demand(walked, demands, shardings)
+    return propagated(walked, listing, handles.mesh)
+
+
+def propagated(walked: Walked, listing: Listing, mesh: Mesh) -> dict[int, TensorSharding]:
+    """Propagate what the walked module is annotated with; the module is tagged, and otherwise unchanged."""
+    _tag(walked)
+    walked.main.attributes["sym_name"] = ir.StringAttr.get("main", walked.module.context)  # the passes look for it
+    done = run_isolated(walked.module, _PASSES).operation
+    found = _read_back(done, walked, Shardings(mesh, module_meshes(done), done.context))
+    return {
+        number: found.get(number, TensorSharding.replicated_closed(value.type.rank))
+        for number, value in enumerate(listing.values)
+        if value.type is not None
+    }
+
+
+def _demand(walked: Walked, demands: Mapping[int, TensorSharding], shardings: Shardings) -> None:
+    arguments = walked.block.arguments
+    attributes = [dict(one) for one in attributes_of(walked.main, "arg_attrs", len(arguments))]
+    for index, argument in enumerate(arguments):
+        demand = demands.get(walked.ids[argument])
+        if demand is not None:
+            attributes[index][SHARDING] = shardings.attribute(demand)
+    set_attributes(walked.main, "arg_attrs", attributes)
+
+
+def _tag(walked: Walked) -> None:
+    context = walked.module.context
+    number_type = ir.IntegerType.get_signless(64, context)
+    for number, op in enumerate(walked.ops):
+        op.attributes[_TAG] = ir.IntegerAttr.get(number_type, number)
+    for number, owner in enumerate(_flows_by_owner(walked)):
+        owner.attributes[_FLOW_TAG] = ir.IntegerAttr.get(number_type, number)
+
+
+def _flows_by_owner(walked: Walked) -> dict[ir.Operation, list[Flow]]:
+    found: dict[ir.Operation, list[Flow]] = {}
+    for flow in walked.flows:
+        found.setdefault(flow.owner, []).append(flow)
+    return found
+
+
+def _read_back(module: ir.Operation, walked: Walked, shardings: Shardings) -> dict[int, TensorSharding]:
+    """Shardings by value number of the ops whose tags `walked` gave."""
+    main = function_named(module, "main")
+    found: dict[int, TensorSharding] = {}
+    for number, attributes in enumerate(attributes_of(main, "arg_attrs", len(walked.block.arguments))):
+        if SHARDING in attributes:
+            found[number] = shardings.read(attributes[SHARDING], "").as_closed()
+
+    flows = list(_flows_by_owner(walked).values())
+
+    def note(view: ir.Operation) -> ir.WalkResult:
+        op = view.operation
+        attributes = op.attributes
+        tag = attributes.get(_TAG)
+        if tag is not None:
+            written = _written(op, attributes, shardings)
+            results = walked.ops[ir.IntegerAttr(tag).value].results if written is not None else ()
+            for value, sharding in zip(results, written or (), strict=True):
+                found.setdefault(walked.ids[value], sharding)
+        elif _FLOW_TAG in attributes:
+            for flow in flows[ir.IntegerAttr(attributes[_FLOW_TAG]).value]:
+                attribute = attributes.get(flow.sharding_attribute)
+                if attribute is not None:
+                    found[flow.target] = shardings.read_each(attribute, "")[flow.index].as_closed()
+        return ir.WalkResult.ADVANCE
+
+    main.walk(note, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
+def _written(
+    op: ir.Operation, attributes: ir.OpAttributeMap, shardings: Shardings
+) -> tuple[TensorSharding, ...] | None:
+    if op.name in ("sdy.sharding_constraint", "sdy.reshard"):
+        return (shardings.read(attributes["sharding"], "").as_closed(),)
+    attribute = attributes.get(SHARDING)
+    return None if attribute is None else tuple(s.as_closed() for s in shardings.read_each(attribute, ""))

@@ -1,0 +1,128 @@
+"""Which shardings each recomputed value is wanted in, and what the op that makes it then demands of its operands.
+
+A recomputed value (a constant, an iota, a broadcast, an expression of those) has no sharding of its own: every use gets it as it wants it.
+Going backwards through the program, the wanted shardings of a value are known before its op is reached.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from autoshard.mlir.decisions import RESULT_SITE, Decisions
+from autoshard.mlir.listing import Listing, Op
+from autoshard.sharding import FactorAxes, FactorKind, OpShardingRule, TensorSharding, factor_axes_of, tensor_sharding
+
+_FREE_KINDS = (FactorKind.PASS_THROUGH, FactorKind.REDUCTION)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to compute a recomputed value: what the op makes, from operands in these shardings."""
+
+    made: TensorSharding
+    operands: tuple[TensorSharding, ...]
+
+
+class Choices:
+    """Decisions completed to every ranked value and use of a listing."""
+
+    def __init__(self, listing: Listing, decisions: Decisions) -> None:
+        self._listing, self._decisions = listing, decisions
+        self._variants: dict[tuple[int, TensorSharding], Variant] = {}
+        self.wanted: dict[int, dict[TensorSharding, None]] = {}
+        for value, sharding in self._handed_on():
+            self._want(value, sharding)
+        for index in range(len(listing.ops) - 1, -1, -1):
+            for value, sharding in self._wants_of(index):
+                self._want(value, sharding)
+
+    def is_recomputed(self, value: int) -> bool:
+        return value in self._decisions.cloneable
+
+    def produced(self, value: int) -> TensorSharding:
+        found = self._decisions.produced.get(value)
+        return found if found is not None else self._replicated(value)
+
+    def settled(self, value: int) -> TensorSharding:
+        found = self._decisions.settled.get(value)
+        return found if found is not None else self.produced(value)
+
+    def shared(self, value: int) -> TensorSharding | None:
+        found = self._decisions.shared.get(value)
+        return None if found == self.settled(value) else found
+
+    def operand(self, index: int, position: int) -> TensorSharding:
+        """What op `index`, which is not recomputed, reads at `position`."""
+        op = self._listing.ops[index]
+        value = op.operands[position]
+        named = self._decisions.uses.get((index, position))
+        if named is not None:
+            return named
+        if not self.is_recomputed(value):
+            return self.settled(value)
+        return self.variant(op, self.produced(op.results[0])).operands[position] if op.results else self._replicated(value)
+
+    def source(self, flow: int, source: int) -> TensorSharding:
+        named = self._decisions.uses.get((-1 - flow, source))
+        return named if named is not None else self.settled(self._listing.data_flows[flow].target)
+
+    def result(self, index: int) -> TensorSharding:
+        named = self._decisions.uses.get((RESULT_SITE, index))
+        value = self._listing.results[index].value
+        if named is not None:
+            return named
+        return self._replicated(value) if self.is_recomputed(value) else self.settled(value)
+
+    def wanted_of(self, value: int) -> tuple[TensorSharding, ...]:
+        """The shardings in which a recomputed value is wanted, replicated if nobody wants it."""
+        return tuple(self.wanted.get(value, ())) or (self._replicated(value),)
+
+    def variant(self, op: Op, wanted: TensorSharding) -> Variant:
+        key = (id(op), wanted)
+        if key not in self._variants:
+            self._variants[key] = self._make_variant(op, wanted)
+        return self._variants[key]
+
+    def _make_variant(self, op: Op, wanted: TensorSharding) -> Variant:
+        whole = Variant(self._replicated(op.results[0]), tuple(map(self._replicated, op.operands)))
+        rule, mesh = op.rule, self._listing.mesh
+        if rule is None or not rule.factors:
+            return whole
+        axes = factor_axes_of(rule, rule.results[:1], [wanted], mesh)
+        if axes is None:
+            return whole
+        kept = _splittable(rule, axes)
+        made, *operands = (tensor_sharding(rule, mapping, kept, mesh) for mapping in (rule.results[0], *rule.operands))
+        known = [sharding for sharding in operands if sharding is not None]
+        return whole if made is None or len(known) < len(operands) else Variant(made, tuple(known))
+
+    def _replicated(self, value: int) -> TensorSharding:
+        type_ = self._listing.values[value].type
+        return TensorSharding.replicated_closed(type_.rank if type_ is not None else 0)
+
+    def _want(self, value: int, sharding: TensorSharding) -> None:
+        if self.is_recomputed(value):
+            self.wanted.setdefault(value, {})[sharding] = None
+
+    def _handed_on(self) -> Iterator[tuple[int, TensorSharding]]:
+        for number, flow in enumerate(self._listing.data_flows):
+            for index, source in enumerate(flow.sources):
+                yield source.value, self.source(number, index)
+        for index, result in enumerate(self._listing.results):
+            yield result.value, self.result(index)
+
+    def _wants_of(self, index: int) -> Iterator[tuple[int, TensorSharding]]:
+        op = self._listing.ops[index]
+        if op.results and self.is_recomputed(op.results[0]):
+            for wanted in self.wanted_of(op.results[0]):
+                yield from zip(op.operands, self.variant(op, wanted).operands, strict=True)
+            return
+        for position, value in enumerate(op.operands):
+            if self.is_recomputed(value):
+                yield value, self.operand(index, position)
+
+
+def _splittable(rule: OpShardingRule, axes: FactorAxes) -> FactorAxes:
+    """The axes without those of factors that an op cannot split for free."""
+    return tuple(
+        mine if factor.kind in _FREE_KINDS else () for factor, mine in zip(rule.factors, axes, strict=True)
+    )

@@ -1,0 +1,156 @@
+"""From a plan back to a module, in one of two forms.
+
+- *shardy*: closed `sdy.sharding` on everything that is ranked and `sdy.reshard` where a value changes sharding; Shardy's passes add the reductions.
+- *xla*: XLA ignores `sdy.sharding` on ordinary ops and refuses `sdy.reshard`, so the plan is carried by arguments, results and
+  `sdy.sharding_constraint`: at every change of sharding, and at the values that propagation would decide otherwise.
+
+Everything that the user wrote and the plan does not decide (names, locations, attributes, functions) stays.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from autoshard.mlir.context import ir
+from autoshard.mlir.decisions import Decisions
+from autoshard.mlir.emit import Emission, emit
+from autoshard.mlir.facts import RULE
+from autoshard.mlir.listing import Listing
+from autoshard.mlir.meshes import module_meshes
+from autoshard.mlir.pipeline import run_pipeline
+from autoshard.mlir.propagate import propagated
+from autoshard.mlir.read import Handles
+from autoshard.mlir.signature import ALIASING, DONOR, attributes_of, set_attributes
+from autoshard.mlir.source import SourceModule
+from autoshard.mlir.tensors import Shardings
+from autoshard.mlir.variants import Choices
+from autoshard.mlir.walk import Walked, walk
+from autoshard.sharding import TensorSharding
+
+Form = Literal["shardy", "xla"]
+Constraints = Literal["minimal", "all"]
+
+_ROUNDS = 3  # of propagation, before every value that still differs is constrained
+
+
+def write(
+    source: SourceModule,
+    handles: Handles,
+    listing: Listing,
+    decisions: Decisions,
+    form: Form,
+    *,
+    constraints: Constraints = "minimal",
+    carry: Sequence[tuple[int, int]] = (),
+) -> str:
+    """The module with the plan in it, as text.
+
+    Args:
+        constraints: of the xla form: those that propagation needs, or one on every value.
+        carry: (result index, argument index) pairs; where types and shardings are equal the result takes the argument's buffer.
+    """
+    choices = Choices(listing, decisions)
+    if form == "shardy":
+        walked = _emitted(handles, listing, choices, Emission("sdy.reshard", True))
+    else:
+        walked = _emitted(handles, listing, choices, _xla(_pinned(handles, listing, choices, constraints)))
+        _without_reshards(walked)
+    _drop_rules(walked, handles.user_rules)
+    _alias(walked, listing, choices, carry)
+    _count_partitions(walked, listing.mesh.num_devices)
+    assert walked.module.verify(), "the planned module is valid"
+    return str(walked.module.get_asm(enable_debug_info=source.has_locations))
+
+
+def _xla(pinned: frozenset[int]) -> Emission:
+    return Emission("sdy.sharding_constraint", False, pinned)
+
+
+def _emitted(handles: Handles, listing: Listing, choices: Choices, emission: Emission) -> Walked:
+    """A walked clone of the listed module with the plan in it."""
+    walked = walk(handles.walked.module.clone().operation, handles.entry)
+    shardings = Shardings(listing.mesh, module_meshes(walked.module), walked.module.context)
+    with walked.module.context:
+        emit(walked, listing, choices, shardings, emission)
+    return walked
+
+
+def _pinned(handles: Handles, listing: Listing, choices: Choices, constraints: Constraints) -> frozenset[int]:
+    """The values to constrain beside those that are resharded."""
+    fixed = {argument.value for argument in listing.arguments}
+    ranked = [
+        number
+        for number, value in enumerate(listing.values)
+        if value.type is not None and value.type.rank and number not in fixed and not choices.is_recomputed(number)
+    ]
+    if constraints == "all":
+        return frozenset(ranked)
+    pinned: frozenset[int] = frozenset()
+    for attempt in range(_ROUNDS):
+        walked = _emitted(handles, listing, choices, _xla(pinned))
+        found = propagated(walked, listing, listing.mesh)
+        differing = {n for n in ranked if n not in pinned and _differs(n, found, choices)}
+        if not differing:
+            break
+        pinned |= differing if attempt == _ROUNDS - 1 else _first(differing, listing)
+    return pinned
+
+
+def _differs(value: int, found: Mapping[int, TensorSharding], choices: Choices) -> bool:
+    """Whether the op's own result propagates to something else, where no change of sharding follows it anyway."""
+    return choices.produced(value) == choices.settled(value) != found[value]
+
+
+def _first(differing: set[int], listing: Listing) -> frozenset[int]:
+    """Those of which no operand differs: the rest may follow from them."""
+    carried = {flow.target for flow in listing.data_flows}
+    return frozenset(
+        value
+        for op in listing.ops
+        for value in op.results
+        if value in differing and not any(operand in differing for operand in op.operands)
+    ) | (carried & differing)
+
+
+def _without_reshards(walked: Walked) -> None:
+    """The user's own sdy.reshard ops as constraints, which XLA knows."""
+    for op in walked.ops:
+        if op.name == "sdy.reshard":
+            constraint = ir.Operation.create(
+                "sdy.sharding_constraint",
+                [op.result.type],
+                list(op.operands),
+                {"sharding": op.attributes["sharding"]},
+                loc=op.location,
+                ip=ir.InsertionPoint(op),
+            )
+            op.result.replace_all_uses_with(constraint.result)
+            op.erase()
+
+
+def _drop_rules(walked: Walked, user_rules: frozenset[int]) -> None:
+    """Take off the rules that reading attached, and those of Shardy's pass in regions that are not listed."""
+    kept = {walked.ops[index]: walked.ops[index].attributes[RULE] for index in user_rules}
+    run_pipeline(walked.module, "func.func(sdy-drop-sharding-rules)")
+    for op, rule in kept.items():
+        op.attributes[RULE] = rule
+
+
+def _alias(walked: Walked, listing: Listing, choices: Choices, carry: Sequence[tuple[int, int]]) -> None:
+    """Let carried results take their argument's buffer, as the predicted memory has it."""
+    each = [dict(one) for one in attributes_of(walked.main, "arg_attrs", len(listing.arguments))]
+    taken = {ir.IntegerAttr(one[ALIASING]).value for one in each if ALIASING in one}
+    number_type = ir.IntegerType.get_signless(32, walked.module.context)
+    for result, argument in carry:
+        given, made = listing.arguments[argument].value, listing.results[result].value
+        is_alike = listing.values[given].type == listing.values[made].type and choices.settled(given) == choices.result(result)
+        if is_alike and result not in taken and not {ALIASING, DONOR} & each[argument].keys():
+            each[argument][ALIASING] = ir.IntegerAttr.get(number_type, result)
+            taken.add(result)
+    set_attributes(walked.main, "arg_attrs", each)
+
+
+def _count_partitions(walked: Walked, num_devices: int) -> None:
+    attributes = walked.module.attributes
+    if "mhlo.num_partitions" in attributes:
+        count_type = ir.IntegerType.get_signless(32, walked.module.context)
+        attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(count_type, num_devices)
