@@ -1,12 +1,19 @@
 """An MLIR context that knows StableHLO, CHLO and Shardy, made from jaxlib's bindings without importing jax."""
 
 from functools import cache
+from typing import TYPE_CHECKING
 
 from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import chlo, func, mhlo, mpmd, sdy, stablehlo
 
-__all__ = ["chlo", "func", "ir", "new_context", "sdy", "stablehlo"]
+__all__ = ["BlockArgument", "Value", "chlo", "func", "ir", "new_context", "sdy", "stablehlo"]
+
+if TYPE_CHECKING:
+    Value = ir.Value[ir.Type]
+    BlockArgument = ir.BlockArgument[ir.Type]
+else:
+    Value, BlockArgument = ir.Value, ir.BlockArgument
 
 
 @cache

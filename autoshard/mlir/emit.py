@@ -6,7 +6,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from autoshard.mlir.context import ir
+from autoshard.mlir.context import Value, ir
 from autoshard.mlir.listing import Listing
 from autoshard.mlir.signature import attributes_of, set_attributes
 from autoshard.mlir.tensors import Shardings
@@ -22,7 +22,9 @@ _SCALAR = TensorSharding(())
 class Emission:
     change: str  # the op that changes a sharding
     annotates_ops: bool
-    pinned: frozenset[int] = frozenset()  # values that get their settled sharding by a change even where it is the produced one
+    pinned: frozenset[int] = (
+        frozenset()
+    )  # values that get their settled sharding by a change even where it is the produced one
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class _Use:
     user: ir.Operation
     scope: int
     position: int
-    value: ir.Value
+    value: Value
     number: int
     demand: TensorSharding
     is_pinned: bool = False  # handed to a data flow whose sharding is pinned
@@ -60,10 +62,10 @@ class _Emitter:
         self._ranks = [value.type.rank if value.type is not None else 0 for value in listing.values]
         self._flows = self._flows_by_user()
         self._chains = [scope_chain(walked.scopes, scope) for scope in range(len(walked.scopes))]
-        self._settled: dict[ir.Value, ir.Value] = {}
-        self._variants: dict[tuple[ir.Value, TensorSharding], ir.Value] = {}
-        self._copies: dict[tuple[ir.Value, TensorSharding, int], ir.Value] = {}
-        self._shared: dict[ir.Value, ir.Value] = {}
+        self._settled: dict[Value, Value] = {}
+        self._variants: dict[tuple[Value, TensorSharding], Value] = {}
+        self._copies: dict[tuple[Value, TensorSharding, int], Value] = {}
+        self._shared: dict[Value, Value] = {}
         self._users_of_shared = self._find_users_of_shared()
 
     def events(self) -> Iterator[int | Handoff]:
@@ -97,7 +99,11 @@ class _Emitter:
         if isinstance(event, Handoff):
             yield from self._handed_on(event)
             return
-        op, scope, numbers = self._walked.ops[event], self._walked.op_scopes[event], self._listing.ops[event].operands
+        op, scope, numbers = (
+            self._walked.ops[event],
+            self._walked.op_scopes[event],
+            self._listing.ops[event].operands,
+        )
         if not any(self._ranks[number] for number in numbers):
             return
         for position, (value, number) in enumerate(zip(op.operands, numbers, strict=True)):
@@ -135,17 +141,17 @@ class _Emitter:
                     use = _Use(copy, scope, position, operands[position], number, variant.operands[position])
                     copy.operands[position] = self._version(use)
             self._annotate(copy, [variant.made])
-            made: ir.Value = copy.result
+            made: Value = copy.result
             if variant.made != sharding:
                 made = self._change(made, sharding, ir.InsertionPoint.after(copy))
             self._variants[op.result, sharding] = made
 
-    def _version(self, use: _Use) -> ir.Value:
+    def _version(self, use: _Use) -> Value:
         """The value as the use demands it, from what there is or by one more change right before the user."""
         found = self._unpinned_version(use)
         return self._change(found, use.demand, ir.InsertionPoint(use.user)) if use.is_pinned else found
 
-    def _unpinned_version(self, use: _Use) -> ir.Value:
+    def _unpinned_version(self, use: _Use) -> Value:
         value, demand = use.value, use.demand
         if self._choices.is_recomputed(use.number):
             return self._variants[value, demand]
@@ -165,7 +171,7 @@ class _Emitter:
         self._copies[value, demand, use.scope] = made
         return made
 
-    def _settled_value(self, value: ir.Value, number: int) -> ir.Value:
+    def _settled_value(self, value: Value, number: int) -> Value:
         settled = self._choices.settled(number)
         if settled == self._choices.produced(number) and number not in self._emission.pinned:
             return value
@@ -173,7 +179,7 @@ class _Emitter:
             self._settled[value] = self._change(value, settled, _after_definition(value))
         return self._settled[value]
 
-    def _shared_copy(self, value: ir.Value, base: ir.Value, sharding: TensorSharding) -> ir.Value:
+    def _shared_copy(self, value: Value, base: Value, sharding: TensorSharding) -> Value:
         if value not in self._shared:
             at = ir.InsertionPoint(self._before_all(self._users_of_shared[value]))
             self._shared[value] = self._change(base, sharding, at)
@@ -187,9 +193,9 @@ class _Emitter:
             op, scope = self._walked.scopes[scope].owner, self._walked.scopes[scope].parent
         return op
 
-    def _find_users_of_shared(self) -> dict[ir.Value, list[tuple[ir.Operation, int]]]:
+    def _find_users_of_shared(self) -> dict[Value, list[tuple[ir.Operation, int]]]:
         shared = {n for n in range(len(self._ranks)) if self._choices.shared(n) is not None}
-        users: dict[ir.Value, list[tuple[ir.Operation, int]]] = {}
+        users: dict[Value, list[tuple[ir.Operation, int]]] = {}
         for event in self.events() if shared else ():
             for use in self._all_uses(event):
                 if use.number in shared and use.demand != self._choices.settled(use.number):
@@ -216,7 +222,7 @@ class _Emitter:
                 found.setdefault(source.user, {})[source.operand] = (number, index)
         return found
 
-    def _change(self, value: ir.Value, sharding: TensorSharding, at: ir.InsertionPoint) -> ir.Value:
+    def _change(self, value: Value, sharding: TensorSharding, at: ir.InsertionPoint) -> Value:
         attributes = {"sharding": self._shardings.attribute(sharding)}
         return ir.Operation.create(
             self._emission.change, [value.type], [value], attributes, loc=value.location, ip=at
@@ -252,7 +258,7 @@ class _Emitter:
             set_attributes(self._walked.main, key, each)
 
 
-def _after_definition(value: ir.Value) -> ir.InsertionPoint:
+def _after_definition(value: Value) -> ir.InsertionPoint:
     if isinstance(value, ir.OpResult):
         return ir.InsertionPoint.after(value.owner.operation)
     return ir.InsertionPoint.at_block_begin(ir.BlockArgument(value).owner)

@@ -6,7 +6,7 @@ Callees are expanded bottom-up and cloned once a call; functions that other attr
 from collections.abc import Sequence
 
 from autoshard.errors import AutoshardError
-from autoshard.mlir.context import func, ir, sdy, stablehlo
+from autoshard.mlir.context import Value, func, ir, sdy, stablehlo
 from autoshard.mlir.pipeline import run_pipeline
 from autoshard.mlir.walk import body_of
 
@@ -132,7 +132,7 @@ def _result_shardings(call: ir.Operation, callee: ir.Operation) -> Sequence[ir.A
     return _shardings(callee, "res_attrs", len(call.results))
 
 
-def _constrained(value: ir.Value, demand: ir.Attribute | None, at: ir.InsertionPoint) -> ir.Value:
+def _constrained(value: Value, demand: ir.Attribute | None, at: ir.InsertionPoint) -> Value:
     """The value, or a sharding_constraint of it where the callee's signature demands a sharding."""
     if demand is None:
         return value

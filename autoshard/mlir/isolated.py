@@ -50,7 +50,10 @@ def run_isolated(module: ir.Operation, passes: str, timeout_s: float = TIMEOUT_S
 def _environment() -> dict[str, str]:
     """The worker imports the same autoshard, also when that is a checkout that only `sys.path` knows."""
     package = str(Path(autoshard.__file__).parent.parent)
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")])),
+    }
 
 
 def _cause(returncode: int) -> str:

@@ -49,9 +49,7 @@ def _agreeing(wanted: Mesh, meshes: Sequence[Mesh], module: ir.Operation, where:
             where=where,
             fix="leave --mesh out, or remove the sdy.mesh from the module",
         )
-    return (
-        wanted if not _is_taken(wanted.name, module) else Mesh(wanted.axes, "autoshard_mesh")
-    )
+    return wanted if not _is_taken(wanted.name, module) else Mesh(wanted.axes, "autoshard_mesh")
 
 
 def _is_taken(symbol: str, module: ir.Operation) -> bool:

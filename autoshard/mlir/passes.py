@@ -1,7 +1,8 @@
 """Shardy's passes as functions of records: what to ask of Shardy, in one place."""
 
+from autoshard.mlir.explicit import collectives
 from autoshard.mlir.isolated import run_isolated
 from autoshard.mlir.propagate import propagate
 from autoshard.mlir.reshards import decompose_reshards
 
-__all__ = ["decompose_reshards", "propagate", "run_isolated"]
+__all__ = ["collectives", "decompose_reshards", "propagate", "run_isolated"]

@@ -48,7 +48,9 @@ def propagate(
 def propagated(walked: Walked, listing: Listing, mesh: Mesh) -> dict[int, TensorSharding]:
     """Propagate what the walked module is annotated with; the module is tagged, and otherwise unchanged."""
     _tag(walked)
-    walked.main.attributes["sym_name"] = ir.StringAttr.get("main", walked.module.context)  # the passes look for it
+    walked.main.attributes["sym_name"] = ir.StringAttr.get(
+        "main", walked.module.context
+    )  # the passes look for it
     done = run_isolated(walked.module, _PASSES).operation
     found = _read_back(done, walked, Shardings(mesh, module_meshes(done), done.context))
     return {

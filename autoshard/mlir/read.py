@@ -16,14 +16,13 @@ from autoshard.mlir.listing import DataFlow, Listing, Op, Source, Value
 from autoshard.mlir.locations import Locations
 from autoshard.mlir.meshes import add_mesh, module_meshes
 from autoshard.mlir.pipeline import run_pipeline
+from autoshard.mlir.repeats import scope_repeats
 from autoshard.mlir.signature import arguments, results
 from autoshard.mlir.source import SourceModule
 from autoshard.mlir.tensors import Shardings, TensorTypes
-from autoshard.mlir.trips import trip_count
-from autoshard.mlir.walk import SHARDING, Flow, Scope, Walked, walk
+from autoshard.mlir.walk import SHARDING, Flow, Walked, walk
 from autoshard.sharding import Mesh, TensorSharding, TensorType
 
-DEFAULT_TRIP_COUNT = 10  # of a loop whose condition depends on data
 _NOT_YET = {
     "sdy.manual_computation": "manual computations (shard_map) are not supported yet",
     "sdy.sharding_group": "sharding groups are not supported yet",
@@ -88,7 +87,7 @@ def _listing(
 ) -> Listing:
     walked, mesh = handles.walked, handles.mesh
     shardings = Shardings(mesh, module_meshes(walked.module), source.context)
-    repeats, warnings = _repeats(walked, locations)
+    repeats, warnings = scope_repeats(walked, locations)
     names = [""] * len(walked.values)
     ops = _ops(walked, types, repeats, names, shardings, locations)
     flows = tuple(_flow(flow, repeats, names, shardings, locations) for flow in walked.flows)
@@ -158,33 +157,6 @@ def _demand(op: ir.Operation, name: str, shardings: Shardings, where: str) -> Te
     if attribute is None or not len(op.results):
         return None
     return shardings.read_each(attribute, where)[0]
-
-
-def _repeats(walked: Walked, locations: Locations) -> tuple[list[int], list[str]]:
-    """How often each scope runs, and a warning where that is a guess."""
-    trips: dict[ir.Operation, float] = {}
-    guessed: list[str] = []
-    repeats: list[int] = []
-    for scope in walked.scopes:
-        times = 1.0
-        if _is_loop(scope):
-            if scope.owner not in trips:
-                counted = trip_count(scope.owner)
-                if counted is None:
-                    guessed.append(locations.text(scope.owner.location))
-                trips[scope.owner] = DEFAULT_TRIP_COUNT if counted is None else counted
-            times = trips[scope.owner]
-        repeats.append(max(round(times * (repeats[scope.parent] if repeats else 1)), 1))
-    if not guessed:
-        return repeats, []
-    loops = "1 loop has" if len(guessed) == 1 else f"{len(guessed)} loops have"
-    return repeats, [
-        f"{loops} no known trip count and is priced for {DEFAULT_TRIP_COUNT} trips; first at {guessed[0]}"
-    ]
-
-
-def _is_loop(scope: Scope) -> bool:
-    return scope.kind in ("cond", "body")
 
 
 def _flow(

@@ -84,7 +84,11 @@ class StepParser:
 
 
 def is_collective(op: ir.Operation) -> bool:
-    return op.name.startswith("sdy.") and op.name.removeprefix("sdy.") in (*_AXES_ATTRIBUTE, "all_to_all", "collective_permute")
+    return op.name.startswith("sdy.") and op.name.removeprefix("sdy.") in (
+        *_AXES_ATTRIBUTE,
+        "all_to_all",
+        "collective_permute",
+    )
 
 
 def moved_axes(before: TensorSharding, after: TensorSharding, mesh: Mesh) -> tuple[AxisRef, ...]:

@@ -38,6 +38,7 @@ class Shardings:
         self._others = {m.name for m in meshes} - self._same_axes
         self._read: dict[ir.Attribute, TensorSharding] = {}
         self._written: dict[TensorSharding, ir.Attribute] = {}
+        self._written_each: dict[tuple[TensorSharding, ...], ir.Attribute] = {}
 
     def read(self, attribute: ir.Attribute, where: str) -> TensorSharding:
         """Raises AutoshardError where the demand is on another mesh, or is a partial sum."""
@@ -72,4 +73,8 @@ class Shardings:
         return self._written[sharding]
 
     def per_value(self, shardings: Sequence[TensorSharding]) -> ir.Attribute:
-        return sdy.TensorShardingPerValueAttr.get([self.attribute(s) for s in shardings], self._context)
+        key = tuple(shardings)
+        if key not in self._written_each:
+            attributes = [self.attribute(sharding) for sharding in key]
+            self._written_each[key] = sdy.TensorShardingPerValueAttr.get(attributes, self._context)
+        return self._written_each[key]

@@ -8,12 +8,18 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autoshard.mlir.context import ir, stablehlo
+from autoshard.mlir.context import BlockArgument, Value, ir, stablehlo
 
 Number = int | float
 
 _PASS_THROUGH = frozenset(
-    {"stablehlo.convert", "stablehlo.reshape", "stablehlo.broadcast_in_dim", "sdy.sharding_constraint", "sdy.reshard"}
+    {
+        "stablehlo.convert",
+        "stablehlo.reshape",
+        "stablehlo.broadcast_in_dim",
+        "sdy.sharding_constraint",
+        "sdy.reshard",
+    }
 )
 _MIRRORED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE", "EQ": "EQ"}
 _NEGATED = {"LT": "GE", "GT": "LE", "LE": "GT", "GE": "LT", "NE": "EQ", "EQ": "NE"}
@@ -48,7 +54,7 @@ def _terminator(block: ir.Block) -> ir.Operation:
     return operations[len(operations) - 1].operation
 
 
-def _trips(condition: ir.Value, loop: ir.Operation, is_negated: bool, moment: _Moment) -> int | None:
+def _trips(condition: Value, loop: ir.Operation, is_negated: bool, moment: _Moment) -> int | None:
     op = _definition(condition)
     if op is None:
         return None
@@ -71,9 +77,7 @@ def _trips(condition: ir.Value, loop: ir.Operation, is_negated: bool, moment: _M
     return counted if counted is not None else _count(rhs, _MIRRORED[direction], lhs, loop, moment)
 
 
-def _count(
-    counter: ir.Value, direction: str, limit: ir.Value, loop: ir.Operation, moment: _Moment
-) -> int | None:
+def _count(counter: Value, direction: str, limit: Value, loop: ir.Operation, moment: _Moment) -> int | None:
     argument = _argument(counter)
     stop = constant(limit, moment)
     if argument is None or stop is None or _owner(argument) != loop:
@@ -98,7 +102,7 @@ def _count(
     return max(trips, 0)
 
 
-def _definition(value: ir.Value) -> ir.Operation | None:
+def _definition(value: Value) -> ir.Operation | None:
     """The op that makes the value, looking through copies; None for a block argument."""
     while isinstance(value, ir.OpResult):
         op = value.owner.operation
@@ -111,7 +115,7 @@ def _definition(value: ir.Value) -> ir.Operation | None:
     return None
 
 
-def _argument(value: ir.Value) -> ir.BlockArgument | None:
+def _argument(value: Value) -> BlockArgument | None:
     """The block argument that the value copies, if it is one."""
     while isinstance(value, ir.OpResult):
         op = value.owner.operation
@@ -121,7 +125,7 @@ def _argument(value: ir.Value) -> ir.BlockArgument | None:
     return value if isinstance(value, ir.BlockArgument) else None
 
 
-def _owner(argument: ir.BlockArgument) -> ir.Operation:
+def _owner(argument: BlockArgument) -> ir.Operation:
     return argument.owner.owner.operation
 
 
@@ -136,10 +140,14 @@ def _step(loop: ir.Operation, index: int) -> Number | None:
     if _argument(lhs) == body.arguments[index]:
         step = constant(rhs, moment)
         return -step if step is not None and op.name == "stablehlo.subtract" else step
-    return constant(lhs, moment) if op.name == "stablehlo.add" and _argument(rhs) == body.arguments[index] else None
+    return (
+        constant(lhs, moment)
+        if op.name == "stablehlo.add" and _argument(rhs) == body.arguments[index]
+        else None
+    )
 
 
-def constant(value: ir.Value, moment: _Moment) -> Number | None:
+def constant(value: Value, moment: _Moment) -> Number | None:
     """The one number that the value holds everywhere at that moment, if it is an expression of constants and counters."""
     op = _definition(value)
     if op is None:
@@ -154,7 +162,7 @@ def constant(value: ir.Value, moment: _Moment) -> Number | None:
     return None if lhs is None or rhs is None else arithmetic(lhs, rhs)
 
 
-def _carried(argument: ir.BlockArgument, moment: _Moment) -> Number | None:
+def _carried(argument: BlockArgument, moment: _Moment) -> Number | None:
     """A value that a loop carries: the constant that it never changes, or its counter at that moment."""
     loop = _owner(argument)
     if loop.name != "stablehlo.while":

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 
 from autoshard.mlir.decisions import RESULT_SITE, Decisions
 from autoshard.mlir.listing import Listing, Op
-from autoshard.sharding import FactorAxes, FactorKind, OpShardingRule, TensorSharding, factor_axes_of, tensor_sharding
+from autoshard.sharding import (
+    FactorAxes,
+    FactorKind,
+    OpShardingRule,
+    TensorSharding,
+    factor_axes_of,
+    tensor_sharding,
+)
 
 _FREE_KINDS = (FactorKind.PASS_THROUGH, FactorKind.REDUCTION)
 
@@ -59,7 +66,11 @@ class Choices:
             return named
         if not self.is_recomputed(value):
             return self.settled(value)
-        return self.variant(op, self.produced(op.results[0])).operands[position] if op.results else self._replicated(value)
+        return (
+            self.variant(op, self.produced(op.results[0])).operands[position]
+            if op.results
+            else self._replicated(value)
+        )
 
     def source(self, flow: int, source: int) -> TensorSharding:
         named = self._decisions.uses.get((-1 - flow, source))
@@ -77,10 +88,12 @@ class Choices:
         return tuple(self.wanted.get(value, ())) or (self._replicated(value),)
 
     def variant(self, op: Op, wanted: TensorSharding) -> Variant:
-        key = (id(op), wanted)
-        if key not in self._variants:
-            self._variants[key] = self._make_variant(op, wanted)
-        return self._variants[key]
+        """How `op` makes `wanted`; ops of one rule (rules of a listing are shared) have their variants in common."""
+        key = (id(op.rule) if op.rule is not None else id(op), wanted)
+        variant = self._variants.get(key)
+        if variant is None:
+            variant = self._variants[key] = self._make_variant(op, wanted)
+        return variant
 
     def _make_variant(self, op: Op, wanted: TensorSharding) -> Variant:
         whole = Variant(self._replicated(op.results[0]), tuple(map(self._replicated, op.operands)))
@@ -91,7 +104,9 @@ class Choices:
         if axes is None:
             return whole
         kept = _splittable(rule, axes)
-        made, *operands = (tensor_sharding(rule, mapping, kept, mesh) for mapping in (rule.results[0], *rule.operands))
+        made, *operands = (
+            tensor_sharding(rule, mapping, kept, mesh) for mapping in (rule.results[0], *rule.operands)
+        )
         known = [sharding for sharding in operands if sharding is not None]
         return whole if made is None or len(known) < len(operands) else Variant(made, tuple(known))
 

@@ -8,7 +8,7 @@ flow through them are, once for the result and all the block arguments that stan
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from autoshard.mlir.context import ir
+from autoshard.mlir.context import Value, ir
 
 SHARDING = "sdy.sharding"
 
@@ -66,10 +66,8 @@ class Walked:
     main: ir.Operation
     ops: list[ir.Operation] = field(default_factory=list[ir.Operation])
     op_scopes: list[int] = field(default_factory=list[int])
-    values: list[ir.Value] = field(
-        default_factory=list[ir.Value]
-    )  # result or block argument that defines each id
-    ids: dict[ir.Value, int] = field(default_factory=dict[ir.Value, int])
+    values: list[Value] = field(default_factory=list[Value])  # result or block argument that defines each id
+    ids: dict[Value, int] = field(default_factory=dict[Value, int])
     flows: list[Flow] = field(default_factory=list[Flow])
     scopes: list[Scope] = field(default_factory=list[Scope])
     handoffs: list[Handoff] = field(default_factory=list[Handoff])  # in program order
@@ -105,7 +103,7 @@ def walk(module: ir.Operation, entry: str) -> Walked:
     return walked
 
 
-def _number(walked: Walked, value: ir.Value, *same: ir.Value) -> int:
+def _number(walked: Walked, value: Value, *same: Value) -> int:
     """A new id for a value and for those that always carry what it carries."""
     number = len(walked.values)
     walked.values.append(value)

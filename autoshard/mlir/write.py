@@ -80,7 +80,10 @@ def _pinned(handles: Handles, listing: Listing, choices: Choices, constraints: C
     ranked = [
         number
         for number, value in enumerate(listing.values)
-        if value.type is not None and value.type.rank and number not in fixed and not choices.is_recomputed(number)
+        if value.type is not None
+        and value.type.rank
+        and number not in fixed
+        and not choices.is_recomputed(number)
     ]
     if constraints == "all":
         return frozenset(ranked)
@@ -142,7 +145,9 @@ def _alias(walked: Walked, listing: Listing, choices: Choices, carry: Sequence[t
     number_type = ir.IntegerType.get_signless(32, walked.module.context)
     for result, argument in carry:
         given, made = listing.arguments[argument].value, listing.results[result].value
-        is_alike = listing.values[given].type == listing.values[made].type and choices.settled(given) == choices.result(result)
+        is_alike = listing.values[given].type == listing.values[made].type and choices.settled(
+            given
+        ) == choices.result(result)
         if is_alike and result not in taken and not {ALIASING, DONOR} & each[argument].keys():
             each[argument][ALIASING] = ir.IntegerAttr.get(number_type, result)
             taken.add(result)
