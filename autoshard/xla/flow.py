@@ -56,6 +56,21 @@ class Flow:
         else:
             yield from self._of_result(value.owner.operation, value.result_number)
 
+    def influences(self, value: Any) -> Iterator[Any]:
+        """Values that `value` is computed from, one step back."""
+        if isinstance(value, ir.BlockArgument):
+            owner = value.owner.owner.operation
+            yield from self._of_block_argument(value)
+            if owner.name not in ("func.func", "stablehlo.while", *_BODIES):  # a reducer, a comparator
+                yield from owner.operands
+            return
+        op = value.owner.operation
+        if op.name == "func.call" or op.name == "stablehlo.while":
+            yield from self._of_result(op, value.result_number)
+        else:
+            yield from op.operands
+            yield from (operand for region in op.regions for operand in _terminator(region).operands)
+
     def _of_result(self, op: Any, position: int) -> Iterator[Any]:
         operands = op.operands
         if op.name in MOVES:

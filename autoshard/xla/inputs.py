@@ -52,13 +52,13 @@ def _integers(
 
 
 def nudge(
-    inputs: Sequence[np.ndarray], arguments: Sequence[Port], relative: float, seed: int
+    inputs: Sequence[np.ndarray], arguments: Sequence[Port], roundings: Sequence[float], seed: int
 ) -> list[np.ndarray]:
-    """The same inputs, every float a rounding error away; what this does to results shows how well they are
-    conditioned."""
+    """The same inputs, each number moved by its argument's relative rounding: what that does to results is noise."""
     generator = np.random.default_rng(seed)
     return [
-        _nudge(x, port.type.dtype, relative, generator) for x, port in zip(inputs, arguments, strict=True)
+        _nudge(x, port.type.dtype, relative, generator)
+        for x, port, relative in zip(inputs, arguments, roundings, strict=True)
     ]
 
 

@@ -5,16 +5,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from autoshard.errors import AutoshardError
-from autoshard.mlir.context import ir
 from autoshard.xla.compare import Result, compare
-from autoshard.xla.dtypes import epsilon, is_complex, is_float, numpy_dtype
+from autoshard.xla.dtypes import numpy_dtype
 from autoshard.xla.hlo import collectives_of
 from autoshard.xla.inputs import draw_inputs, nudge
 from autoshard.xla.module import Model, Port, Program, read_program
-from autoshard.xla.prepare import for_one_device, for_partitions, walk
+from autoshard.xla.prepare import for_one_device, for_partitions
 from autoshard.xla.process import Execution, execute
 from autoshard.xla.ranges import ranges_of
 from autoshard.xla.report import VerifyReport
+from autoshard.xla.rounding import narrowest_float, roundings_of
+
+_NUDGED_RUNS = 2  # one may by chance leave a scalar as it was
 
 
 def run(
@@ -32,10 +34,16 @@ def run(
 
 
 def verify(
-    planned: Model, against: Model, num_devices: int, seed: int = 0, time_limit_s: float | None = None
+    planned: Model,
+    against: Model,
+    num_devices: int,
+    seed: int = 0,
+    carry: Sequence[tuple[int, int]] | None = None,
+    time_limit_s: float | None = None,
 ) -> VerifyReport:
     """Run `against` on one device and `planned` on `num_devices`, on the same inputs, and compare all results.
 
+    `carry`: (result, argument) pairs of state that is fed to the next step; None takes the donated arguments.
     `time_limit_s` holds for each of the two processes.
 
     Raises:
@@ -48,30 +56,46 @@ def verify(
     _check_same_types("result", original.results, candidate.results, candidate.name)
     _check_devices(candidate, num_devices)
     narrowest = narrowest_float(original.module)
-    inputs = draw_inputs(original.arguments, ranges_of(original.module, original.main), seed)
-    nudged = nudge(inputs, original.arguments, epsilon(narrowest), seed)
-    reference = _execute(original, 1, [inputs, nudged], time_limit_s)
-    sharded = _execute(candidate, num_devices, [inputs], time_limit_s)
-    overwritten = {port.alias: pair for port, *pair in zip(original.arguments, inputs, nudged, strict=True)}
-    rows = tuple(
-        compare(Result(port, *arrays, *overwritten.get(i, ())), narrowest)
-        for i, (port, *arrays) in enumerate(
-            zip(original.results, *reference.outputs, *sharded.outputs, strict=True)
+    runs = _draw_runs(original, seed)
+    carried = _carried(original, carry)
+    reference = _execute(original, 1, runs, time_limit_s).outputs
+    sharded = _execute(candidate, num_devices, runs[:1], time_limit_s)
+    rows = [
+        compare(
+            Result(
+                port,
+                reference[0][i],
+                sharded.outputs[0][i],
+                [run[i] for run in reference[1:]],
+                runs[0][carried[i]] if i in carried else None,
+                [run[carried[i]] for run in runs[1:]] if i in carried else None,
+            ),
+            narrowest,
         )
-    )
-    return VerifyReport(num_devices, seed, narrowest, rows, collectives_of(sharded.hlo_text))
+        for i, port in enumerate(original.results)
+    ]
+    return VerifyReport(num_devices, seed, narrowest, tuple(rows), collectives_of(sharded.hlo_text))
 
 
-def narrowest_float(module: ir.Operation) -> str:
-    """The floating type with the fewest digits among all results of ops; f64 in a program without any."""
-    found = {
-        str(result.type.element_type)
-        for op in walk(module)
-        for result in op.results
-        if isinstance(result.type, ir.RankedTensorType)
+def _draw_runs(program: Program, seed: int) -> list[list[np.ndarray]]:
+    """The inputs to compare on, then the same inputs nudged."""
+    inputs = draw_inputs(program.arguments, ranges_of(program.module, program.main), seed)
+    roundings = roundings_of(program.module, program.main)
+    return [inputs, *(nudge(inputs, program.arguments, roundings, seed + i) for i in range(_NUDGED_RUNS))]
+
+
+def _carried(program: Program, carry: Sequence[tuple[int, int]] | None) -> dict[int, int]:
+    """Argument that a result takes the place of, where they have the same type."""
+    if carry is None:
+        carry = [(port.alias, i) for i, port in enumerate(program.arguments) if port.alias is not None]
+    for result, argument in carry:
+        if not (0 <= result < len(program.results) and 0 <= argument < len(program.arguments)):
+            raise AutoshardError(f"no result {result} or no argument {argument} to carry", where=program.name)
+    return {
+        result: argument
+        for result, argument in carry
+        if program.results[result].type == program.arguments[argument].type
     }
-    floats = [element[len("complex<") : -1] if is_complex(element) else element for element in found]
-    return max((x for x in floats if is_float(x)), key=epsilon, default="f64")
 
 
 def _execute(
