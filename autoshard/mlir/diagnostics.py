@@ -1,6 +1,6 @@
 """What MLIR says about a module, as errors that a user can act on."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from autoshard.errors import AutoshardError
@@ -8,7 +8,7 @@ from autoshard.mlir.context import ir
 
 
 @contextmanager
-def as_user_error(what: str, fix: str = "") -> Iterator[None]:
+def as_user_error(what: str, fix: str = "") -> Generator[None, None, None]:
     """Turn MLIR's error inside the block into an `AutoshardError`: `what`, then MLIR's own words with their locations."""
     try:
         yield

@@ -23,7 +23,7 @@ EXPLICIT = (
 def collectives(source: SourceModule, mesh: Mesh) -> list[Collective]:
     """What Shardy's passes make explicit in a module that is annotated throughout (an unannotated value is replicated).
 
-    Bytes are of one device. An all_slice moves nothing and is left out.
+    Bytes are of one device; an all_slice is in the list, though it moves nothing.
 
     Raises:
         NativeAbortError: Shardy's passes died on the module.
@@ -46,11 +46,8 @@ def collectives(source: SourceModule, mesh: Mesh) -> list[Collective]:
         before = known.get(done.ids[op.operands[0]], TensorSharding.replicated_closed(type_.rank))
         step = parser.step(op, before)
         known[done.ids[op.result]] = step.out_sharding
-        if step.kind != "all_slice":
-            bytes_ = before.local_bytes(type_), step.out_sharding.local_bytes(type_)
-            found.append(
-                Collective(step.kind, step.axes, *bytes_, repeats[scope], locations.text(op.location))
-            )
+        bytes_ = before.local_bytes(type_), step.out_sharding.local_bytes(type_)
+        found.append(Collective(step.kind, step.axes, *bytes_, repeats[scope], locations.text(op.location)))
     return found
 
 

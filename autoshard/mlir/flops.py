@@ -23,24 +23,28 @@ MATMULS = frozenset(
 )
 DATA_MOVEMENT = frozenset(
     {
-        "chlo.constant", "chlo.constant_like", "sdy.constant", "sdy.propagation_barrier", "sdy.reshard", "sdy.sharding_constraint",
-        "stablehlo.after_all", "stablehlo.all_gather", "stablehlo.all_to_all", "stablehlo.bitcast_convert", "stablehlo.broadcast",
-        "stablehlo.broadcast_in_dim", "stablehlo.collective_broadcast", "stablehlo.collective_permute", "stablehlo.concatenate",
-        "stablehlo.constant", "stablehlo.create_token", "stablehlo.dynamic_gather", "stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice",
-        "stablehlo.gather", "stablehlo.get_dimension_size", "stablehlo.get_tuple_element", "stablehlo.imag", "stablehlo.infeed", "stablehlo.iota",
-        "stablehlo.outfeed", "stablehlo.pad", "stablehlo.partition_id", "stablehlo.real", "stablehlo.recv", "stablehlo.replica_id",
-        "stablehlo.reshape", "stablehlo.reverse", "stablehlo.send", "stablehlo.slice", "stablehlo.torch_index_select",
-        "stablehlo.transpose", "stablehlo.tuple", "stablehlo.complex",
+        "chlo.constant", "chlo.constant_like", "sdy.constant", "sdy.propagation_barrier", "sdy.reshard",
+        "sdy.sharding_constraint", "stablehlo.after_all", "stablehlo.all_gather", "stablehlo.all_to_all",
+        "stablehlo.bitcast_convert", "stablehlo.broadcast", "stablehlo.broadcast_in_dim",
+        "stablehlo.collective_broadcast", "stablehlo.collective_permute", "stablehlo.complex",
+        "stablehlo.concatenate", "stablehlo.constant", "stablehlo.create_token", "stablehlo.dynamic_gather",
+        "stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice", "stablehlo.gather",
+        "stablehlo.get_dimension_size", "stablehlo.get_tuple_element", "stablehlo.imag", "stablehlo.infeed",
+        "stablehlo.iota", "stablehlo.outfeed", "stablehlo.pad", "stablehlo.partition_id", "stablehlo.real",
+        "stablehlo.recv", "stablehlo.replica_id", "stablehlo.reshape", "stablehlo.reverse", "stablehlo.send",
+        "stablehlo.slice", "stablehlo.torch_index_select", "stablehlo.transpose", "stablehlo.tuple",
     }
 )  # fmt: skip
 
 # Vector operations per element of a software expansion, rounded: polynomials and range reduction of Cephes-like libraries.
 _WEIGHTS = {
-    "stablehlo.divide": 4, "stablehlo.sqrt": 4, "stablehlo.rsqrt": 4, "stablehlo.cbrt": 10, "stablehlo.exponential": 8,
-    "stablehlo.exponential_minus_one": 10, "stablehlo.log": 10, "stablehlo.log_plus_one": 12, "stablehlo.logistic": 12, "stablehlo.tanh": 12,
-    "stablehlo.sine": 16, "stablehlo.cosine": 16, "stablehlo.tan": 20, "stablehlo.atan2": 20, "stablehlo.power": 20, "stablehlo.remainder": 8,
-    "chlo.erf": 16, "chlo.erfc": 24, "chlo.erf_inv": 24, "chlo.lgamma": 40, "chlo.digamma": 40, "chlo.polygamma": 80, "chlo.zeta": 80,
-    "chlo.bessel_i1e": 40, "stablehlo.rng": 20, "stablehlo.rng_bit_generator": 20,
+    "stablehlo.divide": 4, "stablehlo.sqrt": 4, "stablehlo.rsqrt": 4, "stablehlo.cbrt": 10,
+    "stablehlo.exponential": 8, "stablehlo.exponential_minus_one": 10, "stablehlo.log": 10,
+    "stablehlo.log_plus_one": 12, "stablehlo.logistic": 12, "stablehlo.tanh": 12, "stablehlo.sine": 16,
+    "stablehlo.cosine": 16, "stablehlo.tan": 20, "stablehlo.atan2": 20, "stablehlo.power": 20,
+    "stablehlo.remainder": 8, "chlo.erf": 16, "chlo.erfc": 24, "chlo.erf_inv": 24, "chlo.lgamma": 40,
+    "chlo.digamma": 40, "chlo.polygamma": 80, "chlo.zeta": 80, "chlo.bessel_i1e": 40, "stablehlo.rng": 20,
+    "stablehlo.rng_bit_generator": 20,
 }  # fmt: skip
 
 

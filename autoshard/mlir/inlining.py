@@ -123,7 +123,7 @@ def _shardings(function: ir.Operation, attributes: str, count: int) -> Sequence[
     if attributes not in function.attributes:
         return (None,) * count
     each = (ir.DictAttr(attribute) for attribute in ir.ArrayAttr(function.attributes[attributes]))
-    return [one[_SHARDING] if _SHARDING in one else None for one in each]
+    return [next((named.attr for named in one if named.name == _SHARDING), None) for one in each]
 
 
 def _result_shardings(call: ir.Operation, callee: ir.Operation) -> Sequence[ir.Attribute | None]:

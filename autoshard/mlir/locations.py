@@ -1,5 +1,7 @@
 """MLIR locations as short text: the name that the front end gave, and the line."""
 
+from typing import cast
+
 from autoshard.mlir.context import ir
 
 
@@ -38,9 +40,13 @@ class Locations:
             case ir.CallSiteLoc():
                 return self._line(location.callee)
             case ir.FusedLoc():
-                return next(filter(None, map(self._line, location.locations)), "")
+                return next(filter(None, map(self._line, _parts(location))), "")
             case _:
                 return ""
+
+
+def _parts(location: ir.FusedLoc) -> list[ir.Location]:
+    return cast(list[ir.Location], location.locations)
 
 
 def _name(location: ir.Location) -> str:
@@ -50,6 +56,6 @@ def _name(location: ir.Location) -> str:
         case ir.CallSiteLoc():
             return _name(location.callee)
         case ir.FusedLoc():
-            return next(filter(None, map(_name, location.locations)), "")
+            return next(filter(None, map(_name, _parts(location))), "")
         case _:
             return ""

@@ -1,7 +1,7 @@
 """Sharding rules for the ops that Shardy's own pass leaves out, in Shardy's terms.
 
-`sdy-populate-op-sharding-rules` covers most of StableHLO; here are those whose semantics are known all the same. To add a rule for an op: one
-line in `_RULES` (or in `_CUSTOM_CALLS` for a custom call's target), and a test that fails without it.
+`sdy-populate-op-sharding-rules` covers most of StableHLO; here are those whose semantics are known all the same. To add a rule
+for an op: one line in `_RULES` (or in `_CUSTOM_CALLS` for a custom call's target), and a test that fails without it.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from autoshard.errors import AutoshardError
 from autoshard.mlir.context import ir, new_context, stablehlo
@@ -115,7 +116,7 @@ def _parse_portable(data: bytes, context: ir.Context, name: str) -> ir.Module:
         said.append(f"  {diagnostic.message}")
         return True
 
-    handler = context.attach_diagnostic_handler(note)
+    handler = cast(ir.DiagnosticHandler, context.attach_diagnostic_handler(note))
     try:
         return stablehlo.deserialize_portable_artifact(context, data)
     except ValueError as error:

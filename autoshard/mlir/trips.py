@@ -1,7 +1,7 @@
 """How often a loop runs, where its condition shows it: a counter that starts, steps and stops at constants.
 
-Start and limit may depend linearly on the counter of an enclosing loop (a triangular nest); the count is then the mean of those at the enclosing
-loops' first and last trips.
+Start and limit may depend linearly on the counter of an enclosing loop (a triangular nest); the count is then the mean of
+those at the enclosing loops' first and last trips.
 """
 
 import math

@@ -1,6 +1,7 @@
 """From a plan back to a module, in one of two forms.
 
-- *shardy*: closed `sdy.sharding` on everything that is ranked and `sdy.reshard` where a value changes sharding; Shardy's passes add the reductions.
+- *shardy*: closed `sdy.sharding` on everything that is ranked and `sdy.reshard` where a value changes sharding; Shardy's passes
+  add the reductions.
 - *xla*: XLA ignores `sdy.sharding` on ordinary ops and refuses `sdy.reshard`, so the plan is carried by arguments, results and
   `sdy.sharding_constraint`: at every change of sharding, and at the values that propagation would decide otherwise.
 
