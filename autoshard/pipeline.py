@@ -114,7 +114,7 @@ def plan_loaded(
 def cost_loaded(loaded: Loaded, progress: Progress = _silent) -> Plan:
     """The price of the shardings that the module already has, completed by Shardy's propagation."""
     progress("propagating", None)
-    given = passes.propagate(loaded.source, loaded.listing, {})
+    given = passes.propagate(loaded.handles, loaded.listing, {})
     progress("pricing", None)
     graph = build_graph(loaded.program, loaded.mesh, given)
     priced = assemble(
@@ -184,7 +184,7 @@ def _data_parallel(loaded: Loaded, priced: PricedGraph) -> _Choice:
         for flow in batch
     }
     try:
-        given = passes.propagate(loaded.source, loaded.listing, demands)
+        given = passes.propagate(loaded.handles, loaded.listing, demands)
     except AutoshardError as error:
         return name, None, f"Shardy's propagation failed: {error.reason}"
     note = f"{', '.join(flow.name for flow in batch[:3])}{', ...' if len(batch) > 3 else ''} over {','.join(a.name for a in axes)}"
@@ -250,7 +250,7 @@ def _plan_of_choice(
         mesh=tuple((axis.name, axis.size) for axis in loaded.mesh.axes),
         mesh_name=loaded.mesh.name,
         hardware=loaded.hardware.name,
-        topology=tuple(loaded.communication.placement.topology),
+        topology=_topology(loaded.communication),
         memory_bytes=loaded.memory_bytes,
         carry=loaded.program.carried_pairs,
         status=status,
@@ -275,6 +275,12 @@ def _plan_of_choice(
         statistics=dict(statistics),
         provenance={name: metadata.version(name) for name in ("autoshard", "jaxlib", "ortools", "numpy")},
     )
+
+
+def _topology(communication: Communication) -> tuple[int, ...]:
+    """The physical shape, its first dimension (slices or nodes) left out where there is one."""
+    slices, *shape = communication.placement.shape
+    return tuple(shape) if slices == 1 and shape else (slices, *shape)
 
 
 def _price_of(

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from autoshard.errors import AutoshardError
 from autoshard.mlir.listing import Listing
-from autoshard.program.fusion import Fusion, Group, fuse, is_elementwise, rule_of
-from autoshard.program.lifetime import lifetimes
+from autoshard.program.fusion import Fusion, Group, fuse, is_elementwise, is_recomputed, rule_of, stored_operands
+from autoshard.program.lifetime import lifetimes, permanent_arguments, recompute
 from autoshard.program.records import (
     RESULT_SITE,
     Flow,
@@ -52,16 +52,23 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
     pairs = _carried_pairs(listing, carry)
     returned = {result.value for result in listing.results}
     handed_on = {source.value for flow in listing.data_flows for source in flow.sources}
-    fusion = fuse(listing, frozenset(returned | handed_on))
+    pinned = frozenset(returned | handed_on)
+    fusion = fuse(listing, pinned)
     interned: dict[KernelShape, KernelShape] = {}
-    kernels = tuple(_kernel(group, listing, interned) for group in fusion.groups)
+    roots: dict[int, frozenset[int]] = {}
+    permanent = permanent_arguments(listing, pairs)
+    repeatable: dict[int, frozenset[int]] = {}
+    kernels = tuple(
+        _kernel(group, listing, pinned, permanent, interned, roots, repeatable) for group in fusion.groups
+    )
     flows = _flows(listing, pairs, fusion)
+    kernels, lives = recompute(kernels, lifetimes(listing, kernels, pairs, fusion.free), repeatable)
     return Program(
         listing,
         kernels,
         flows,
         fusion.cloneable,
-        lifetimes(listing, kernels, pairs, fusion.free),
+        lives,
         len(listing.ops) + 1,
         pairs,
     )
@@ -95,7 +102,15 @@ def _carried_pairs(listing: Listing, carry: Sequence[tuple[int, int]] | None) ->
     return tuple(carry)
 
 
-def _kernel(group: Group, listing: Listing, interned: dict[KernelShape, KernelShape]) -> Kernel:
+def _kernel(
+    group: Group,
+    listing: Listing,
+    pinned: frozenset[int],
+    permanent: frozenset[int],
+    interned: dict[KernelShape, KernelShape],
+    roots: dict[int, frozenset[int]],
+    repeatable: dict[int, frozenset[int]],
+) -> Kernel:
     root = listing.ops[group.root]
     by_read: dict[tuple[int, TensorMapping], list[tuple[int, int]]] = {}
     for op, operand, value, mapping in group.reads:
@@ -104,6 +119,15 @@ def _kernel(group: Group, listing: Listing, interned: dict[KernelShape, KernelSh
     outputs = [(v, m) for v, m in zip(root.results, rule.results, strict=False) if _is_ranked(listing, v)]
     scalar_results = [v for v in root.results if (t := listing.values[v].type) is not None and not t.rank]
     results = tuple(v for v, _ in outputs) + tuple(scalar_results)
+    reads = [_type(listing, value) for value, _ in by_read]
+    is_alias = root.name in _ALIAS and len(by_read) == 1
+    if is_alias or root.results[0] not in pinned:
+        stored = stored_operands(root, [value for value, _ in by_read], listing, roots, permanent)
+        is_alias = is_alias or (is_elementwise(root) and is_recomputed(root, stored, listing))
+        if is_alias:
+            roots[root.results[0]] = stored
+        elif is_elementwise(root):
+            repeatable[root.results[0]] = stored
     shape = KernelShape(
         root.name,
         OpShardingRule(
@@ -111,11 +135,11 @@ def _kernel(group: Group, listing: Listing, interned: dict[KernelShape, KernelSh
             tuple(mapping for _, mapping in by_read),
             tuple(mapping for _, mapping in outputs) + ((),) * len(scalar_results),
         ),
-        tuple(_type(listing, value) for value, _ in by_read),
+        tuple(reads),
         tuple(_type(listing, value) for value in results),
         sum(listing.ops[op].flops for op in group.ops),
         root.is_matmul,
-        _TRAFFIC.get(root.name, Traffic.ALL),
+        Traffic.NONE if is_alias else _TRAFFIC.get(root.name, Traffic.ALL),
         root.demand,
     )
     return Kernel(
@@ -128,7 +152,7 @@ def _kernel(group: Group, listing: Listing, interned: dict[KernelShape, KernelSh
         group.root,
         root.repeat,
         root.name in _IN_PLACE or is_elementwise(root),
-        root.name in _ALIAS and len(by_read) == 1,
+        is_alias,
     )
 
 

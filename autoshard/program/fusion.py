@@ -5,6 +5,7 @@ elementwise expressions of those are recomputed wherever they are used. The rule
 to the factors of its root op: an inner op adds no factor, because its result mentions all of its own.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -43,6 +44,40 @@ class Group:
     )  # of each value inside
     reads: list[Read] = field(default_factory=list[Read])
     free_reads: list[Read] = field(default_factory=list[Read])
+
+
+def stored_operands(
+    root: Op,
+    reads: Sequence[int],
+    listing: Listing,
+    roots: Mapping[int, frozenset[int]],
+    permanent: frozenset[int],
+) -> frozenset[int]:
+    """The buffers behind a kernel's operands, leaving out `permanent` ones and those with less than half the result's bytes.
+
+    `roots` has the buffers behind each value that is itself recomputed.
+    """
+    result = listing.values[root.results[0]].type
+    found: set[int] = set()
+    for value in reads:
+        for buffer in roots.get(value, (value,)):
+            size = result.num_bytes if result is not None else 0
+            if buffer not in permanent and 2 * _bytes(listing, buffer) >= size:
+                found.add(buffer)
+    return frozenset(found)
+
+
+def is_recomputed(root: Op, stored: frozenset[int], listing: Listing) -> bool:
+    """Whether a compiler rather repeats this elementwise kernel in each of its readers than stores its result.
+
+    So it is where one buffer, no larger than the result, holds all that it needs (XLA's fusion duplicates such producers).
+    """
+    return len(stored) <= 1 and all(_bytes(listing, value) <= _bytes(listing, root.results[0]) for value in stored)
+
+
+def _bytes(listing: Listing, value: int) -> int:
+    type_ = listing.values[value].type
+    return type_.num_bytes if type_ is not None else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,11 @@
 A kernel's result exists from its time to its last use; a value that dies at a kernel which cannot write in place overlaps
 that kernel's result. Arguments stay for the whole program unless donated. Carried state is held once: a loop's new value, or a donated argument's
 successor, takes the old one's buffer when the old one is dead by then. A reshape's result is its operand's buffer.
+Elementwise results take no memory where a compiler rather repeats the work: see `fusion.is_recomputed` and `recompute`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from autoshard.mlir.listing import Listing
 from autoshard.program.records import Kernel, Lifetime
@@ -26,14 +28,41 @@ def lifetimes(
     for flow in listing.data_flows:
         end[flow.target] = max(end[flow.target], flow.end)
     shared = aliases | _sharing_a_buffer(listing, kernels, pairs, begin, last)
-    kept = {a.value for a in listing.arguments if not a.is_donated} | {
-        listing.arguments[argument].value for _, argument in pairs
-    }
-    for value in kept:
+    for value in permanent_arguments(listing, pairs):
         end[value] = end_of_program
     return {
         value: Lifetime(begin[value], end[value], value not in shared) for value in begin if value not in free
     }
+
+
+def permanent_arguments(listing: Listing, pairs: Sequence[tuple[int, int]]) -> frozenset[int]:
+    """Arguments whose buffers stay for the whole program: those not donated, and carried state."""
+    carried = {listing.arguments[argument].value for _, argument in pairs}
+    return frozenset({a.value for a in listing.arguments if not a.is_donated} | carried)
+
+
+def recompute(
+    kernels: Sequence[Kernel], lives: Mapping[int, Lifetime], repeatable: Mapping[int, frozenset[int]]
+) -> tuple[tuple[Kernel, ...], dict[int, Lifetime]]:
+    """Take the buffers from elementwise results whose operands are stored at least as long: a compiler short of memory repeats them.
+
+    `repeatable` has the buffers behind the operands of each elementwise result. An operand that is itself repeated does not count as
+    stored, so that no chain of work is repeated.
+    """
+    found = dict(lives)
+    done: list[Kernel] = []
+    for kernel in kernels:
+        buffers = repeatable.get(kernel.results[0]) if kernel.results else None
+        if buffers and all(_outlives(found.get(b), found[kernel.results[0]]) for b in buffers):
+            found[kernel.results[0]] = replace(found[kernel.results[0]], is_own_buffer=False)
+            done.append(replace(kernel, is_alias=True))
+        else:
+            done.append(kernel)
+    return tuple(done), found
+
+
+def _outlives(buffer: Lifetime | None, value: Lifetime) -> bool:
+    return buffer is not None and buffer.is_own_buffer and buffer.end >= value.end
 
 
 def _last_uses(listing: Listing, kernels: Sequence[Kernel], begin: dict[int, int]) -> dict[int, int]:

@@ -56,7 +56,7 @@ class Kernel:
     time: int
     repeat: int
     is_in_place: bool  # a result may take the buffer of an operand that dies here
-    is_alias: bool  # the result is the operand's buffer under another type (reshape)
+    is_alias: bool  # the result has no buffer: its readers read the operands (reshape, cheap elementwise work)
 
 
 class FlowKind(Enum):
