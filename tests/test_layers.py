@@ -32,16 +32,19 @@ FLOORS = {
 }
 """Room -> floor. The longest name that a module begins with is its room."""
 
+_COMPILER_SIDE = (
+    "autoshard.mlir",
+    "autoshard.sharding",
+    "autoshard.program",
+    "autoshard.space",
+    "autoshard.cost",
+)
 WALL = {
-    "autoshard.solve": (
-        "autoshard.mlir",
-        "autoshard.sharding",
-        "autoshard.program",
-        "autoshard.space",
-        "autoshard.cost",
-    )
+    "autoshard.problem": _COMPILER_SIDE,
+    "autoshard.solve": _COMPILER_SIDE,
+    "autoshard.cost": ("autoshard.solve",),
 }
-"""The solver side sees no MLIR, no mesh and no sharding."""
+"""The solver side sees no MLIR, no mesh and no sharding; the compiler side sees no solver."""
 
 BINDINGS = ("autoshard.mlir", "autoshard.xla")
 PRICES = ("autoshard.cost", "autoshard.check", "autoshard.pipeline", "autoshard.cli")

@@ -1,0 +1,36 @@
+PYTHON ?= python
+PACKAGES = autoshard costmodels tests experiments
+
+.DEFAULT_GOAL := help
+.PHONY: help install test slow lint format types docs bench ci
+
+help:  ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install:  ## install in place with everything that development needs
+	$(PYTHON) -m pip install -e '.[dev]'
+
+test:  ## the default suite
+	$(PYTHON) -m pytest
+
+slow:  ## the tests that take minutes each
+	$(PYTHON) -m pytest -m slow
+
+lint:  ## ruff: style and formatting
+	ruff check $(PACKAGES)
+	ruff format --check $(PACKAGES)
+
+format:  ## rewrite in ruff's formatting
+	ruff format $(PACKAGES)
+
+types:  ## pyright, strict
+	pyright
+
+docs:  ## check that the README's commands, the floors and the examples are what the code does
+	$(PYTHON) -m pytest -q tests/test_layers.py tests/test_docs.py
+
+bench:  ## module to Problem on the largest real programs: seconds and memory (needs ../shared)
+	$(PYTHON) experiments/bench/run.py
+
+ci:  ## what continuous integration runs: a fresh clone in a fresh virtual environment
+	.ci/run

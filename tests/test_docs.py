@@ -1,0 +1,54 @@
+"""What the repository's documents and Makefile claim about it."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+EXAMPLE = ROOT / "autoshard" / "examples" / "transformer_train.mlir"
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("experiments/*/README.md")])
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    """Every relative link in a document names a file of the repository."""
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", document.read_text())
+    assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("folder", sorted(ROOT.glob("experiments/*/")), ids=lambda path: path.name)
+def test_experiments_say_what_and_how(folder: Path) -> None:
+    """An experiment has a README with its question and command, and the script that the command runs."""
+    assert (folder / "run.py").is_file()
+    assert "run.py" in (folder / "README.md").read_text()
+
+
+def test_make_help_lists_every_target() -> None:
+    """`make help` is the front door."""
+    makefile = (ROOT / "Makefile").read_text()
+    phony = re.search(r"^\.PHONY: (.*)$", makefile, re.M)
+    assert phony is not None
+    assert set(re.findall(r"^([a-z]+):.*## \S", makefile, re.M)) == set(phony[1].split())
+
+
+def test_embedded_example_is_what_its_script_lowers(tmp_path: Path) -> None:
+    """The example in the package can be made again; other versions of jax may print another text."""
+    jax = pytest.importorskip("jax")
+    if jax.__version__ != "0.10.2":
+        pytest.skip("the example was lowered by jax 0.10.2")
+    output = tmp_path / "example.mlir"
+    script = ROOT / "experiments" / "embedded_example" / "run.py"
+    subprocess.run([sys.executable, str(script), str(output)], check=True, capture_output=True)
+    assert output.read_text() == EXAMPLE.read_text()
+
+
+def test_embedded_example_is_small_and_unsharded() -> None:
+    """It ships with the package, and the command line supplies the mesh."""
+    text = EXAMPLE.read_text()
+    assert len(text) < 400_000
+    assert "sdy." not in text
+    assert "tf.aliasing_output" in text
+    assert not re.search(r'loc\("[^"]*\.py', text)
