@@ -1,0 +1,111 @@
+"""All findings about a plan, in the order in which they build on each other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autoshard.check.bound import bound, status
+from autoshard.check.boundaries import boundaries
+from autoshard.check.compute import compute_ns
+from autoshard.check.deep import compare_emitted
+from autoshard.check.identity import identity
+from autoshard.check.memory import find_peak
+from autoshard.check.movement import differences, find_collectives, totals
+from autoshard.check.planned import Planned, read_shardings
+from autoshard.check.reads import Reads, find_reads
+from autoshard.check.report import CheckReport, Finding, of_equality, of_offenders
+from autoshard.check.rules import check_rules
+from autoshard.mlir.collective import Collective
+from autoshard.plan import Plan, PlannedCollective
+from autoshard.program import Program
+from costmodels import Communication, Hardware
+
+LEGALITY = ("interface", "division", "carried state", "data flow", "demands", "rules", "reads")
+FIGURES = ("collectives", "collective times", "compute", "communication", "step", "peak", "budget")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a plan is checked against: the module's program, and the mesh laid on hardware."""
+
+    program: Program
+    hardware: Hardware
+    communication: Communication
+
+
+def check(subject: Subject, plan: Plan, emitted: Sequence[Collective] | None = None) -> CheckReport:
+    """Work out anew everything that the plan claims.
+
+    Args:
+        emitted: the collectives that Shardy's own passes make of the written module, compared too where given.
+    """
+    program = subject.program
+    findings = identity(plan, program, subject.hardware, subject.communication)
+    findings += [bound(plan), status(plan)]
+    if not all(finding.ok for finding in findings if finding.name in ("module", "mesh", "devices")):
+        return CheckReport(tuple(findings), ("shardings", *LEGALITY, *FIGURES))
+    planned, shardings = read_shardings(plan, program)
+    findings.append(shardings)
+    if not shardings.ok:
+        return CheckReport(tuple(findings), (*LEGALITY, *FIGURES))
+    runs, rules = check_rules(planned)
+    reads, consistent = find_reads(planned, runs)
+    findings += [*boundaries(planned, plan), rules, consistent]
+    if not rules.ok:
+        return CheckReport(tuple(findings), FIGURES)
+    findings += _figures(subject, plan, planned, reads)
+    if emitted is not None:
+        findings.append(compare_emitted(plan, emitted))
+    return CheckReport(tuple(findings))
+
+
+def _figures(subject: Subject, plan: Plan, planned: Planned, reads: Reads) -> list[Finding]:
+    collectives = find_collectives(planned, reads, subject.communication)
+    price = plan.price
+    compute = compute_ns(planned, reads, subject.hardware)
+    communication = sum(c.ns * c.repeat for c in collectives)
+    peak = find_peak(planned, reads)
+    ops = planned.listing.ops
+    at = planned.where(peak.time) if peak.time < len(ops) else "the end of the program"
+    return [
+        _collectives(collectives, plan),
+        _collective_times(collectives, plan),
+        of_equality("compute", compute, price.compute_ns, "ns of all kernels"),
+        of_equality("communication", communication, price.communication_ns, "ns of all collectives"),
+        of_equality("step", price.compute_ns + price.communication_ns, price.step_ns, "ns in all"),
+        of_equality("peak", peak.bytes, price.peak_bytes, f"bytes, at {at}"),
+        _budget(plan, peak.bytes),
+    ]
+
+
+def _collectives(collectives: Sequence[PlannedCollective], plan: Plan) -> Finding:
+    expected, found = totals(collectives), totals(plan.price.collectives)
+    what = "count and bytes by kind and axes"
+    return of_offenders("collectives", differences(expected, found), len(set(expected) | set(found)), what)
+
+
+def _collective_times(collectives: Sequence[PlannedCollective], plan: Plan) -> Finding:
+    """Every collective of the plan has the price that the same one has here, and together they are its communication."""
+    known = {(c.kind, c.axes, c.bytes): c.ns for c in collectives}
+    offenders = [
+        f"{c.kind} over {','.join(c.axes)} of {c.bytes} bytes at {c.where}: {c.ns} ns, expected {expected}"
+        for c in plan.price.collectives
+        if (expected := known.get((c.kind, c.axes, c.bytes), c.ns)) != c.ns
+    ]
+    listed = sum(c.ns * c.repeat for c in plan.price.collectives)
+    if listed != plan.price.communication_ns:
+        offenders.append(
+            f"the listed collectives take {listed} ns, the plan says {plan.price.communication_ns}"
+        )
+    count = len(plan.price.collectives)
+    return of_offenders(
+        "collective times", offenders, count, "listed collectives have their price and add up"
+    )
+
+
+def _budget(plan: Plan, peak_bytes: int) -> Finding:
+    limit = plan.memory_bytes
+    ok = limit is None or not plan.fits or peak_bytes <= limit
+    allowed = (
+        "no limit" if limit is None else f"at most {limit} bytes" if plan.fits else "does not claim to fit"
+    )
+    return Finding("budget", ok, allowed, f"{peak_bytes} bytes")

@@ -1,0 +1,97 @@
+"""The time of every kernel under the plan: a roofline on what one device does.
+
+    operations on one device = operations * prod_f ceil(size_f / shards_f) / size_f      over the factors f of the root op's rule
+
+A matrix product is [m, k] by [k, n]: factors of both operands and the result are its batch, those that the result lacks its k;
+operations that the factors do not show (taps of a window) lengthen k.
+"""
+
+import math
+
+from autoshard.check.parts import num_shards
+from autoshard.check.planned import Planned
+from autoshard.check.reads import KernelRead, Reads
+from autoshard.program import Kernel, Traffic
+from autoshard.sharding import OpShardingRule, TensorSharding
+from costmodels import Hardware
+
+
+def compute_ns(planned: Planned, reads: Reads, hardware: Hardware) -> int:
+    """Sum over all kernels, each as often as it runs."""
+    known: dict[object, int] = {}
+    total = 0
+    for read in reads.kernels:
+        written = _written(planned, read.kernel)
+        key = (id(read.kernel.shape), id(read.run.rule), read.run.factors, read.shardings, written)
+        if key not in known:
+            known[key] = _kernel_ns(planned, read, written, hardware)
+        total += known[key] * read.kernel.repeat
+    return total
+
+
+def _written(planned: Planned, kernel: Kernel) -> tuple[TensorSharding, ...]:
+    return tuple(
+        planned.produced.get(value, TensorSharding.replicated_closed(type_.rank))
+        for value, type_ in zip(kernel.results, kernel.shape.results, strict=True)
+    )
+
+
+def _kernel_ns(
+    planned: Planned, read: KernelRead, written: tuple[TensorSharding, ...], hardware: Hardware
+) -> int:
+    shape, rule = read.kernel.shape, read.run.rule
+    sizes = [
+        -(-factor.size // num_shards(parts))
+        for factor, parts in zip(rule.factors, read.run.factors, strict=True)
+    ]
+    types = (*shape.operands, *shape.results)
+    dtype = types[0].dtype if types else "f32"
+    bytes_ = _bytes_moved(planned, read, written)
+    if not shape.is_matmul:
+        whole = math.prod(factor.size for factor in rule.factors)
+        return hardware.kernel_ns(
+            flops=shape.flops * math.prod(sizes) / max(whole, 1), bytes=bytes_, dtype=dtype
+        )
+    m, k, n, batch = _matmul_sizes(rule, sizes, shape.flops)
+    return int(hardware.matmul_ns(m=m, k=k, n=n, batch=batch, dtype=dtype, bytes=bytes_))
+
+
+def _matmul_sizes(rule: OpShardingRule, sizes: list[int], flops: int) -> tuple[int, float, int, int]:
+    lhs, rhs, result = (
+        {factor for dim in mapping for factor in dim} for mapping in (*rule.operands[:2], rule.results[0])
+    )
+    factors = set(range(len(sizes)))
+    batch, k = lhs & rhs & result, factors - result
+    m = (lhs & result) - batch
+    n = factors - batch - k - m
+    shown = 2 * math.prod(factor.size for factor in rule.factors)
+    hidden = max(flops / shown, 1.0) if shown else 1.0
+    m_size, k_size, n_size, batch_size = (math.prod(sizes[f] for f in part) for part in (m, k, n, batch))
+    return m_size, k_size * hidden, n_size, batch_size
+
+
+def _bytes_moved(planned: Planned, read: KernelRead, written: tuple[TensorSharding, ...]) -> int:
+    """Bytes between one device and its memory in one run; the shape's traffic says which count."""
+    shape = read.kernel.shape
+    results = sum(s.local_bytes(t) for s, t in zip(written, shape.results, strict=True))
+    match shape.traffic:
+        case Traffic.ALL:
+            return results + sum(
+                s.local_bytes(t) for s, t in zip(read.shardings, shape.operands, strict=True)
+            )
+        case Traffic.RESULTS:
+            return 2 * results
+        case Traffic.UPDATES:
+            return 2 * _update_bytes(planned, read.kernel.ops[-1])
+        case Traffic.NONE:
+            return 0
+
+
+def _update_bytes(planned: Planned, root: int) -> int:
+    """All tensors but the one that is updated."""
+    found = 0
+    for operand, value in enumerate(planned.listing.ops[root].operands[1:], 1):
+        sharding = planned.read(root, operand) if planned.is_ranked(value) else None
+        if sharding is not None:
+            found += sharding.local_bytes(planned.type_of(value))
+    return found

@@ -1,0 +1,27 @@
+"""The plan against Shardy's own passes: what those make of the written module is what the plan pays for."""
+
+from collections.abc import Sequence
+
+from autoshard.check.movement import SLICE, Totals, axis_names, differences, totals
+from autoshard.check.report import Finding, of_offenders
+from autoshard.mlir.collective import Collective
+from autoshard.plan import Plan
+
+
+def compare_emitted(plan: Plan, emitted: Sequence[Collective]) -> Finding:
+    expected, found = emitted_totals(emitted), totals(plan.price.collectives)
+    what = "Shardy's passes emit the plan's collectives"
+    return of_offenders("emitted", differences(expected, found), len(set(expected) | set(found)), what)
+
+
+def emitted_totals(emitted: Sequence[Collective]) -> Totals:
+    """(count, bytes) by kind and axes, sized as `costmodels` sizes them; slices are left out."""
+    found: Totals = {}
+    for c in emitted:
+        if c.kind == SLICE:
+            continue
+        key = (c.kind, axis_names(c.axes))
+        count, bytes_ = found.get(key, (0, 0))
+        size = c.result_bytes if c.kind == "all_gather" else c.operand_bytes
+        found[key] = (count + c.repeat, bytes_ + size * c.repeat)
+    return found

@@ -1,0 +1,48 @@
+"""Whether a plan is for this module, mesh and hardware at all."""
+
+from autoshard.check.report import Finding, of_equality
+from autoshard.plan import Plan
+from autoshard.program import Program
+from costmodels import Communication, Hardware
+
+
+def identity(plan: Plan, program: Program, hardware: Hardware, communication: Communication) -> list[Finding]:
+    mesh = program.listing.mesh
+    axes = tuple((axis.name, axis.size) for axis in mesh.axes)
+    placed = communication.placement.mesh
+    return [
+        _module(plan, program),
+        of_equality("mesh", _mesh_text(axes), _mesh_text(plan.mesh), "value and device numbers differ"),
+        of_equality(
+            "devices", _mesh_text(axes), _mesh_text(placed), "the hardware is laid out for another mesh"
+        ),
+        of_equality("hardware", hardware.name, plan.hardware, "figures of one chip say nothing of another"),
+        _carry(plan, program),
+        _recomputed(plan, program),
+    ]
+
+
+def _mesh_text(axes: tuple[tuple[str, int], ...]) -> str:
+    return ",".join(f"{name}={size}" for name, size in axes)
+
+
+def _module(plan: Plan, program: Program) -> Finding:
+    expected, found = program.listing.module_hash, plan.module_sha256
+    detail = "" if expected == found else "the plan is for another module"
+    return Finding("module", expected == found, f"sha256 {expected[:12]}", f"sha256 {found[:12]}", detail)
+
+
+def _carry(plan: Plan, program: Program) -> Finding:
+    expected, found = set(program.carried_pairs), set(plan.carry)
+    differing = ", ".join(f"{result}->{argument}" for result, argument in sorted(expected ^ found)[:5])
+    detail = f"differ: {differing}" if differing else ""
+    return Finding("carry", expected == found, f"{len(expected)} pairs", f"{len(found)} pairs", detail)
+
+
+def _recomputed(plan: Plan, program: Program) -> Finding:
+    """The values that the plan recomputes for each use are those that may be."""
+    differing = sorted(set(plan.cloneable) ^ program.cloneable)
+    detail = f"differ: values {', '.join(map(str, differing[:5]))}"
+    return Finding(
+        "recomputed", not differing, len(program.cloneable), len(plan.cloneable), detail if differing else ""
+    )

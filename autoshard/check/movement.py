@@ -1,0 +1,218 @@
+"""The collectives that a plan needs, worked out from its shardings, sized and priced.
+
+    partial sums      an all-reduce of each result over the axes of the split reduction factors, or a reduce-scatter where the
+                      result settles split over exactly those axes in addition
+    windows           a row to each neighbour along every split spatial dimension of the first operand
+    reshards          produced -> settled -> shared -> use, by Shardy's own decomposition
+
+Bytes are those of `costmodels`: the result on one device for an all-gather, the operand for all others. A slice is free.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from autoshard.check.parts import Parts, axis_refs, joined, parts_of
+from autoshard.check.planned import Planned
+from autoshard.check.reads import KernelRead, Read, Reads
+from autoshard.check.rules import WINDOWED
+from autoshard.mlir.collective import CollectiveStep
+from autoshard.mlir.passes import decompose_reshards
+from autoshard.plan import PlannedCollective
+from autoshard.sharding import AxisRef, FactorKind, Mesh, TensorSharding, TensorType
+from costmodels import Communication
+
+SLICE = "all_slice"
+
+
+@dataclass(frozen=True, slots=True)
+class Reshard:
+    """A value brought from one sharding to another, `repeat` times."""
+
+    type: TensorType
+    origin: TensorSharding
+    target: TensorSharding
+    repeat: int
+    op: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """A collective before it is priced."""
+
+    kind: str
+    axes: tuple[AxisRef, ...]
+    bytes: int
+    repeat: int
+    op: int
+
+
+def find_collectives(
+    planned: Planned, reads: Reads, communication: Communication
+) -> tuple[PlannedCollective, ...]:
+    moved = [collective for kernel in reads.kernels for collective in _of_kernel(planned, kernel)]
+    moved += _of_reshards(planned.mesh, list(_reshards(planned, reads)))
+    return tuple(_priced(planned, collective, communication) for collective in moved)
+
+
+def _priced(planned: Planned, moved: _Moved, communication: Communication) -> PlannedCollective:
+    return PlannedCollective(
+        moved.kind,
+        axis_names(moved.axes),
+        moved.bytes,
+        _ns(communication, moved.kind, moved.bytes, moved.axes),
+        moved.repeat,
+        planned.where(moved.op) if moved.op >= 0 else "arguments and results",
+    )
+
+
+def axis_names(axes: Sequence[AxisRef]) -> tuple[str, ...]:
+    """Axes as a plan names them: `x`, `x:(1)2`."""
+    return tuple(str(axis).replace('"', "") for axis in axes)
+
+
+def _ns(communication: Communication, kind: str, bytes_: int, axes: Sequence[AxisRef]) -> int:
+    group = [(axis.name, axis.pre_size, axis.size) if axis.is_sub_axis else axis.name for axis in axes]
+    match kind:
+        case "all_gather":
+            return communication.all_gather_ns(bytes_, group)
+        case "all_reduce":
+            return communication.all_reduce_ns(bytes_, group)
+        case "reduce_scatter":
+            return communication.reduce_scatter_ns(bytes_, group)
+        case "all_to_all":
+            return communication.all_to_all_ns(bytes_, group)
+        case "collective_permute":
+            return communication.collective_permute_ns(bytes_, group)
+        case _:
+            raise AssertionError(f"Shardy emits no {kind} for a reshard")
+
+
+def _of_kernel(planned: Planned, read: KernelRead) -> Iterator[_Moved]:
+    kernel = read.kernel
+    root = kernel.ops[-1]
+    yield from _windows(planned, read)
+    reduced = _reduced(planned.mesh, read)
+    if not reduced:
+        return
+    axes = axis_refs(reduced, planned.mesh)
+    for value, type_ in zip(kernel.results, kernel.shape.results, strict=True):
+        produced = planned.produced.get(value, TensorSharding.replicated_closed(type_.rank))
+        settled = planned.settled.get(value, produced)
+        is_scattered = len(kernel.results) == 1 and _adds_exactly(produced, settled, reduced)
+        kind = "reduce_scatter" if is_scattered else "all_reduce"
+        yield _Moved(kind, axes, produced.local_bytes(type_), kernel.repeat, root)
+
+
+def _reduced(mesh: Mesh, read: KernelRead) -> Parts:
+    """Axes over which the results are partial sums, in mesh order."""
+    rule, factors = read.run.rule, read.run.factors
+    parts = [
+        p for f, ps in zip(rule.factors, factors, strict=True) if f.kind is FactorKind.REDUCTION for p in ps
+    ]
+    return joined(sorted(parts, key=lambda part: (mesh.axis_names.index(part[0]), part[1])))
+
+
+def _adds_exactly(produced: TensorSharding, settled: TensorSharding, reduced: Parts) -> bool:
+    """Whether `settled` is `produced` with the reduced axes, and no others, appended to dimensions."""
+    added: list[AxisRef] = []
+    for before, after in zip(produced.axes, settled.axes, strict=True):
+        if after[: len(before)] != before:
+            return False
+        added += after[len(before) :]
+    return bool(added) and sorted(parts_of(added)) == sorted(reduced)
+
+
+def _windows(planned: Planned, read: KernelRead) -> Iterator[_Moved]:
+    kernel, (rule, factors) = read.kernel, (read.run.rule, read.run.factors)
+    root = planned.listing.ops[kernel.ops[-1]]
+    if root.name not in WINDOWED:
+        return
+    sharding = planned.read(kernel.ops[-1], 0)
+    type_ = planned.type_of(root.operands[0])
+    assert sharding is not None, "the root has been projected"
+    for size, dim in zip(sharding.local_shape(type_.shape), rule.operands[0], strict=True):
+        for factor in dim:
+            if factors[factor] and rule.factors[factor].kind is FactorKind.PERMUTATION:
+                row_bytes = -(-sharding.local_bytes(type_) // max(size, 1))
+                axes = axis_refs(factors[factor], planned.mesh)
+                to_neighbour = _Moved("collective_permute", axes, row_bytes, kernel.repeat, kernel.ops[-1])
+                yield from (to_neighbour, to_neighbour)
+
+
+def _reshards(planned: Planned, reads: Reads) -> Iterator[Reshard]:
+    made = {v: read.kernel for read in reads.kernels for v in read.kernel.results}
+    for value, kernel in made.items():
+        if value in planned.produced:
+            yield Reshard(
+                planned.type_of(value),
+                planned.produced[value],
+                planned.settled[value],
+                kernel.repeat,
+                kernel.ops[-1],
+            )
+    loops = _loops(planned)
+    for value, mine in reads.of_value.items():
+        type_ = planned.type_of(value)
+        settled = planned.settled[value]
+        found = planned.shared.get(value, settled)
+        if found != settled:
+            yield Reshard(type_, settled, found, _copies_made(mine, loops.get(value)), mine[0].op)
+        for read in mine:
+            yield Reshard(type_, found, read.sharding, read.repeat, read.op)
+
+
+def _loops(planned: Planned) -> dict[int, tuple[int, int]]:
+    """The times of the loop that carries each value."""
+    flows = planned.listing.data_flows
+    return {flow.target: (flow.begin, flow.end) for flow in flows if flow.kind == "while"}
+
+
+def _copies_made(reads: Sequence[Read], loop: tuple[int, int] | None) -> int:
+    """How often the shared copy is made: for its least frequent reader; a carried value anew in every trip, and after the loop."""
+    if loop is None:
+        return min(read.repeat for read in reads)
+    inside = [read.repeat for read in reads if loop[0] <= read.time < loop[1]]
+    after = [read.repeat for read in reads if not loop[0] <= read.time < loop[1]]
+    return min(inside, default=0) + min(after, default=0)
+
+
+def _of_reshards(mesh: Mesh, reshards: Sequence[Reshard]) -> Iterator[_Moved]:
+    moving = [reshard for reshard in reshards if reshard.origin != reshard.target]
+    requests = list(dict.fromkeys((r.type.rank, r.origin, r.target) for r in moving))
+    steps = dict(zip(requests, decompose_reshards(mesh, requests), strict=True)) if requests else {}
+    for reshard in moving:
+        yield from _sized(reshard, steps[reshard.type.rank, reshard.origin, reshard.target])
+
+
+def _sized(reshard: Reshard, steps: Sequence[CollectiveStep]) -> Iterator[_Moved]:
+    before = reshard.origin
+    for step in steps:
+        held = step.out_sharding if step.kind == "all_gather" else before
+        if step.kind != SLICE:
+            yield _Moved(step.kind, step.axes, held.local_bytes(reshard.type), reshard.repeat, reshard.op)
+        before = step.out_sharding
+
+
+Totals = dict[tuple[str, tuple[str, ...]], tuple[int, int]]
+
+
+def totals(collectives: Sequence[PlannedCollective]) -> Totals:
+    """(count, bytes) of every kind and axes."""
+    found: Totals = {}
+    for c in collectives:
+        count, bytes_ = found.get((c.kind, c.axes), (0, 0))
+        found[c.kind, c.axes] = (count + c.repeat, bytes_ + c.bytes * c.repeat)
+    return found
+
+
+def differences(expected: Totals, found: Totals) -> list[str]:
+    """The groups that are not the same in both."""
+    lines: list[str] = []
+    for key in sorted(set(expected) | set(found)):
+        mine, theirs = expected.get(key, (0, 0)), found.get(key, (0, 0))
+        if mine != theirs:
+            lines.append(
+                f"{key[0]} over {','.join(key[1])}: expected {mine[0]} of {mine[1]} bytes in all, "
+                f"the plan has {theirs[0]} of {theirs[1]}"
+            )
+    return lines

@@ -1,0 +1,137 @@
+"""Every read of a value from memory: by a kernel, a loop or branch, or the end of the program, and the sharding that it demands.
+
+A kernel demands what the factors of its root op give; the recorded uses must say the same, and a use by an op that is recomputed
+must be among what its clones need.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from autoshard.check.boundaries import result_sharding
+from autoshard.check.parts import project, tensor_sharding
+from autoshard.check.planned import Planned, Site, site_value
+from autoshard.check.report import Finding, of_offenders
+from autoshard.check.rules import Run, rule_of
+from autoshard.program import FlowKind, Kernel, Use
+from autoshard.sharding import TensorSharding
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    sharding: TensorSharding
+    repeat: int
+    time: int
+    end: int  # half-open: until when a copy made for it is read
+    op: int  # that needs it; -1: arguments and results
+    needs_copy: bool  # whether a reshard for it makes a buffer that nothing else accounts for
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRead:
+    kernel: Kernel
+    run: Run  # of its root
+    shardings: tuple[TensorSharding, ...]  # of each use
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    kernels: tuple[KernelRead, ...]
+    of_value: dict[int, list[Read]]
+
+
+def find_reads(planned: Planned, runs: Mapping[int, Run]) -> tuple[Reads, Finding]:
+    """All reads, and whether they agree with the recorded uses. Kernels whose root is not in `runs` are left out."""
+    clones = _clone_reads(planned)
+    kernels: list[KernelRead] = []
+    of_value: dict[int, list[Read]] = {}
+    offenders: list[str] = []
+    for kernel in planned.program.kernels:
+        run = runs.get(kernel.ops[-1])
+        if run is None:
+            continue
+        found = KernelRead(kernel, run, tuple(_demands(planned, kernel, run)))
+        kernels.append(found)
+        for use, sharding in zip(kernel.uses, found.shardings, strict=True):
+            of_value.setdefault(use.value, []).append(
+                Read(sharding, kernel.repeat, kernel.time, _copy_end(planned, kernel), kernel.ops[-1], True)
+            )
+            offenders += _use_errors(planned, use, sharding, clones)
+    for value, read in _flow_reads(planned):
+        of_value.setdefault(value, []).append(read)
+    count = sum(len(found.kernel.uses) for found in kernels)
+    what = "reads of a kernel follow from how it runs"
+    return Reads(tuple(kernels), of_value), of_offenders("reads", offenders, count, what)
+
+
+def _copy_end(planned: Planned, kernel: Kernel) -> int:
+    """A kernel without a buffer of its own hands its operands on to its readers."""
+    return planned.program.lifetimes[kernel.results[0]].end if kernel.is_alias else kernel.time + 1
+
+
+def _demands(planned: Planned, kernel: Kernel, run: Run) -> Iterator[TensorSharding]:
+    for mapping in kernel.shape.rule.operands:
+        yield tensor_sharding(mapping, run.factors, planned.mesh)
+
+
+def _use_errors(
+    planned: Planned, use: Use, sharding: TensorSharding, clones: Mapping[Site, set[TensorSharding]]
+) -> Iterator[str]:
+    for op, operand in use.sites:
+        if planned.is_recomputed[op]:
+            recorded = clones.get((op, operand), set())
+        else:
+            read = planned.read(op, operand)
+            recorded = {read} if read is not None else set[TensorSharding]()
+        if sharding not in recorded:
+            found = ", ".join(sorted(map(str, recorded))) or "no sharding"
+            yield f"{planned.where(op)}: operand {operand} is read as {found}, its kernel needs {sharding}"
+
+
+def _flow_reads(planned: Planned) -> Iterator[tuple[int, Read]]:
+    for flow in planned.program.flows:
+        for source in flow.sources:
+            is_result = flow.kind is FlowKind.RESULT
+            sharding = result_sharding(planned, source.site[1]) if is_result else planned.settled[flow.value]
+            if sharding is not None and source.value not in planned.program.cloneable:
+                op = (
+                    source.time
+                    if flow.kind is FlowKind.CARRIED and source.time < len(planned.listing.ops)
+                    else -1
+                )
+                yield source.value, Read(sharding, source.repeat, source.time, source.time + 1, op, is_result)
+
+
+def _clone_reads(planned: Planned) -> dict[Site, set[TensorSharding]]:
+    """What the clones of recomputed ops need of their operands, from what is demanded of the clones."""
+    wanted: dict[int, set[TensorSharding]] = {}
+    for site, sharding in planned.uses.items():
+        value = site_value(planned.listing, site) if site[0] < 0 else None
+        if value is not None:
+            wanted.setdefault(value, set()).add(sharding)
+    found: dict[Site, set[TensorSharding]] = {}
+    for number in range(len(planned.listing.ops) - 1, -1, -1):
+        op = planned.listing.ops[number]
+        for operand, value in enumerate(op.operands):
+            if not planned.is_ranked(value):
+                continue
+            if planned.is_recomputed[number]:
+                demands = _of_clone(planned, number, operand, wanted.get(op.results[0], set()))
+                found[number, operand] = demands
+            else:
+                read = planned.read(number, operand)
+                demands = {read} if read is not None else set[TensorSharding]()
+            if value in planned.program.cloneable:
+                wanted.setdefault(value, set()).update(demands)
+    return found
+
+
+def _of_clone(
+    planned: Planned, number: int, operand: int, demands: set[TensorSharding]
+) -> set[TensorSharding]:
+    rule = rule_of(planned, planned.listing.ops[number])
+    projected = (project(rule, [(rule.results[0], sharding)]) for sharding in demands)
+    return {
+        tensor_sharding(rule.operands[operand], factors, planned.mesh)
+        for factors in projected
+        if not isinstance(factors, str)
+    }
