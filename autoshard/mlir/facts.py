@@ -15,12 +15,14 @@ _SHAPED_BY_ATTRIBUTES = frozenset(  # whose rule or flops depend on more than th
     }
 )  # fmt: skip
 
+_LOOKED_THROUGH = frozenset({"sdy.reshard", "sdy.propagation_barrier"})  # by Shardy's passes, unless they have a rule
+
 
 @dataclass(frozen=True, slots=True)
 class OpFacts:
     rule: OpShardingRule | None
     flops: int
-    attribute: ir.Attribute | None  # a rule of ours, to be attached to the op
+    attribute: ir.Attribute | None  # a rule of ours, to be attached to the op; one without operands has no text form
 
 
 class FactBook:
@@ -51,10 +53,8 @@ class FactBook:
         if rule is None:
             return OpFacts(None, flops(op, None), None)
         rule = self._interned.setdefault(rule, rule)
-        is_written = (
-            attribute is None and rule.factors and op.operands
-        )  # a rule without operands has no text form
-        return OpFacts(rule, flops(op, rule), self._attribute(rule) if is_written else None)
+        is_attached = attribute is None and rule.factors and op.operands and op.name not in _LOOKED_THROUGH
+        return OpFacts(rule, flops(op, rule), self._attribute(rule) if is_attached else None)
 
     def _parsed(self, attribute: ir.Attribute) -> OpShardingRule:
         if attribute not in self._rules:
