@@ -12,6 +12,7 @@ from autoshard.solve.moves import run_moves
 from autoshard.solve.relaxation import Relaxation
 
 _TREE = 300  # nodes in the largest tree of a move
+_MOVES_AT_ONCE = 500  # between two looks at the clock
 _TURNS = 10  # updates of the multipliers in a round
 _SWEEPS = 4  # of messages for each of them
 _STALLED_AFTER = 4  # rounds without progress
@@ -72,21 +73,34 @@ class Anytime:
         choice = self._raise_bound(clock)
         moves = max(300, self.core.node_count // 4)
         heaviest = _HEAVIEST[self.rounds % len(_HEAVIEST)]
-        self._repaired(self.search(choice, moves, 0.0, heaviest), moves, clock)
+        self._repaired(self.search(choice, moves, 0.0, heaviest, clock), moves, clock)
         if self.best is not None and self.best_cost is not None and not clock.over() and not self.proved():
             heat = abs(self.best_cost) * _COOLEST * _SPREAD ** float(self._draw.random())
-            warm = self.search(self.best, moves, heat, heaviest)
-            self.search(warm, moves, 0.0, heaviest)
+            warm = self.search(self.best, moves, heat, heaviest, clock)
+            self.search(warm, moves, 0.0, heaviest, clock)
         self._note_progress(bound, cost)
 
-    def search(self, choice: Ints, moves: int, temperature: float, heaviest: float) -> Ints:
+    def search(self, choice: Ints, moves: int, temperature: float, heaviest: float, clock: Clock) -> Ints:
         """Exact tree moves from a choice, which stays as it is; returns where they end."""
         choice = choice.copy()
         profile = self.core.profile_of(choice)
         weights, memory = self.relaxation.weights(), self.relaxation.memory()
-        run_moves(
-            self.layout, weights, memory, choice, profile, self._random, moves, _TREE, temperature, heaviest
-        )
+        for batch in range(0, moves, _MOVES_AT_ONCE):
+            if clock.over() and batch:
+                break
+            some = min(_MOVES_AT_ONCE, moves - batch)
+            run_moves(
+                self.layout,
+                weights,
+                memory,
+                choice,
+                profile,
+                self._random,
+                some,
+                _TREE,
+                temperature,
+                heaviest,
+            )
         self.consider(choice)
         return choice
 
@@ -113,7 +127,7 @@ class Anytime:
             self._nearest = choice
         for weight in _HEAVIEST:
             if self.best is None and not clock.over():
-                ended = self.search(self._nearest, moves, 0.0, 4 * weight)
+                ended = self.search(self._nearest, moves, 0.0, 4 * weight, clock)
                 self._nearest = ended
 
     def _excess(self, choice: Ints) -> float:

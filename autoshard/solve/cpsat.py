@@ -65,15 +65,7 @@ def solve_cpsat(
         left = min(clock.left_s(), ends_at - clock.elapsed_s())
         if left <= 0:
             return CpSatAnswer(None, lower_bound, False, False)
-        solver = cp_model.CpSolver()
-        solver.parameters.max_time_in_seconds = left
-        solver.parameters.random_seed = seed
-        solver.parameters.linearization_level = 2
-        solver.parameters.catch_sigint_signal = False
-        solver.parameters.num_workers = 8
-        solver.parameters.interleave_search = (
-            True  # one deterministic order of work, whatever the number of cores
-        )
+        solver = _solver(left, seed)
         outcome = _run(solver, encoding.model, clock)
         if outcome == cp_model.INFEASIBLE:
             return CpSatAnswer(None, None, False, True)
@@ -107,6 +99,41 @@ def _run(solver: Any, model: Any, clock: Clock) -> Any:
             solver.stop_search()
     clock.step()
     return outcome[0]
+
+
+def solve_peak(core: Core, clock: Clock, *, seed: int) -> CpSatAnswer:
+    """Minimise the largest excess of a row over its room, not below zero, instead of the cost."""
+    from ortools.sat.python import cp_model
+
+    if clock.over():
+        return CpSatAnswer(None, None, False, False)
+    encoding = _Encoding(core)
+    excess = encoding.model.new_int_var(0, 2**60, "")
+    encoding.add_rows(np.arange(len(core.room)), excess)
+    encoding.model.minimize(excess)
+    solver = _solver(clock.left_s(), seed)
+    outcome = _run(solver, encoding.model, clock)
+    if outcome == cp_model.INFEASIBLE:
+        return CpSatAnswer(None, None, False, True)
+    bound = int(solver.response_proto.inner_objective_lower_bound)
+    if outcome not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return CpSatAnswer(None, bound, False, False)
+    return CpSatAnswer(encoding.choice(solver), bound, outcome == cp_model.OPTIMAL, False)
+
+
+def _solver(time_limit_s: float, seed: int) -> Any:
+    from ortools.sat.python import cp_model
+
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = time_limit_s
+    solver.parameters.random_seed = seed
+    solver.parameters.linearization_level = 2
+    solver.parameters.catch_sigint_signal = False
+    solver.parameters.num_workers = 8
+    solver.parameters.interleave_search = (
+        True  # one deterministic order of work, whatever the number of cores
+    )
+    return solver
 
 
 class _Encoding:
@@ -182,7 +209,7 @@ class _Encoding:
             for (s, t), literal in pairs.items():
                 self.model.add_hint(literal, int(choice[u] == s and choice[v] == t))
 
-    def add_rows(self, rows: Ints) -> None:
+    def add_rows(self, rows: Ints, excess: Any = 0) -> None:
         core = self.core
         for row in rows.tolist():
             literals, amounts = list[Any](), list[int]()
@@ -196,7 +223,7 @@ class _Encoding:
                 for (s, t), literal in self._pairs[owner - core.node_count].items():
                     literals.append(literal)
                     amounts.append(int(core.usage_pool[where + s * columns + t]))
-            self.model.add(self._weighted(literals, amounts) <= int(core.room[row]))
+            self.model.add(self._weighted(literals, amounts) <= int(core.room[row]) + excess)
 
     def choice(self, solver: Any) -> Ints:
         return np.array(

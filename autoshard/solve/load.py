@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autoshard.problem import Problem
+from autoshard.problem import Problem, Table
 from autoshard.problem.evaluate import group_by
 from autoshard.problem.model import Ints
 from autoshard.solve.graph import FORBIDDEN, ContradictionError, Graph, positions
@@ -98,3 +98,17 @@ def certain_peak(problem: Problem) -> int:
     np.add.at(delta, index[: len(low)], low)
     np.subtract.at(delta, index[len(low) :], low)
     return int(np.cumsum(delta).max(initial=0))
+
+
+def trivial_bound(problem: Problem) -> int:
+    """A bound on the cost of every choice: everything at its cheapest."""
+    largest = np.iinfo(np.int64).max
+    nodes = np.where(problem.node_allowed, problem.node_cost, largest)
+    cheapest = np.minimum.reduceat(nodes, problem.node_start[:-1]).tolist() if problem.node_count else []
+    of_table = [_least(table) for table in problem.tables]
+    return sum(cheapest) + sum(of_table[index] for index in problem.edge_table.tolist())
+
+
+def _least(table: Table) -> int:
+    cost = table.cost if table.allowed is None else table.cost[table.allowed]
+    return int(cost.min()) if cost.size else 0

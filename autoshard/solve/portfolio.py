@@ -18,7 +18,8 @@ from autoshard.solve.core import Core, flatten
 from autoshard.solve.cpsat import solve_cpsat
 from autoshard.solve.dynamic import elimination_order, eliminate_all
 from autoshard.solve.graph import ContradictionError, Graph, positions
-from autoshard.solve.load import certain_peak, load
+from autoshard.solve.load import certain_peak, load, trivial_bound
+from autoshard.solve.peak import smallest_peak
 from autoshard.solve.presolve import presolve
 from autoshard.solve.solution import Best, Figure, Solution, Status
 
@@ -30,6 +31,7 @@ _RELAXED_SHARE = 0.2  # of the time for the problem without memory
 _CPSAT_FIRST = 2_000  # pairs of a core that goes to CP-SAT at once
 _CPSAT_LATER = 60_000  # the same once the search has stalled
 _CPSAT_SHARE = 0.5  # of the time that is left then
+_GIVE_UP_AFTER = 0.6  # of the time, to look for the smallest peak if nothing fits so far
 _WORTH_SHRINKING = 0.1  # of the strategies
 
 
@@ -57,8 +59,6 @@ def solve(
         run.offer(run.hints[-1])
     try:
         run.go()
-    except ContradictionError:
-        run.infeasible = True
     except KeyboardInterrupt:
         run.clock.interrupted = True
     return run.solution()
@@ -78,7 +78,8 @@ class Run:
         self.problem, self.clock, self.seed, self.progress = problem, clock, seed, progress
         self.hints: list[Ints] = []
         self.best = Best()
-        self.lower_bound = -(2**62)
+        self.lower_bound = trivial_bound(problem)
+        self.peak_bound = certain_peak(problem)
         self.infeasible = False
         self.statistics: dict[str, Figure] = {}
         self._tried: set[int] = set()
@@ -91,6 +92,27 @@ class Run:
         return priced.feasible
 
     def go(self) -> None:
+        """Look for the cheapest choice; where none fits, for the smallest peak, which may turn out to fit."""
+        try:
+            self.minimise_cost()
+        except ContradictionError:
+            self.infeasible = True
+        if self.best.choice is None:
+            self.minimise_peak()
+
+    def minimise_peak(self) -> None:
+        self.tell("looking for the smallest peak")
+        starts = [start for start in (*self.hints, self.best.peak_choice) if start is not None]
+        try:
+            bound = smallest_peak(self.problem, self.peak_bound, self.clock, self.seed, starts, self.offer)
+        except ContradictionError:
+            self.infeasible = True
+            return
+        self.peak_bound = max(self.peak_bound, bound)
+        limit = self.problem.memory_limit
+        self.infeasible = self.infeasible or (limit is not None and self.peak_bound > limit)
+
+    def minimise_cost(self) -> None:
         """Without memory first, unless it cannot bind; the relaxed optimum, if it fits, ends it."""
         tight = load(self.problem)
         presolve(tight, self.clock)
@@ -161,6 +183,8 @@ class Run:
                 incumbent = self.settle(graph, core, engine.best, None)
             self.settle(graph, core, None, engine.lower_bound)
             self.tell("message passing")
+            if incumbent is None and self.clock.elapsed_s() > _GIVE_UP_AFTER * self.clock.time_limit_s:
+                break
             if engine.proved() or (engine.stalled() and self.worth_leaving(engine, core)):
                 break
         if engine.best is not None:
@@ -217,6 +241,6 @@ class Run:
             lower_bound=self.lower_bound,
             smallest_peak=best.smallest_peak,
             smallest_peak_choice=best.peak_choice,
-            peak_lower_bound=certain_peak(self.problem),
+            peak_lower_bound=self.peak_bound,
             statistics=self.statistics,
         )

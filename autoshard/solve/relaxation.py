@@ -23,18 +23,19 @@ from autoshard.solve.layout import Layout, message_size
 from autoshard.solve.messages import Floats, decode, exact_bound, sweep
 from autoshard.solve.moves import Memory, Weights
 
-_SCALED_TOTAL = 54  # bits of the scaled sum of all costs
+_SCALED_TOTAL = 52  # bits of the scaled sum of all costs
 _MOST_SCALE = 16  # bits
-_LARGEST_PRICE = 2.0**56  # scaled; lowering a price keeps a bound a bound
+_LARGEST_PRICED = 2.0**60  # scaled sum of all priced bytes; lowering a price keeps a bound a bound
 
 
 class Relaxation:
     """Messages and multipliers of one core, improved step by step."""
 
-    def __init__(self, core: Core, layout: Layout) -> None:
+    def __init__(self, core: Core, layout: Layout, total: int = 0) -> None:
+        """`total` raises what the largest sum of costs is taken to be."""
         self.core, self.layout = core, layout
         finite = core.pool < FINITE_BELOW
-        self.total = int(_largest_per_node(core) + _largest_per_edge(core)) + 1
+        self.total = max(total, _largest_per_node(core) + _largest_per_edge(core) + 1)
         self._scale = 1 << min(_MOST_SCALE, max(0, _SCALED_TOTAL - self.total.bit_length()))
         self._cost = core.cost.astype(np.float64)
         self._pool = np.where(finite, core.pool, 4.0 * self.total)
@@ -73,6 +74,11 @@ class Relaxation:
             return
         overload = (core.profile_of(choice) - core.room) / max(float(core.room.max()), 1.0)
         self.multipliers = self.multipliers * np.exp(rate * np.clip(overload, -0.25, 1.0))
+        self._reprice()
+
+    def price_rows(self, multipliers: Floats) -> None:
+        """Set the multipliers."""
+        self.multipliers = multipliers
         self._reprice()
 
     def bound(self) -> tuple[int, Ints]:
@@ -162,9 +168,9 @@ class _Prices:
         exact = np.bincount(
             self._target, price[self._item] * self._usage, minlength=self._strategies + self._pairs
         )
-        lowered = np.floor(
-            np.minimum(np.ldexp(exact * scale, -bits) * self._downward, _LARGEST_PRICE)
-        ).astype(np.int64)
+        largest = _LARGEST_PRICED / (core.node_count + len(core.ends))
+        lowered = np.minimum(np.ldexp(exact * scale, -bits) * self._downward, largest)
+        lowered = np.floor(lowered).astype(np.int64)
         copies = pool[copied]
         copies = np.where(copies < FINITE_BELOW, copies + lowered[self._strategies :], FORBIDDEN)
         used = np.flatnonzero(whole)

@@ -10,7 +10,7 @@ from autoshard.solve import Status, brute_force, solve
 from tests.problem.strategies import random_problem
 
 
-@pytest.mark.parametrize("seed", range(600))
+@pytest.mark.parametrize("seed", range(400))
 def test_solve_equals_brute_force(seed: int) -> None:
     """Cost, status and bound agree with trying everything, and the choice is worth what is said."""
     problem = random_problem(np.random.default_rng(seed))
@@ -24,4 +24,4 @@ def test_solve_equals_brute_force(seed: int) -> None:
         assert (priced.cost, priced.peak) == (answer.cost, answer.peak)
         assert answer.lower_bound == answer.cost
     if answer.status is Status.INFEASIBLE and reference.smallest_peak is not None:
-        assert answer.peak_lower_bound <= reference.smallest_peak
+        assert answer.peak_lower_bound == reference.smallest_peak == answer.smallest_peak

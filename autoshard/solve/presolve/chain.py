@@ -25,7 +25,13 @@ REDUCTIONS: tuple[Reduction, ...] = (
 )
 
 
-def presolve(graph: Graph, clock: Clock | None = None, reductions: Sequence[Reduction] = REDUCTIONS) -> None:
+def presolve(
+    graph: Graph,
+    clock: Clock | None = None,
+    reductions: Sequence[Reduction] = REDUCTIONS,
+    *,
+    tighten: bool = True,
+) -> None:
     """Reduce the graph in place as far as the reductions go, or until the clock is over.
 
     Raises:
@@ -37,7 +43,8 @@ def presolve(graph: Graph, clock: Clock | None = None, reductions: Sequence[Redu
         _drain(graph, queue, clock, reductions)
         if clock is not None and clock.over():
             return
-        queue.add(tighten_memory(graph))
+        if tighten:
+            queue.add(tighten_memory(graph))
 
 
 class _Queue:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from autoshard.problem.model import Ints
-from autoshard.solve.graph import FORBIDDEN, Graph, clamped
+from autoshard.solve.graph import FORBIDDEN, Graph, clamped, positions
 
 _AT_ONCE = 1_000_000  # entries of one temporary
 _TOO_LARGE = 30_000_000
@@ -28,17 +28,26 @@ def eliminate(graph: Graph, node: int) -> list[int]:
         return []
     cost = graph.cost[node]
     matrices = [graph.adjacent[node][other] for other in neighbours]
+    graph.log.append(Eliminated(node, neighbours, cost, matrices))
     if not neighbours:
         graph.constant += int(cost.min())
-    elif len(neighbours) == 1:
-        best = clamped((cost[:, None] + matrices[0]).min(axis=0))
-        graph.cost[neighbours[0]] = np.where(best < FORBIDDEN, graph.cost[neighbours[0]] + best, FORBIDDEN)
-    else:
+    elif len(neighbours) == 2:
         product = graph.memo.call(_minimised, graph.memo.intern(cost), *matrices)
         graph.add_matrix(*neighbours, product)
-    graph.log.append(Eliminated(node, neighbours, cost, matrices))
     graph.remove_node(node)
-    return neighbours
+    if len(neighbours) != 1:
+        return neighbours
+    return neighbours + _pay(graph, neighbours[0], clamped((cost[:, None] + matrices[0]).min(axis=0)))
+
+
+def _pay(graph: Graph, node: int, price: Ints) -> list[int]:
+    """Add to the costs of a node; a strategy that cannot pay goes."""
+    possible = price < FORBIDDEN
+    graph.cost[node] = graph.cost[node] + np.where(possible, price, 0)
+    if possible.all():
+        return []
+    graph.keep_strategies(node, np.flatnonzero(possible), positions(possible))
+    return list(graph.adjacent[node])
 
 
 def _worth_it(graph: Graph, node: int, v: int, w: int) -> bool:

@@ -1,0 +1,71 @@
+"""The search for a small peak on a large core, whose costs are all zero: see `peak` for the formula."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autoshard.problem.model import Ints
+from autoshard.solve.clock import Clock
+from autoshard.solve.core import Core
+from autoshard.solve.layout import lay_out
+from autoshard.solve.moves import run_moves
+from autoshard.solve.relaxation import Relaxation
+
+_TREE = 300
+_TURNS = 10
+_RATE = 0.3
+_STEP = 0.03  # how far the target sinks below the best peak, as a part of what is left to the bound
+_NOTHING = 2**62
+
+
+class PeakDescent:
+    """The smallest excess over the room so far, and the bound on it."""
+
+    def __init__(self, core: Core, seed: int) -> None:
+        self.core, self.layout = core, lay_out(core)
+        largest = float(core.usage_pool.max(initial=1)) * (core.node_count + len(core.ends))
+        self.relaxation = Relaxation(core, self.layout, total=int(largest) + 1)
+        self.best: Ints | None = None
+        self.excess = _NOTHING
+        self.lower_bound = 0
+        self._weights = np.full(len(core.room), 1.0 / max(1, len(core.room)))
+        self._random = np.array([2 * seed + 88172645463325253], dtype=np.int64)
+
+    def consider(self, choice: Ints) -> None:
+        if self.core.cost_of(choice) is None:
+            return
+        excess = max(0, int((self.core.profile_of(choice) - self.core.room).max(initial=0)))
+        if excess < self.excess:
+            self.best, self.excess = choice.copy(), excess
+
+    def round(self, clock: Clock) -> None:
+        for _ in range(_TURNS):
+            self.relaxation.price_rows(self._weights / (self._weights.sum() * (1 + 1e-9)))
+            self.relaxation.improve(2)
+            choice = self.relaxation.decoded()
+            self.consider(choice)
+            self._follow(choice)
+            clock.step()
+            if clock.over():
+                break
+        self.lower_bound = max(self.lower_bound, self.relaxation.bound()[0])
+        if not clock.over():
+            self._push(self.best if self.best is not None else choice)
+
+    def _follow(self, choice: Ints) -> None:
+        over = (self.core.profile_of(choice) - self.core.room).astype(np.float64)
+        spread = max(float(np.abs(over).max(initial=0)), 1.0)
+        self._weights = self._weights * np.exp(_RATE * over / spread)
+        self._weights = np.maximum(self._weights / self._weights.sum(), 1e-12)
+
+    def _push(self, choice: Ints) -> None:
+        """Tree moves towards a target below the best peak."""
+        target = self.excess if self.excess < _NOTHING else 0
+        target -= max(1, int(_STEP * (target - self.lower_bound)))
+        choice = choice.copy()
+        memory = self.relaxation.memory()._replace(room=self.core.room + max(target, 0))
+        profile = self.core.profile_of(choice)
+        moves = max(300, self.core.node_count // 10)
+        weights = self.relaxation.weights()
+        run_moves(self.layout, weights, memory, choice, profile, self._random, moves, _TREE, 0.0, 1.0)
+        self.consider(choice)

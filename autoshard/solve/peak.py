@@ -1,0 +1,98 @@
+"""When nothing fits: the choice with the smallest peak, whatever it costs, and a bound on every peak.
+
+With u_t(x) the bytes of row t beyond what is certain, multipliers l >= 0 that sum to at most one give
+
+    min_x max_t (u_t(x) - room_t)  >=  min_x sum_t l_t (u_t(x) - room_t)
+
+for `room` at the peak that is certain; the right side is the relaxation with all costs zero. The multipliers grow on
+the rows that are highest (multiplicative weights [1]), and tree moves push the highest rows below a sinking target.
+
+[1] S. Arora, E. Hazan, S. Kale, The multiplicative weights update method, Theory of Computing 8, 2012.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from autoshard.problem import Problem
+from autoshard.problem.model import Ints
+from autoshard.solve.clock import Clock
+from autoshard.solve.core import Core, flatten
+from autoshard.solve.cpsat import solve_peak
+from autoshard.solve.graph import FINITE_BELOW, FORBIDDEN, ContradictionError, Graph
+from autoshard.solve.load import load
+from autoshard.solve.presolve.chain import REDUCTIONS, presolve
+
+_CPSAT_PAIRS = 2_000
+_QUIET_ROUNDS = 12  # without progress before the search ends
+_UNLIMITED = 2**59
+
+
+def smallest_peak(
+    problem: Problem,
+    certain: int,
+    clock: Clock,
+    seed: int,
+    starts: Sequence[Ints],
+    offer: Callable[[Ints], bool],
+) -> int:
+    """Offer choices of ever smaller peak until one fits or the search ends; returns a bound on every peak.
+
+    Raises:
+        ContradictionError: no choice is allowed, even with all the memory in the world.
+    """
+    graph = load(replace(problem, memory_limit=certain))
+    _forget_costs(graph)
+    room = graph.room.copy()
+    graph.room = room + _UNLIMITED
+    presolve(graph, clock, REDUCTIONS, tighten=False)
+    core = replace(flatten(graph), room=graph.room - _UNLIMITED)
+
+    def whole(choice: Ints) -> Ints:
+        full = np.zeros(problem.node_count, dtype=np.int64)
+        full[core.graph_nodes] = choice
+        return graph.expand(full)
+
+    if core.pair_count() <= _CPSAT_PAIRS:
+        answer = solve_peak(core, clock, seed=seed)
+        if answer.infeasible:
+            raise ContradictionError("no choice is allowed")
+        if answer.choice is not None:
+            offer(whole(answer.choice))
+        return certain + max(0, answer.lower_bound or 0)
+    projected = [graph.project(start)[core.graph_nodes] for start in starts]
+    return certain + _descend(core, clock, seed, projected, lambda choice: offer(whole(choice)))
+
+
+def _descend(
+    core: Core, clock: Clock, seed: int, starts: Sequence[Ints], offer: Callable[[Ints], bool]
+) -> int:
+    """The search on a large core; returns a bound on the excess over the room."""
+    from autoshard.solve.descent import PeakDescent
+
+    descent = PeakDescent(core, seed)
+    for start in starts:
+        descent.consider(start)
+    quiet = 0
+    while not clock.over() and quiet < _QUIET_ROUNDS and descent.excess > descent.lower_bound:
+        before = (descent.excess, descent.lower_bound)
+        descent.round(clock)
+        quiet = quiet + 1 if before == (descent.excess, descent.lower_bound) else 0
+        if descent.best is not None and before[0] != descent.excess and offer(descent.best):
+            break
+    return descent.lower_bound
+
+
+def _forget_costs(graph: Graph) -> None:
+    graph.cost = [np.zeros_like(cost) for cost in graph.cost]
+    for node in graph.nodes:
+        for other, matrix in list(graph.adjacent[node].items()):
+            if node < other:
+                graph.set_matrix(node, other, graph.memo.call(_only_mask, matrix))
+
+
+def _only_mask(matrix: Ints) -> Ints:
+    return np.where(matrix >= FINITE_BELOW, FORBIDDEN, 0)
