@@ -176,7 +176,10 @@ class _Emitter:
         if settled == self._choices.produced(number) and number not in self._emission.pinned:
             return value
         if value not in self._settled:
-            self._settled[value] = self._change(value, settled, _after_definition(value))
+            base, at = value, _after_definition(value)
+            if settled != self._choices.produced(number) and not self._emission.annotates_ops:
+                base = self._change(base, self._choices.produced(number), at)
+            self._settled[value] = self._change(base, settled, at)
         return self._settled[value]
 
     def _shared_copy(self, value: Value, base: Value, sharding: TensorSharding) -> Value:

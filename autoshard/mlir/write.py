@@ -140,19 +140,32 @@ def _drop_rules(walked: Walked, user_rules: frozenset[int]) -> None:
 
 
 def _alias(walked: Walked, listing: Listing, choices: Choices, carry: Sequence[tuple[int, int]]) -> None:
-    """Let carried results take their argument's buffer, as the predicted memory has it."""
+    """Let carried results take their argument's buffer, as the predicted memory has it; a donated buffer that its result
+    does not fit any more is donated to whom it fits.
+    """
     each = [dict(one) for one in attributes_of(walked.main, "arg_attrs", len(listing.arguments))]
+    context = walked.module.context
+    number_type = ir.IntegerType.get_signless(32, context)
+    for argument, attributes in enumerate(each):
+        if ALIASING in attributes and not _is_alike(
+            listing, choices, ir.IntegerAttr(attributes[ALIASING]).value, argument
+        ):
+            del attributes[ALIASING]
+            attributes[DONOR] = ir.BoolAttr.get(True, context)
     taken = {ir.IntegerAttr(one[ALIASING]).value for one in each if ALIASING in one}
-    number_type = ir.IntegerType.get_signless(32, walked.module.context)
     for result, argument in carry:
-        given, made = listing.arguments[argument].value, listing.results[result].value
-        is_alike = listing.values[given].type == listing.values[made].type and choices.settled(
-            given
-        ) == choices.result(result)
-        if is_alike and result not in taken and not {ALIASING, DONOR} & each[argument].keys():
+        is_free = result not in taken and not {ALIASING, DONOR} & each[argument].keys()
+        if is_free and _is_alike(listing, choices, result, argument):
             each[argument][ALIASING] = ir.IntegerAttr.get(number_type, result)
             taken.add(result)
     set_attributes(walked.main, "arg_attrs", each)
+
+
+def _is_alike(listing: Listing, choices: Choices, result: int, argument: int) -> bool:
+    given, made = listing.arguments[argument].value, listing.results[result].value
+    return listing.values[given].type == listing.values[made].type and choices.settled(given) == choices.result(
+        result
+    )
 
 
 def _count_partitions(walked: Walked, num_devices: int) -> None:
