@@ -56,7 +56,7 @@ def smallest_peak(
         full[core.graph_nodes] = choice
         return graph.expand(full)
 
-    if core.pair_count() <= _CPSAT_PAIRS:
+    if core.pair_count() <= _CPSAT_PAIRS or not core.node_count:
         answer = solve_peak(core, clock, seed=seed)
         if answer.infeasible:
             raise ContradictionError("no choice is allowed")

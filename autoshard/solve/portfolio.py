@@ -147,6 +147,9 @@ class Run:
 
     def exactly(self, graph: Graph, core: Core, incumbent: Ints | None, left_s: float, pairs: int) -> bool:
         """Dynamic programming or CP-SAT, where the core is narrow or small enough; is it solved?"""
+        if not core.node_count:
+            self.settle(graph, core, core.cost, core.constant)
+            return True
         order = None if len(core.room) else elimination_order(core)
         if order is not None:
             self.statistics["engine"] = "dynamic programming"

@@ -1,0 +1,139 @@
+"""Every engine alone against brute force, on what it is made for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import autoshard.solve.peak as peak
+import autoshard.solve.portfolio as portfolio
+from autoshard.problem import Problem, evaluate
+from autoshard.solve import Status, brute_force, solve
+from autoshard.solve.anytime import Anytime
+from autoshard.solve.clock import Clock
+from autoshard.solve.core import Core, flatten
+from autoshard.solve.cpsat import solve_cpsat
+from autoshard.solve.descent import PeakDescent
+from autoshard.solve.dynamic import eliminate_all, elimination_order
+from autoshard.solve.graph import FINITE_BELOW, ContradictionError
+from autoshard.solve.load import certain_peak, load
+from autoshard.solve.presolve import presolve
+from autoshard.solve.presolve.consistency import drop_unsupported
+from tests.problem.strategies import KINDS, random_problem
+
+
+def random_core(seed: int, *, memory: bool) -> tuple[Problem, Core] | None:
+    """A problem and its core without any reduction but arc consistency; None where that already fails."""
+    problem = random_problem(np.random.default_rng(seed), memory=memory)
+    try:
+        graph = load(problem)
+        presolve(graph, reductions=[drop_unsupported])
+    except ContradictionError:
+        return None
+    return problem, flatten(graph)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_dynamic_programming_equals_brute_force(seed: int) -> None:
+    """Bucket elimination finds the optimum of every problem without memory."""
+    pair = random_core(seed, memory=False)
+    if pair is None:
+        return
+    problem, core = pair
+    reference = brute_force(problem)
+    order = elimination_order(core)
+    assert order is not None
+    if reference.status is Status.INFEASIBLE:
+        with pytest.raises(ContradictionError):
+            eliminate_all(core, order)
+    else:
+        assert core.cost_of(eliminate_all(core, order)) == reference.cost
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_cp_sat_equals_brute_force(seed: int) -> None:
+    """The encoding with lazily added rows is exact with memory, edge usage included."""
+    pair = random_core(seed, memory=True)
+    if pair is None:
+        return
+    problem, core = pair
+    reference = brute_force(problem)
+    answer = solve_cpsat(core, Clock(60), seed=0)
+    assert answer.infeasible == (reference.status is Status.INFEASIBLE)
+    if answer.choice is not None:
+        assert core.fits(answer.choice)
+        assert core.cost_of(answer.choice) == answer.lower_bound == reference.cost
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_anytime_brackets_the_optimum(seed: int) -> None:
+    """The bound is never above the optimum, a choice never below, and what is removable is in no better choice."""
+    pair = random_core(seed, memory=seed % 3 > 0)
+    if pair is None or not pair[1].node_count:
+        return
+    problem, core = pair
+    reference = brute_force(problem)
+    engine = Anytime(core, seed)
+    for _ in range(4):
+        engine.round(Clock(60))
+        if reference.cost is None:
+            assert engine.best is None
+            continue
+        assert engine.lower_bound <= reference.cost
+        if engine.best_cost is not None:
+            assert engine.best_cost >= reference.cost
+            assert engine.best is not None
+            assert core.cost_of(engine.best) == engine.best_cost
+            rest = without(core, engine.removable)
+            assert rest == reference.cost
+
+
+def without(core: Core, removable: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int | None:
+    """The optimum among the choices that use no removed strategy."""
+    cost = np.where(removable, 2**50, core.cost)
+    answer = solve_cpsat(replace(core, cost=cost), Clock(60), seed=0)
+    return None if answer.choice is None else core.cost_of(answer.choice)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_descent_brackets_the_smallest_peak(seed: int) -> None:
+    """Its bound is never above the smallest peak and what it finds never below."""
+    problem = random_problem(np.random.default_rng(seed), memory=True)
+    reference = brute_force(problem)
+    certain = certain_peak(problem)
+    if reference.smallest_peak is None:
+        return
+    core = flatten(load(replace(problem, memory_limit=certain)))
+    if not core.node_count:
+        return
+    only_mask = np.where(core.pool >= FINITE_BELOW, core.pool, 0)
+    engine = PeakDescent(replace(core, cost=core.cost * 0, pool=only_mask), seed)
+    for _ in range(3):
+        engine.round(Clock(60))
+        assert certain + engine.lower_bound <= reference.smallest_peak
+        assert engine.best is None or certain + engine.excess >= reference.smallest_peak
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_search_path_of_the_portfolio(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the exact engines out of reach at first, shrinking still ends at the optimum."""
+    monkeypatch.setattr(portfolio, "_CPSAT_FIRST", -1)
+    monkeypatch.setattr(portfolio, "elimination_order", lambda core: None if core.node_count else [])
+    monkeypatch.setattr(peak, "_CPSAT_PAIRS", -1)
+    problem = random_problem(np.random.default_rng(seed), kind=KINDS[seed % len(KINDS)])
+    reference = brute_force(problem)
+    answer = solve(problem, time_limit_s=60, work_limit=400)
+    assert reference.cost is None or answer.lower_bound <= reference.cost
+    if answer.status is Status.OPTIMAL:
+        assert answer.cost == reference.cost
+    if answer.status is Status.INFEASIBLE:
+        assert reference.status is Status.INFEASIBLE
+    if answer.choice is not None:
+        assert reference.cost is not None
+        assert evaluate(problem, answer.choice).cost == answer.cost
+        assert answer.cost is not None and answer.cost >= reference.cost
+    if reference.smallest_peak is not None:
+        assert answer.peak_lower_bound <= reference.smallest_peak
+        assert answer.smallest_peak is None or answer.smallest_peak >= reference.smallest_peak
