@@ -6,11 +6,12 @@ Callees are expanded bottom-up and cloned once a call; functions that other attr
 from collections.abc import Sequence
 
 from autoshard.errors import AutoshardError
-from autoshard.mlir.context import Value, func, ir, sdy, stablehlo
+from autoshard.mlir.context import Value, func, ir, sdy
 from autoshard.mlir.pipeline import run_pipeline
 from autoshard.mlir.walk import body_of
 
 _SHARDING = "sdy.sharding"
+_CALLS = frozenset({"func.call", "stablehlo.composite"})
 
 
 def inline_calls(module: ir.Operation, entry: str) -> None:
@@ -19,12 +20,12 @@ def inline_calls(module: ir.Operation, entry: str) -> None:
     Raises:
         AutoshardError: a function that calls itself, or has branches between blocks.
     """
-    calls = _calls_by_function(module)
-    if not any(calls.values()) and not _has_composites(module):
-        return
-    if _has_composites(module):
+    calls = _by_function(module, _CALLS)
+    if any(op.name == "stablehlo.composite" for found in calls.values() for op in found):
         run_pipeline(module, "func.func(stablehlo-legalize-composite-to-call)")
-        calls = _calls_by_function(module)
+        calls = _by_function(module, _CALLS)
+    if not any(calls.values()):
+        return
     functions = {
         _symbol(op.operation): op.operation
         for op in body_of(module).operations
@@ -46,29 +47,19 @@ def _callee(call: ir.Operation) -> str:
     return ir.FlatSymbolRefAttr(call.attributes["callee"]).value
 
 
-def _calls_by_function(module: ir.Operation) -> dict[str, list[ir.Operation]]:
+def _by_function(module: ir.Operation, names: frozenset[str]) -> dict[str, list[ir.Operation]]:
+    """The ops of these names in each function, at any depth."""
     found: dict[str, list[ir.Operation]] = {}
-    for op in body_of(module).operations:
-        if isinstance(op, func.FuncOp):
-            calls = found.setdefault(_symbol(op.operation), [])
+    for function in body_of(module).operations:
+        if isinstance(function, func.FuncOp):
+            ops = found.setdefault(_symbol(function.operation), [])
 
-            def note(call: ir.Operation, calls: list[ir.Operation] = calls) -> ir.WalkResult:
-                calls.append(call.operation)
+            def note(op: ir.Operation, ops: list[ir.Operation] = ops) -> ir.WalkResult:
+                if op.name in names:
+                    ops.append(op.operation)
                 return ir.WalkResult.ADVANCE
 
-            op.operation.walk(note, ir.WalkOrder.PRE_ORDER, op_class=func.CallOp)
-    return found
-
-
-def _has_composites(module: ir.Operation) -> bool:
-    found = False
-
-    def note(_: ir.Operation) -> ir.WalkResult:
-        nonlocal found
-        found = True
-        return ir.WalkResult.INTERRUPT
-
-    module.walk(note, ir.WalkOrder.PRE_ORDER, op_class=stablehlo.CompositeOp)
+            function.operation.walk(note, ir.WalkOrder.PRE_ORDER)
     return found
 
 

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import autoshard
 from autoshard.errors import AutoshardError, NativeAbortError
 from autoshard.mlir import worker
 from autoshard.mlir.context import ir
@@ -49,7 +48,7 @@ def run_isolated(module: ir.Operation, passes: str, timeout_s: float = TIMEOUT_S
 
 def _environment() -> dict[str, str]:
     """The worker imports the same autoshard, also when that is a checkout that only `sys.path` knows."""
-    package = str(Path(autoshard.__file__).parent.parent)
+    package = str(Path(__file__).parents[2])
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")])),

@@ -37,15 +37,17 @@ class _Moment:
     """A trip of the enclosing loops, the first or the last of each, at which counters are looked at."""
 
     is_last: bool = False
+    counting: tuple[ir.Operation, ...] = ()  # loops whose trips are asked for: their counters have no value yet
 
 
-def trip_count(loop: ir.Operation) -> float | None:
+def trip_count(loop: ir.Operation, counting: tuple[ir.Operation, ...] = ()) -> float | None:
     """Mean trips of a stablehlo.while, or None where they depend on data.
 
     Where either of two conditions may end the loop, the count is that of the one that is known, or the smaller.
     """
     condition = _terminator(loop.regions[0].blocks[0]).operands[0]
-    first, last = (_trips(condition, loop, False, _Moment(is_last)) for is_last in (False, True))
+    moments = (_Moment(is_last, (*counting, loop)) for is_last in (False, True))
+    first, last = (_trips(condition, loop, False, moment) for moment in moments)
     return None if first is None or last is None else (first + last) / 2
 
 
@@ -136,15 +138,16 @@ def _step(loop: ir.Operation, index: int) -> Number | None:
     if op is None or op.name not in ("stablehlo.add", "stablehlo.subtract"):
         return None
     lhs, rhs = op.operands
-    moment = _Moment()
-    if _argument(lhs) == body.arguments[index]:
+    counter, moment = body.arguments[index], _Moment()
+    if _is(_argument(lhs), counter):
         step = constant(rhs, moment)
         return -step if step is not None and op.name == "stablehlo.subtract" else step
-    return (
-        constant(lhs, moment)
-        if op.name == "stablehlo.add" and _argument(rhs) == body.arguments[index]
-        else None
-    )
+    is_added = op.name == "stablehlo.add" and _is(_argument(rhs), counter)
+    return constant(lhs, moment) if is_added else None
+
+
+def _is(found: BlockArgument | None, wanted: BlockArgument) -> bool:
+    return found is not None and found == wanted
 
 
 def constant(value: Value, moment: _Moment) -> Number | None:
@@ -172,7 +175,9 @@ def _carried(argument: BlockArgument, moment: _Moment) -> Number | None:
     start = constant(loop.operands[index], moment)
     if start is None or _terminator(body).operands[index] == body.arguments[index]:
         return start
-    step, trips = _step(loop, index), trip_count(loop)
+    if loop in moment.counting:
+        return None
+    step, trips = _step(loop, index), trip_count(loop, moment.counting)
     if step is None or trips is None:
         return None
     return start + step * max(int(trips) - 1, 0) if moment.is_last else start
