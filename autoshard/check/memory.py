@@ -2,13 +2,14 @@
 
 Counted on one device: every value with a buffer of its own, under its settled sharding, over its lifetime; an unscattered or not yet
 resharded result while its kernel runs; the copy that a reshard makes for a read, while it is read (by a kernel without a buffer: as long
-as that one's result is); a shared copy from its first reader to its last, to the end of a loop that reads it and did not make it. The
+as that one's result is); a shared copy from its first reader to its last, and through a loop that reads it and did not make it. The
 copy made for a carried value is that value itself.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from autoshard.check.loops import Loop, kept_through
 from autoshard.check.planned import Planned
 from autoshard.check.reads import Read, Reads
 from autoshard.program import FlowKind
@@ -68,19 +69,21 @@ def _unsettled(planned: Planned, reads: Reads) -> Iterator[Buffer]:
 
 
 def _copies(planned: Planned, reads: Reads) -> Iterator[Buffer]:
-    loops = sorted({(flow.begin, flow.end) for flow in planned.listing.data_flows if flow.kind == "while"})
     for value, mine in reads.of_value.items():
         type_, settled = planned.type_of(value), planned.settled[value]
         found = planned.shared.get(value, settled)
         if found != settled:
-            begin = min(read.time for read in mine)
-            yield Buffer(begin, _last_needed(mine, begin, loops), found.local_bytes(type_))
+            begin, end = _life_of_shared(mine, planned.loops.carrying.get(value))
+            yield Buffer(begin, end, found.local_bytes(type_))
         for read in mine:
             if read.needs_copy and read.sharding != found:
                 yield Buffer(read.time, read.end, read.sharding.local_bytes(type_))
 
 
-def _last_needed(reads: Sequence[Read], begin: int, loops: Sequence[tuple[int, int]]) -> int:
-    """Half-open end of a copy made at `begin`: a loop entered after that reads it again in its next trip."""
-    around = (stop for read in reads for start, stop in loops if begin < start <= read.time < stop)
-    return max(max(read.end for read in reads), max(around, default=0))
+def _life_of_shared(reads: Sequence[Read], carrier: Loop | None) -> tuple[int, int]:
+    """From the first reader to the last, and through all of a loop that reads what is made outside it."""
+    loops = list(kept_through([read.where for read in reads], carrier))
+    return (
+        min([*(read.time for read in reads), *(loop.begin for loop in loops)]),
+        max([*(read.end for read in reads), *(loop.end for loop in loops)]),
+    )

@@ -11,9 +11,10 @@ Bytes are those of `costmodels`: the result on one device for an all-gather, the
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from autoshard.check.loops import copies_made
 from autoshard.check.parts import Parts, axis_refs, joined, parts_of
 from autoshard.check.planned import Planned
-from autoshard.check.reads import KernelRead, Read, Reads
+from autoshard.check.reads import KernelRead, Reads
 from autoshard.check.rules import WINDOWED
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.mlir.passes import decompose_reshards
@@ -150,30 +151,15 @@ def _reshards(planned: Planned, reads: Reads) -> Iterator[Reshard]:
                 kernel.repeat,
                 kernel.ops[-1],
             )
-    loops = _loops(planned)
     for value, mine in reads.of_value.items():
         type_ = planned.type_of(value)
         settled = planned.settled[value]
         found = planned.shared.get(value, settled)
         if found != settled:
-            yield Reshard(type_, settled, found, _copies_made(mine, loops.get(value)), mine[0].op)
+            made_times = copies_made([read.where for read in mine], planned.loops.carrying.get(value))
+            yield Reshard(type_, settled, found, made_times, mine[0].op)
         for read in mine:
             yield Reshard(type_, found, read.sharding, read.repeat, read.op)
-
-
-def _loops(planned: Planned) -> dict[int, tuple[int, int]]:
-    """The times of the loop that carries each value."""
-    flows = planned.listing.data_flows
-    return {flow.target: (flow.begin, flow.end) for flow in flows if flow.kind == "while"}
-
-
-def _copies_made(reads: Sequence[Read], loop: tuple[int, int] | None) -> int:
-    """How often the shared copy is made: for its least frequent reader; a carried value anew in every trip, and after the loop."""
-    if loop is None:
-        return min(read.repeat for read in reads)
-    inside = [read.repeat for read in reads if loop[0] <= read.time < loop[1]]
-    after = [read.repeat for read in reads if not loop[0] <= read.time < loop[1]]
-    return min(inside, default=0) + min(after, default=0)
 
 
 def _of_reshards(mesh: Mesh, reshards: Sequence[Reshard]) -> Iterator[_Moved]:

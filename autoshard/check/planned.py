@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from autoshard.check.loops import Loops
 from autoshard.check.parts import num_shards, overlapping, parts_of
 from autoshard.check.report import Finding, of_offenders
 from autoshard.errors import AutoshardError
@@ -42,6 +43,10 @@ class Planned:
         """Of every op: whether it is cloned for each use, so that a plan says nothing of it."""
         cloneable = self.program.cloneable
         return tuple(bool(op.results) and all(v in cloneable for v in op.results) for op in self.listing.ops)
+
+    @cached_property
+    def loops(self) -> Loops:
+        return Loops(self.listing)
 
     def type_of(self, value: int) -> TensorType:
         type_ = self.listing.values[value].type

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from autoshard.check.boundaries import result_sharding
+from autoshard.check.loops import Where
 from autoshard.check.parts import project, tensor_sharding
 from autoshard.check.planned import Planned, Site, site_value
 from autoshard.check.report import Finding, of_offenders
 from autoshard.check.rules import Run, rule_of
-from autoshard.program import FlowKind, Kernel, Use
+from autoshard.program import RESULT_SITE, FlowKind, FlowSource, Kernel, Use
 from autoshard.sharding import TensorSharding
 
 
@@ -23,6 +24,7 @@ class Read:
     time: int
     end: int  # half-open: until when a copy made for it is read
     op: int  # that needs it; -1: arguments and results
+    where: Where
     needs_copy: bool  # whether a reshard for it makes a buffer that nothing else accounts for
 
 
@@ -42,6 +44,7 @@ class Reads:
 def find_reads(planned: Planned, runs: Mapping[int, Run]) -> tuple[Reads, Finding]:
     """All reads, and whether they agree with the recorded uses. Kernels whose root is not in `runs` are left out."""
     clones = _clone_reads(planned)
+    loops = planned.loops
     kernels: list[KernelRead] = []
     of_value: dict[int, list[Read]] = {}
     offenders: list[str] = []
@@ -53,7 +56,15 @@ def find_reads(planned: Planned, runs: Mapping[int, Run]) -> tuple[Reads, Findin
         kernels.append(found)
         for use, sharding in zip(kernel.uses, found.shardings, strict=True):
             of_value.setdefault(use.value, []).append(
-                Read(sharding, kernel.repeat, kernel.time, _copy_end(planned, kernel), kernel.ops[-1], True)
+                Read(
+                    sharding,
+                    kernel.repeat,
+                    kernel.time,
+                    _copy_end(planned, kernel),
+                    kernel.ops[-1],
+                    loops.around_op(kernel.time),
+                    True,
+                )
             )
             offenders += _use_errors(planned, use, sharding, clones)
     for value, read in _flow_reads(planned):
@@ -93,12 +104,15 @@ def _flow_reads(planned: Planned) -> Iterator[tuple[int, Read]]:
             is_result = flow.kind is FlowKind.RESULT
             sharding = result_sharding(planned, source.site[1]) if is_result else planned.settled[flow.value]
             if sharding is not None and source.value not in planned.program.cloneable:
-                op = (
-                    source.time
-                    if flow.kind is FlowKind.CARRIED and source.time < len(planned.listing.ops)
-                    else -1
-                )
-                yield source.value, Read(sharding, source.repeat, source.time, source.time + 1, op, is_result)
+                yield source.value, _flow_read(planned, source, sharding, is_result)
+
+
+def _flow_read(planned: Planned, source: FlowSource, sharding: TensorSharding, needs_copy: bool) -> Read:
+    number, position = -1 - source.site[0], source.site[1]
+    where: Where = {}
+    if source.site[0] != RESULT_SITE:
+        where = planned.loops.around_source(planned.listing.data_flows[number], position)
+    return Read(sharding, source.repeat, source.time, source.time + 1, -1, where, needs_copy)
 
 
 def _clone_reads(planned: Planned) -> dict[Site, set[TensorSharding]]:
