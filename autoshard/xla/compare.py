@@ -41,12 +41,14 @@ class Row:
 class Result:
     """One result of main: of the original, of the planned module, and of the original on nudged inputs.
 
+    `spread`: largest difference between the copies of a part of `planned` that several devices hold.
     `carried` and `nudged_carried`: the argument whose place it takes in the next step, in the same runs.
     """
 
     port: Port
     original: np.ndarray
     planned: np.ndarray
+    spread: float
     nudged: list[np.ndarray]
     carried: np.ndarray | None = None
     nudged_carried: list[np.ndarray] | None = None
@@ -55,6 +57,8 @@ class Result:
 def compare(result: Result, narrowest: str) -> Row:
     """`narrowest`: the floating type with the fewest digits that the program computes with."""
     element = result.port.type.dtype
+    if result.spread == float("inf"):
+        return _row(result.port, result.spread, result.spread, 0.0, FAILED, "devices hold different copies")
     if result.original.size == 0:
         return _row(result.port, 0.0, 0.0, 0.0, PASSED, "empty")
     if not (is_float(element) or is_complex(element)):
@@ -69,6 +73,8 @@ def relative_tolerance(element: str) -> float:
 
 def _compare_exactly(result: Result) -> Row:
     differs = result.original != result.planned
+    if result.spread > 0:
+        return _row(result.port, result.spread, 0.0, 0.0, FAILED, "devices hold different copies")
     if not differs.any():
         return _row(result.port, 0.0, 0.0, 0.0, PASSED)
     original, planned = (x.astype(np.float64) for x in (result.original, result.planned))
@@ -96,7 +102,7 @@ def _compare_floats(result: Result, relative: float) -> Row:
     )
     strict = relative * scale + _ROUNDINGS * epsilon(result.port.type.dtype) * float(np.abs(original).max())
     tolerance = strict + _NOISE_FACTOR * noise
-    error = _largest(planned - original)
+    error = max(_largest(planned - original), result.spread)
     relative_error = error / scale if scale > 0 else (0.0 if error == 0 else float("inf"))
     verdict, remark = PASSED, ""
     if not error <= tolerance:

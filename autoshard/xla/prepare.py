@@ -5,7 +5,7 @@ XLA reads shardings from main's arguments and results, `sdy.sharding_constraint`
 shardy form is carried over as constraints.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from autoshard.errors import AutoshardError
@@ -31,7 +31,7 @@ def walk(op: ir.Operation) -> Iterator[ir.Operation]:
                 yield from walk(child.operation)
 
 
-def for_partitions(module: ir.Operation, num_devices: int) -> None:
+def for_partitions(module: ir.Operation, main: ir.Operation, num_devices: int) -> None:
     """Turn `sdy.reshard` and `sdy.sharding` on ops into constraints and set the number of partitions.
 
     Raises:
@@ -46,12 +46,14 @@ def for_partitions(module: ir.Operation, num_devices: int) -> None:
             )
         if op.name == "sdy.reshard":
             _replace(op, _constrain(op.operands[0], op.attributes["sharding"], ir.InsertionPoint(op)))
+        elif op.name == "sdy.named_computation":
+            _inline(op, _shardings(op, "in_shardings"), _shardings(op, "out_shardings"))
         elif "sdy.sharding" in op.attributes and not op.name.startswith(("sdy.", "func.func")):
             _constrain_results(op)
-    _set_partitions(module, num_devices)
+    _finish(module, main, num_devices)
 
 
-def for_one_device(module: ir.Operation) -> None:
+def for_one_device(module: ir.Operation, main: ir.Operation) -> None:
     """Drop every trace of Shardy.
 
     Raises:
@@ -68,17 +70,20 @@ def for_one_device(module: ir.Operation) -> None:
             _replace(op, op.operands[0])
         elif op.name in ("sdy.mesh", "sdy.sharding_group"):
             op.erase()
+        elif op.name == "sdy.named_computation":
+            _inline(op)
         elif op.name == "func.func":
             _drop_port_shardings(op)
         elif "sdy.sharding" in op.attributes:
             del op.attributes["sdy.sharding"]
-    _set_partitions(module, 1)
+    _finish(module, main, 1)
 
 
-def _set_partitions(module: ir.Operation, count: int) -> None:
+def _finish(module: ir.Operation, main: ir.Operation, num_partitions: int) -> None:
     with module.context:
+        main.attributes["sym_name"] = ir.StringAttr.get("main")  # the name that XLA enters by
         i32 = ir.IntegerType.get_signless(32)
-        module.attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(i32, count)
+        module.attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(i32, num_partitions)
         module.attributes["mhlo.num_replicas"] = ir.IntegerAttr.get(i32, 1)
 
 
@@ -93,7 +98,7 @@ def _constrain(value: Any, sharding: Any, at: Any) -> Any:
 
 
 def _constrain_results(op: Any) -> None:
-    shardings = sdy.TensorShardingPerValueAttr(op.attributes["sdy.sharding"]).shardings
+    shardings = _shardings(op, "sdy.sharding")
     del op.attributes["sdy.sharding"]
     for value, sharding in zip(op.results, shardings, strict=True):
         is_scalar = not isinstance(value.type, ir.RankedTensorType) or value.type.rank == 0
@@ -103,6 +108,28 @@ def _constrain_results(op: Any) -> None:
         constrained = _constrain(value, sharding, ir.InsertionPoint.after(op))
         for user, operand in users:
             user.operation.operands[operand] = constrained
+
+
+def _inline(op: Any, into: Sequence[Any] = (), out: Sequence[Any] = ()) -> None:
+    """Splice the body of a named computation in, with constraints for the shardings of what enters and leaves."""
+    before = ir.InsertionPoint(op)
+    block = op.regions[0].blocks[0]
+    entering = [_constrain(value, into[i], before) if into else value for i, value in enumerate(op.operands)]
+    for argument, value in zip(block.arguments, entering, strict=True):
+        argument.replace_all_uses_with(value)
+    *body, terminator = [child.operation for child in block.operations]
+    for child in body:
+        child.move_before(op)
+    leaving = [
+        _constrain(value, out[i], before) if out else value for i, value in enumerate(terminator.operands)
+    ]
+    for result, value in zip(op.results, leaving, strict=True):
+        result.replace_all_uses_with(value)
+    op.erase()
+
+
+def _shardings(op: Any, key: str) -> Sequence[Any]:
+    return sdy.TensorShardingPerValueAttr(op.attributes[key]).shardings
 
 
 def _drop_port_shardings(function: Any) -> None:

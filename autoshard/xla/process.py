@@ -20,9 +20,10 @@ from autoshard.xla.module import Program
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """`outputs[run]`: full arrays, one for each result of main."""
+    """`outputs[run]`: full arrays, one for each result of main; `spreads[run]`: how far copies of them differ."""
 
     outputs: list[list[np.ndarray]]
+    spreads: list[list[float]]
     hlo_text: str
     temp_bytes: int
 
@@ -55,10 +56,12 @@ def execute(
             storage.save_all(folder / "inputs" / str(run), inputs)
         _run_worker(folder, num_devices, time_limit_s)
         types = [port.type for port in program.results]
+        answer = json.loads((folder / "result.json").read_text())
         return Execution(
             [storage.load_all(folder / "outputs" / str(run), types) for run in range(len(runs))],
+            answer["spreads"],
             (folder / "compiled.hlo").read_text(),
-            json.loads((folder / "result.json").read_text())["temp_bytes"],
+            answer["temp_bytes"],
         )
 
 

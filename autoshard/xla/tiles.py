@@ -44,7 +44,7 @@ def tiling_of(sharding: Any, rank: int, num_devices: int) -> Tiling:
 
 
 def cut(full: np.ndarray, tiling: Tiling) -> list[np.ndarray]:
-    """The shard of every device, padded with zeros where the dimension does not divide."""
+    """The shard of every device in memory of its own, padded with zeros where the dimension does not divide."""
     tile_shape = tiling.tile_shape(full.shape)
     return [
         _padded(full[tiling.slices(full.shape, device)], tile_shape)
@@ -54,19 +54,32 @@ def cut(full: np.ndarray, tiling: Tiling) -> list[np.ndarray]:
 
 def _padded(part: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     if part.shape == shape:
-        return np.ascontiguousarray(part).reshape(shape)
+        return np.array(part, order="C")
     padded = np.zeros(shape, part.dtype)
     padded[tuple(slice(0, size) for size in part.shape)] = part
     return padded
 
 
-def join(shards: list[np.ndarray], tiling: Tiling, shape: tuple[int, ...]) -> np.ndarray:
-    """The full array; where several devices hold the same part, the first one's."""
+def join(shards: list[np.ndarray], tiling: Tiling, shape: tuple[int, ...]) -> tuple[np.ndarray, float]:
+    """The full array, and the largest difference between copies of one part that several devices hold."""
     full = np.empty(shape, shards[0].dtype)
-    seen: set[tuple[int, ...]] = set()
+    filled: set[tuple[int, ...]] = set()
+    spread = 0.0
     for device, shard in enumerate(shards):
-        if tiling.positions[device] not in seen:
-            seen.add(tiling.positions[device])
-            part = tiling.slices(shape, device)
-            full[part] = shard[tuple(slice(0, size) for size in full[part].shape)]
-    return full
+        part = tiling.slices(shape, device)
+        cropped = shard[tuple(slice(0, size) for size in full[part].shape)]
+        if tiling.positions[device] in filled:
+            spread = max(spread, _largest_difference(full[part], cropped))
+        else:
+            filled.add(tiling.positions[device])
+            full[part] = cropped
+    return full, spread
+
+
+def _largest_difference(a: np.ndarray, b: np.ndarray) -> float:
+    if a.tobytes() == b.tobytes():
+        return 0.0
+    wide = np.complex128 if np.iscomplexobj(a) else np.float64
+    with np.errstate(invalid="ignore"):
+        differences = np.abs(a.astype(wide) - b.astype(wide))
+    return float(differences.max()) if np.isfinite(differences).all() else float("inf")

@@ -10,7 +10,7 @@ from autoshard.xla.dtypes import numpy_dtype
 from autoshard.xla.hlo import collectives_of
 from autoshard.xla.inputs import draw_inputs, nudge
 from autoshard.xla.module import Model, Port, Program, read_program
-from autoshard.xla.prepare import for_one_device, for_partitions
+from autoshard.xla.prepare import for_one_device, for_partitions, walk
 from autoshard.xla.process import Execution, execute
 from autoshard.xla.ranges import ranges_of
 from autoshard.xla.report import VerifyReport
@@ -58,7 +58,7 @@ def verify(
     narrowest = narrowest_float(original.module)
     runs = _draw_runs(original, seed)
     carried = _carried(original, carry)
-    reference = _execute(original, 1, runs, time_limit_s).outputs
+    reference = _execute(original, _devices_for_original(original), runs, time_limit_s).outputs
     sharded = _execute(candidate, num_devices, runs[:1], time_limit_s)
     rows = [
         compare(
@@ -66,6 +66,7 @@ def verify(
                 port,
                 reference[0][i],
                 sharded.outputs[0][i],
+                sharded.spreads[0][i],
                 [run[i] for run in reference[1:]],
                 runs[0][carried[i]] if i in carried else None,
                 [run[carried[i]] for run in runs[1:]] if i in carried else None,
@@ -75,6 +76,12 @@ def verify(
         for i, port in enumerate(original.results)
     ]
     return VerifyReport(num_devices, seed, narrowest, tuple(rows), collectives_of(sharded.hlo_text))
+
+
+def _devices_for_original(original: Program) -> int:
+    """One, unless its manual computations are written for a mesh."""
+    is_manual = any(op.name == "sdy.manual_computation" for op in walk(original.module))
+    return original.num_mesh_devices or 1 if is_manual else 1
 
 
 def _draw_runs(program: Program, seed: int) -> list[list[np.ndarray]]:
@@ -103,9 +110,9 @@ def _execute(
 ) -> Execution:
     _check_devices(program, num_devices)
     if num_devices == 1:
-        for_one_device(program.module)
+        for_one_device(program.module, program.main)
     else:
-        for_partitions(program.module, num_devices)
+        for_partitions(program.module, program.main, num_devices)
     return execute(program, num_devices, runs, time_limit_s)
 
 

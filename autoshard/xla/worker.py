@@ -36,10 +36,14 @@ def main(folder: Path) -> None:
     arguments, results = (
         [TensorType(tuple(shape), dtype) for shape, dtype in request[key]] for key in ("arguments", "results")
     )
+    spreads: list[list[float]] = []
     for run in range(request["runs"]):
         inputs = storage.load_all(folder / "inputs" / str(run), arguments)
-        storage.save_all(folder / "outputs" / str(run), executor.run(inputs, results))
-    (folder / "result.json").write_text(json.dumps({"temp_bytes": executor.temp_bytes()}))
+        joined = executor.run(inputs, results)
+        storage.save_all(folder / "outputs" / str(run), [full for full, _ in joined])
+        spreads.append([spread for _, spread in joined])
+    answer = {"temp_bytes": executor.temp_bytes(), "spreads": spreads}
+    (folder / "result.json").write_text(json.dumps(answer))
 
 
 class Executor:
@@ -73,7 +77,8 @@ class Executor:
     def temp_bytes(self) -> int:
         return int(self._executable.get_compiled_memory_stats().temp_size_in_bytes)
 
-    def run(self, inputs: list[np.ndarray], results: list[TensorType]) -> list[np.ndarray]:
+    def run(self, inputs: list[np.ndarray], results: list[TensorType]) -> list[tuple[np.ndarray, float]]:
+        """Each full result, and by how much the copies of it that devices hold differ."""
         placed = [
             self._place(array, sharding)
             for array, sharding in zip(inputs, self._shardings("parameter", len(inputs)), strict=True)
@@ -90,7 +95,9 @@ class Executor:
         found = getattr(self._executable, f"get_{kind}_shardings")()
         if found is None:
             return [None] * count
-        return [self._xla.HloSharding.from_proto(sharding) for sharding in found]
+        return [
+            self._xla.HloSharding.from_proto(sharding) for sharding in found[:count]
+        ]  # without results: one
 
     def _tiling(self, sharding: Any, rank: int) -> Tiling:
         return tiling_of(sharding, rank, len(self._devices))
@@ -100,11 +107,10 @@ class Executor:
         shards = cut(full, self._tiling(sharding, full.ndim))
         hlo_sharding = sharding if sharding is not None else xla.HloSharding.replicate()
         return xla.batched_device_put(
-            _Aval(full),  # copied, as donated buffers are overwritten
+            _Aval(full),
             xla.GSPMDSharding(self._devices, hlo_sharding),
             shards,
             list(self._devices),
-            host_buffer_semantics=xla.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL,
             enable_x64=True,
         )
 
