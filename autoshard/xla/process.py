@@ -17,6 +17,13 @@ from autoshard.errors import AutoshardError, NativeAbortError
 from autoshard.xla import storage
 from autoshard.xla.module import Program
 
+_HOUR_S = 3600  # devices are threads that share few cores: waiting long for each other is no deadlock
+_XLA_FLAGS = (
+    f"--xla_cpu_collective_call_warn_stuck_timeout_seconds={_HOUR_S}",
+    f"--xla_cpu_collective_call_terminate_timeout_seconds={24 * _HOUR_S}",
+    f"--xla_cpu_collective_timeout_seconds={24 * _HOUR_S}",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Execution:
@@ -66,14 +73,12 @@ def execute(
 
 
 def _run_worker(folder: Path, num_devices: int, time_limit_s: float | None) -> None:
-    root = str(Path(__file__).parents[2])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
     where = f"XLA on {num_devices} CPU device{'s' if num_devices > 1 else ''}"
     try:
         done = subprocess.run(
             [sys.executable, "-m", "autoshard.xla.worker", str(folder)],
             capture_output=True,
-            env=environment,
+            env=_environment(),
             timeout=time_limit_s,
             check=False,
         )
@@ -85,6 +90,17 @@ def _run_worker(folder: Path, num_devices: int, time_limit_s: float | None) -> N
         ) from error
     if done.returncode != 0:
         raise _failure(done.returncode, done.stderr.decode(errors="replace"), where)
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with XLA's flags added, and with this very autoshard first on the path."""
+    root = str(Path(__file__).parents[2])
+    return {
+        "TF_CPP_MIN_LOG_LEVEL": "1",  # without the chatter of level 0
+        **os.environ,
+        "XLA_FLAGS": " ".join([os.environ.get("XLA_FLAGS", ""), *_XLA_FLAGS]),
+        "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")]),
+    }
 
 
 def _failure(status: int, stderr: str, where: str) -> AutoshardError:

@@ -6,7 +6,6 @@ ready for XLA; `inputs/RUN/INDEX` and `outputs/RUN/INDEX` hold the arrays as raw
 """
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,17 +16,8 @@ from autoshard.sharding import TensorType
 from autoshard.xla import storage
 from autoshard.xla.tiles import Tiling, cut, join, tiling_of
 
-HOUR = 3600  # devices are threads that share few cores: waiting long for each other is no deadlock
-FLAGS = (
-    f"--xla_cpu_collective_call_warn_stuck_timeout_seconds={HOUR}",
-    f"--xla_cpu_collective_call_terminate_timeout_seconds={24 * HOUR}",
-    f"--xla_cpu_collective_timeout_seconds={24 * HOUR}",
-)
-
 
 def main(folder: Path) -> None:
-    os.environ["XLA_FLAGS"] = " ".join((os.environ.get("XLA_FLAGS", ""), *FLAGS))
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     request = json.loads((folder / "request.json").read_text())
     executor = Executor(
         (folder / "module.mlir").read_bytes(), request["num_devices"], request["is_annotated"]
