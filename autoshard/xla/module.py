@@ -8,13 +8,13 @@ from autoshard.errors import AutoshardError
 from autoshard.mlir.context import ir
 from autoshard.mlir.meshes import module_meshes
 from autoshard.mlir.signature import ALIASING, attributes_of
-from autoshard.mlir.source import load
+from autoshard.mlir.source import SourceModule, load
 from autoshard.mlir.walk import function_named
 from autoshard.sharding import TensorType
 
 Ports = Sequence[Mapping[str, ir.Attribute]]
-Model = str | Path | bytes
-"""A module as `autoshard.mlir.source.load` takes it: a path, or MLIR text or bytecode as bytes."""
+Model = str | Path | bytes | SourceModule
+"""A module as `autoshard.mlir.source.load` takes it (a path, or MLIR text or bytecode as bytes) or returns it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +50,15 @@ def read_program(model: Model, role: str) -> Program:
     Raises:
         AutoshardError: as `load`, or a type that is not a tensor of known shape.
     """
-    source = load(model)
-    name = role if isinstance(model, bytes) else source.name
-    main = function_named(source.module.operation, source.main)
+    source = model if isinstance(model, SourceModule) else load(model)
+    name = role if source.name.startswith("<") else source.name
+    module = source.module.operation.clone()
+    main = function_named(module, source.main)
     arguments, results = _attributes(main)
     type_ = _function_type(main)
     return Program(
         name,
-        source.module.operation,
+        module,
         main,
         tuple(
             Port(
@@ -73,7 +74,7 @@ def read_program(model: Model, role: str) -> Program:
             )
             for i, (one, attributes) in enumerate(zip(type_.results, results, strict=True))
         ),
-        max((mesh.num_devices for mesh in module_meshes(source.module.operation)), default=None),
+        max((mesh.num_devices for mesh in module_meshes(module)), default=None),
     )
 
 
