@@ -8,7 +8,7 @@ from autoshard.problem.model import Bools, Ints
 from autoshard.solve.clock import Clock
 from autoshard.solve.core import Core
 from autoshard.solve.layout import lay_out
-from autoshard.solve.moves import run_moves
+from autoshard.solve.moves import new_tree, run_moves
 from autoshard.solve.relaxation import Relaxation
 
 _TREE = 300  # nodes in the largest tree of a move
@@ -33,7 +33,8 @@ class Anytime:
         self.rounds = 0
         self._conditional: Ints | None = None
         self._tightest = np.full(len(core.cost), -(2**62), dtype=np.int64)
-        self._random = np.array([2 * seed + 88172645463325253], dtype=np.int64)
+        self._tree = new_tree(self.layout, _TREE)
+        self._random = np.array([2 * seed + 88172645463325253], dtype=np.uint64)
         self._draw = np.random.default_rng(seed)
         self._rate = 0.5
         self._quiet = 0
@@ -96,8 +97,8 @@ class Anytime:
                 choice,
                 profile,
                 self._random,
+                self._tree,
                 some,
-                _TREE,
                 temperature,
                 heaviest,
             )

@@ -8,7 +8,7 @@ from autoshard.problem.model import Ints
 from autoshard.solve.clock import Clock
 from autoshard.solve.core import Core
 from autoshard.solve.layout import lay_out
-from autoshard.solve.moves import run_moves
+from autoshard.solve.moves import new_tree, run_moves
 from autoshard.solve.relaxation import Relaxation
 
 _TREE = 300
@@ -29,7 +29,8 @@ class PeakDescent:
         self.excess = _NOTHING
         self.lower_bound = 0
         self._weights = np.full(len(core.room), 1.0 / max(1, len(core.room)))
-        self._random = np.array([2 * seed + 88172645463325253], dtype=np.int64)
+        self._tree = new_tree(self.layout, _TREE)
+        self._random = np.array([2 * seed + 88172645463325253], dtype=np.uint64)
 
     def consider(self, choice: Ints) -> None:
         if self.core.cost_of(choice) is None:
@@ -67,5 +68,5 @@ class PeakDescent:
         profile = self.core.profile_of(choice)
         moves = max(300, self.core.node_count // 10)
         weights = self.relaxation.weights()
-        run_moves(self.layout, weights, memory, choice, profile, self._random, moves, _TREE, 0.0, 1.0)
+        run_moves(self.layout, weights, memory, choice, profile, self._random, self._tree, moves, 0.0, 1.0)
         self.consider(choice)

@@ -4,6 +4,8 @@ A breadth-first ball of nodes, each with one neighbour in the tree so far, the o
 Dynamic programming over the tree minimises cost + weight * (bytes priced by the multipliers) + noise. The new
 choice counts only if every memory row stays within its room (or the excess shrinks while there is one), and if its
 true cost is lower, or higher by no more than the temperature allows.
+
+[1] G. Marsaglia, Xorshift RNGs, Journal of Statistical Software 8(14), 2003.
 """
 
 from __future__ import annotations
@@ -11,11 +13,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autoshard.problem.model import Ints
 from autoshard.solve.kernels import kernel
 from autoshard.solve.layout import Layout
 from autoshard.solve.messages import Floats
+
+RandomState = NDArray[np.uint64]  # [1], not zero
+_MOST_BRANCHES = 64  # neighbours of a node that a tree looks at
+_HUB = 256  # a node with more neighbours is only ever a root
 
 
 class Weights(NamedTuple):
@@ -39,6 +46,238 @@ class Memory(NamedTuple):
     usage_pool: Ints
 
 
+class Tree(NamedTuple):
+    """The tree of one step, root first; arrays are as long as the largest tree."""
+
+    slot: Ints  # [n] position in the tree, -1 outside
+    node: Ints
+    parent: Ints  # position in the tree
+    edge: Ints  # to the parent
+    value: Floats  # [largest, widest] cost of the branch by strategy
+    pick: Ints  # [largest, widest] best strategy by strategy of the parent
+    fresh: Ints  # the new choice
+
+
+def new_tree(layout: Layout, largest: int) -> Tree:
+    """Room for trees of up to `largest` nodes."""
+    widest = int(np.diff(layout.start).max(initial=1))
+    return Tree(
+        slot=np.full(len(layout.start) - 1, -1, dtype=np.int64),
+        node=np.empty(largest, dtype=np.int64),
+        parent=np.empty(largest, dtype=np.int64),
+        edge=np.empty(largest, dtype=np.int64),
+        value=np.empty((largest, widest)),
+        pick=np.empty((largest, widest), dtype=np.int64),
+        fresh=np.empty(largest, dtype=np.int64),
+    )
+
+
+@kernel
+def next_random(state: RandomState) -> int:
+    """31 random bits of a xorshift generator [1]; unsigned, because signed arithmetic must not overflow."""
+    bits = state[0]
+    bits ^= bits << np.uint64(13)
+    bits ^= bits >> np.uint64(7)
+    bits ^= bits << np.uint64(17)
+    state[0] = bits
+    return np.int64(bits >> np.uint64(33))
+
+
+@kernel
+def exponential(state: RandomState) -> float:
+    """An exponentially distributed number of mean one."""
+    return -np.log((next_random(state) + 1) / 2147483648.0)
+
+
+@kernel
+def grow(layout: Layout, tree: Tree, root: int, most: int, state: RandomState) -> int:
+    """Fill the tree breadth first from the root; returns its size."""
+    near_start, near_node = layout.near_start, layout.near_node
+    tree.node[0], tree.parent[0], tree.edge[0], tree.slot[root] = root, -1, -1, 0
+    size, head = 1, 0
+    while head < size and size < most:
+        i = tree.node[head]
+        degree = near_start[i + 1] - near_start[i]
+        shift = next_random(state)
+        for step in range(min(degree, _MOST_BRANCHES)):
+            near = near_start[i] + (step + shift) % degree
+            j = near_node[near]
+            if tree.slot[j] >= 0 or size >= most or near_start[j + 1] - near_start[j] > _HUB:
+                continue
+            touching = 0
+            for back in range(near_start[j], near_start[j + 1]):
+                if tree.slot[near_node[back]] >= 0:
+                    touching += 1
+                    if touching > 1:
+                        break
+            if touching == 1:
+                tree.slot[j] = size
+                tree.node[size], tree.parent[size], tree.edge[size] = j, head, layout.near_edge[near]
+                size += 1
+        head += 1
+    return size
+
+
+@kernel
+def value_alone(layout: Layout, weights: Weights, tree: Tree, at: int, choice: Ints, weight: float) -> None:
+    """The value of a tree node by strategy, its neighbours outside of the tree where they stand."""
+    start = layout.start
+    i = tree.node[at]
+    k = start[i + 1] - start[i]
+    for s in range(k):
+        tree.value[at, s] = weights.cost[start[i] + s] + weight * weights.node_bytes[start[i] + s]
+    for near in range(layout.near_start[i], layout.near_start[i + 1]):
+        j = layout.near_node[near]
+        if tree.slot[j] >= 0:
+            continue
+        e = layout.near_edge[near]
+        first = layout.ends[e, 0] == i
+        stride = start[j + 1] - start[j] if first else 1
+        offset = choice[j] if first else choice[j] * k
+        for s in range(k):
+            tree.value[at, s] += weights.pool[weights.table[e] + offset + s * stride]
+        if weights.edge_bytes[e] >= 0 and weight > 0:
+            for s in range(k):
+                tree.value[at, s] += weight * weights.pair_bytes[weights.edge_bytes[e] + offset + s * stride]
+
+
+@kernel
+def send_up(layout: Layout, weights: Weights, tree: Tree, at: int, weight: float) -> None:
+    """Minimise a tree node out, into the value of its parent."""
+    start = layout.start
+    i, e, up = tree.node[at], tree.edge[at], tree.node[tree.parent[at]]
+    k, other = start[i + 1] - start[i], start[up + 1] - start[up]
+    first = layout.ends[e, 0] == i
+    stride = other if first else 1
+    across = 1 if first else k
+    priced = weights.edge_bytes[e] >= 0 and weight > 0
+    for t in range(other):
+        best, best_s = np.inf, 0
+        base = weights.table[e] + t * across
+        for s in range(k):
+            total = tree.value[at, s] + weights.pool[base + s * stride]
+            if priced:
+                total += weight * weights.pair_bytes[weights.edge_bytes[e] + t * across + s * stride]
+            if total < best:
+                best, best_s = total, s
+        tree.value[tree.parent[at], t] += best
+        tree.pick[at, t] = best_s
+
+
+@kernel
+def choose_anew(
+    layout: Layout,
+    weights: Weights,
+    tree: Tree,
+    size: int,
+    choice: Ints,
+    weight: float,
+    temperature: float,
+    state: RandomState,
+) -> bool:
+    """The best choice of the whole tree into `fresh`; is it another one?"""
+    for at in range(size):
+        value_alone(layout, weights, tree, at, choice, weight)
+        if temperature > 0:
+            i = tree.node[at]
+            for s in range(layout.start[i + 1] - layout.start[i]):
+                tree.value[at, s] += temperature * exponential(state)
+    for back in range(size - 1):
+        send_up(layout, weights, tree, size - 1 - back, weight)
+    root = tree.node[0]
+    tree.fresh[0] = np.argmin(tree.value[0, : layout.start[root + 1] - layout.start[root]])
+    changed = tree.fresh[0] != choice[root]
+    for at in range(1, size):
+        tree.fresh[at] = tree.pick[at, tree.fresh[tree.parent[at]]]
+        changed = changed or tree.fresh[at] != choice[tree.node[at]]
+    return changed
+
+
+@kernel
+def note_bytes(
+    layout: Layout, memory: Memory, owner: int, then: int, now: int, change: Ints, span: Ints
+) -> None:
+    """What the items of a node, or of n + an edge, use more at another strategy or pair."""
+    for item in range(layout.own_items[owner], layout.own_items[owner + 1]):
+        x = layout.item_order[item]
+        more = memory.usage_pool[memory.usage[x] + now] - memory.usage_pool[memory.usage[x] + then]
+        if more != 0:
+            change[memory.begin[x]] += more
+            change[memory.end[x]] -= more
+            span[0] = min(span[0], memory.begin[x])
+            span[1] = max(span[1], memory.end[x])
+
+
+@kernel
+def difference(
+    layout: Layout,
+    weights: Weights,
+    memory: Memory,
+    tree: Tree,
+    size: int,
+    choice: Ints,
+    change: Ints,
+    span: Ints,
+) -> float:
+    """True change in cost; `change` gets the steps of the change in bytes, `span` the rows that hold them."""
+    start, ends = layout.start, layout.ends
+    count = len(start) - 1
+    delta = 0.0
+    for at in range(size):
+        i, new_i = tree.node[at], tree.fresh[at]
+        if new_i == choice[i]:
+            continue
+        delta += weights.cost[start[i] + new_i] - weights.cost[start[i] + choice[i]]
+        note_bytes(layout, memory, i, choice[i], new_i, change, span)
+        for near in range(layout.near_start[i], layout.near_start[i + 1]):
+            j, e = layout.near_node[near], layout.near_edge[near]
+            new_j = choice[j]
+            if tree.slot[j] >= 0:
+                new_j = tree.fresh[tree.slot[j]]
+                if new_j != choice[j] and j < i:
+                    continue  # counted at j
+            if ends[e, 0] == i:
+                columns = start[j + 1] - start[j]
+                then, now = choice[i] * columns + choice[j], new_i * columns + new_j
+            else:
+                columns = start[i + 1] - start[i]
+                then, now = choice[j] * columns + choice[i], new_j * columns + new_i
+            delta += weights.pool[weights.table[e] + now] - weights.pool[weights.table[e] + then]
+            note_bytes(layout, memory, count + e, then, now, change, span)
+    return delta
+
+
+@kernel
+def excess_change(memory: Memory, profile: Ints, change: Ints, span: Ints) -> float:
+    """Bytes over the room, summed over the rows: after the change less before."""
+    difference = 0.0
+    running = 0
+    for row in range(span[0], span[1]):
+        running += change[row]
+        difference += max(0, profile[row] + running - memory.room[row]) - max(
+            0, profile[row] - memory.room[row]
+        )
+    return difference
+
+
+@kernel
+def finish(
+    tree: Tree, size: int, choice: Ints, profile: Ints, change: Ints, span: Ints, accept: bool
+) -> None:
+    """Take the new choice over or not, and wipe the slate."""
+    running = 0
+    for row in range(span[0], span[1]):
+        running += change[row]
+        change[row] = 0
+        if accept:
+            profile[row] += running
+    change[span[1]] = 0
+    for at in range(size):
+        if accept:
+            choice[tree.node[at]] = tree.fresh[at]
+        tree.slot[tree.node[at]] = -1
+
+
 @kernel
 def run_moves(
     layout: Layout,
@@ -46,183 +285,30 @@ def run_moves(
     memory: Memory,
     choice: Ints,
     profile: Ints,
-    random: Ints,
+    state: RandomState,
+    tree: Tree,
     moves: int,
-    largest: int,
     temperature: float,
     heaviest: float,
-) -> float:
-    """`moves` steps with trees of up to `largest` nodes; choice, profile and random state change in place.
+) -> None:
+    """`moves` steps with trees that fit `tree`; choice, profile and random state change in place.
 
-    Returns the change in cost. Each step draws its weight on bytes from 0..heaviest.
+    Each step draws its weight on bytes from 0..heaviest.
     """
-    start, ends, near_start = layout.start, layout.ends, layout.near_start
-    near_edge, near_node = layout.near_edge, layout.near_node
-    count, rows = len(start) - 1, len(memory.room)
-    widest = 0
-    for i in range(count):
-        widest = max(widest, start[i + 1] - start[i])
-    slot = np.full(count, -1, dtype=np.int64)
-    tree = np.empty(largest, dtype=np.int64)
-    parent = np.empty(largest, dtype=np.int64)
-    parent_edge = np.empty(largest, dtype=np.int64)
-    value = np.empty((largest, widest))
-    pick = np.empty((largest, widest), dtype=np.int64)
-    fresh = np.empty(largest, dtype=np.int64)
+    count, rows = len(layout.start) - 1, len(memory.room)
+    largest = len(tree.node)
     change = np.zeros(rows + 1, dtype=np.int64)
-    gained = 0.0
-    state = np.uint64(random[0])
+    span = np.empty(2, dtype=np.int64)
     for _ in range(moves):
-        state ^= state << np.uint64(13)
-        state ^= state >> np.uint64(7)
-        state ^= state << np.uint64(17)
-        root = np.int64(state >> np.uint64(33)) % count
-        size_draw = np.int64((state >> np.uint64(20)) & np.uint64(7))
-        most = max(1, largest >> size_draw) if size_draw < 4 else largest
-        weight = heaviest * ((np.int64((state >> np.uint64(24)) & np.uint64(15))) / 15.0) ** 2
-        size = 1
-        tree[0], parent[0], parent_edge[0], slot[root] = root, -1, -1, 0
-        head = 0
-        while head < size and size < most:
-            i = tree[head]
-            first_near, degree = near_start[i], near_start[i + 1] - near_start[i]
-            state ^= state << np.uint64(13)
-            state ^= state >> np.uint64(7)
-            state ^= state << np.uint64(17)
-            shift = np.int64(state >> np.uint64(33)) % max(degree, 1)
-            for step in range(min(degree, 64)):
-                near = first_near + (step + shift) % degree
-                j = near_node[near]
-                if slot[j] >= 0 or size >= most:
-                    continue
-                touching = 0
-                for back in range(near_start[j], min(near_start[j + 1], near_start[j] + 256)):
-                    if slot[near_node[back]] >= 0:
-                        touching += 1
-                        if touching > 1:
-                            break
-                if touching == 1 and near_start[j + 1] - near_start[j] <= 256:
-                    slot[j] = size
-                    tree[size], parent[size], parent_edge[size] = j, head, near_edge[near]
-                    size += 1
-            head += 1
-        for at in range(size):
-            i = tree[at]
-            k = start[i + 1] - start[i]
-            for s in range(k):
-                value[at, s] = weights.cost[start[i] + s] + weight * weights.node_bytes[start[i] + s]
-            if temperature > 0:
-                for s in range(k):
-                    state ^= state << np.uint64(13)
-                    state ^= state >> np.uint64(7)
-                    state ^= state << np.uint64(17)
-                    value[at, s] -= temperature * np.log(((state >> np.uint64(11)) + np.uint64(1)) / 2.0**53)
-            for near in range(near_start[i], near_start[i + 1]):
-                j = near_node[near]
-                if slot[j] >= 0:
-                    continue
-                e = near_edge[near]
-                first = ends[e, 0] == i
-                stride = start[j + 1] - start[j] if first else 1
-                offset = choice[j] if first else choice[j] * k
-                for s in range(k):
-                    value[at, s] += weights.pool[weights.table[e] + offset + s * stride]
-                if weights.edge_bytes[e] >= 0 and weight > 0:
-                    for s in range(k):
-                        value[at, s] += (
-                            weight * weights.pair_bytes[weights.edge_bytes[e] + offset + s * stride]
-                        )
-        for back in range(size - 1):
-            at = size - 1 - back
-            i, e = tree[at], parent_edge[at]
-            up = tree[parent[at]]
-            k, other = start[i + 1] - start[i], start[up + 1] - start[up]
-            first = ends[e, 0] == i
-            stride, across = (other, 1) if first else (1, k)
-            priced = weights.edge_bytes[e] >= 0 and weight > 0
-            for t in range(other):
-                best, best_s = np.inf, 0
-                base = weights.table[e] + t * across
-                for s in range(k):
-                    total = value[at, s] + weights.pool[base + s * stride]
-                    if priced:
-                        total += weight * weights.pair_bytes[weights.edge_bytes[e] + t * across + s * stride]
-                    if total < best:
-                        best, best_s = total, s
-                value[parent[at], t] += best
-                pick[at, t] = best_s
-        changed = False
-        for at in range(size):
-            i = tree[at]
-            if at == 0:
-                fresh[0] = np.argmin(value[0, : start[i + 1] - start[i]])
-            else:
-                fresh[at] = pick[at, fresh[parent[at]]]
-            changed = changed or fresh[at] != choice[i]
-        if changed:
-            delta = 0.0
-            low, high = rows, 0
-            for at in range(size):
-                i = tree[at]
-                if fresh[at] == choice[i]:
-                    continue
-                delta += weights.cost[start[i] + fresh[at]] - weights.cost[start[i] + choice[i]]
-                for item in range(layout.own_items[i], layout.own_items[i + 1]):
-                    x = layout.item_order[item]
-                    more = memory.usage_pool[memory.usage[x] + fresh[at]]
-                    more -= memory.usage_pool[memory.usage[x] + choice[i]]
-                    if more != 0:
-                        change[memory.begin[x]] += more
-                        change[memory.end[x]] -= more
-                        low, high = min(low, memory.begin[x]), max(high, memory.end[x])
-                for near in range(near_start[i], near_start[i + 1]):
-                    j, e = near_node[near], near_edge[near]
-                    new = choice[j]
-                    if slot[j] >= 0:
-                        new = fresh[slot[j]]
-                        if new != choice[j] and j < i:
-                            continue  # counted at j
-                    k, other = start[i + 1] - start[i], start[j + 1] - start[j]
-                    if ends[e, 0] == i:
-                        then, now = choice[i] * other + choice[j], fresh[at] * other + new
-                    else:
-                        then, now = choice[j] * k + choice[i], new * k + fresh[at]
-                    delta += weights.pool[weights.table[e] + now] - weights.pool[weights.table[e] + then]
-                    for item in range(layout.own_items[count + e], layout.own_items[count + e + 1]):
-                        x = layout.item_order[item]
-                        more = memory.usage_pool[memory.usage[x] + now]
-                        more -= memory.usage_pool[memory.usage[x] + then]
-                        if more != 0:
-                            change[memory.begin[x]] += more
-                            change[memory.end[x]] -= more
-                            low, high = min(low, memory.begin[x]), max(high, memory.end[x])
-            over_then, over_now = 0.0, 0.0
-            running = 0
-            for row in range(low, high):
-                running += change[row]
-                over_then += max(0, profile[row] - memory.room[row])
-                over_now += max(0, profile[row] + running - memory.room[row])
-            accept = over_now < over_then
-            if over_now <= over_then and not accept:
-                accept = delta <= 0
-                if not accept and temperature > 0:
-                    state ^= state << np.uint64(13)
-                    state ^= state >> np.uint64(7)
-                    state ^= state << np.uint64(17)
-                    accept = delta <= -temperature * np.log(
-                        ((state >> np.uint64(11)) + np.uint64(1)) / 2.0**53
-                    )
-            running = 0
-            for row in range(low, min(high + 1, rows + 1)):
-                running += change[row]
-                change[row] = 0
-                if accept and row < high:
-                    profile[row] += running
-            if accept:
-                gained += delta
-                for at in range(size):
-                    choice[tree[at]] = fresh[at]
-        for at in range(size):
-            slot[tree[at]] = -1
-    random[0] = np.int64(state >> np.uint64(1)) | 1
-    return gained
+        most = max(1, largest >> max(0, next_random(state) % 8 - 3))
+        weight = heaviest * ((next_random(state) % 16) / 15.0) ** 2
+        size = grow(layout, tree, next_random(state) % count, most, state)
+        span[0], span[1] = rows, 0
+        accept = False
+        if choose_anew(layout, weights, tree, size, choice, weight, temperature, state):
+            delta = difference(layout, weights, memory, tree, size, choice, change, span)
+            excess = excess_change(memory, profile, change, span)
+            accept = excess < 0 or (excess == 0 and delta <= 0)
+            if excess == 0 and delta > 0 and temperature > 0:
+                accept = delta <= temperature * exponential(state)
+        finish(tree, size, choice, profile, change, span, accept)

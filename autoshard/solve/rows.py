@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autoshard.problem.model import Bools, Ints
+from autoshard.problem.model import Ints
 
 
 def binding_rows(begin: Ints, end: Ints, low: Ints, high: Ints, room: Ints) -> tuple[Ints, Ints]:
