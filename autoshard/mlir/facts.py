@@ -15,14 +15,18 @@ _SHAPED_BY_ATTRIBUTES = frozenset(  # whose rule or flops depend on more than th
     }
 )  # fmt: skip
 
-_LOOKED_THROUGH = frozenset({"sdy.reshard", "sdy.propagation_barrier"})  # by Shardy's passes, unless they have a rule
+_LOOKED_THROUGH = frozenset(
+    {"sdy.reshard", "sdy.propagation_barrier"}
+)  # by Shardy's passes, unless they have a rule
 
 
 @dataclass(frozen=True, slots=True)
 class OpFacts:
     rule: OpShardingRule | None
     flops: int
-    attribute: ir.Attribute | None  # a rule of ours, to be attached to the op; one without operands has no text form
+    attribute: (
+        ir.Attribute | None
+    )  # a rule of ours, to be attached to the op; one without operands has no text form
 
 
 class FactBook:

@@ -4,15 +4,22 @@ from collections.abc import Sequence
 
 from autoshard.errors import AutoshardError
 from autoshard.mlir.context import ir, sdy
+from autoshard.mlir.pipeline import run_pipeline
 from autoshard.mlir.walk import body_of
 from autoshard.sharding import Mesh, MeshAxis
+
+_STABLEHLO_MESH = "stablehlo.mesh"
 
 
 def module_meshes(module: ir.Operation) -> list[Mesh]:
     """The sdy.mesh symbols that have axes; jax also emits `@empty_mesh = <[]>`."""
-    operations = [op.operation for op in body_of(module).operations]
-    meshes = [_mesh(op) for op in operations if op.name == "sdy.mesh"]
+    meshes = map(_mesh, _mesh_ops(module))
     return [mesh for mesh in meshes if mesh.axes]
+
+
+def _mesh_ops(module: ir.Operation) -> list[ir.Operation]:
+    operations = (op.operation for op in body_of(module).operations)
+    return [op for op in operations if op.name == "sdy.mesh"]
 
 
 def _mesh(op: ir.Operation) -> Mesh:
@@ -68,3 +75,16 @@ def add_mesh(module: ir.Operation, mesh: Mesh) -> None:
     with module.context, ir.Location.unknown():
         op = ir.Operation.parse(f"sdy.mesh @{mesh.name} = {mesh}")
         ir.InsertionPoint.at_block_begin(body_of(module)).insert(op)
+
+
+def lift_meshes(module: ir.Operation) -> None:
+    """Give every mesh that is written inside a sharding a symbol of its own."""
+    noted = {
+        ir.StringAttr(op.attributes["sym_name"]).value
+        for op in _mesh_ops(module)
+        if _STABLEHLO_MESH in op.attributes
+    }
+    run_pipeline(module, "sdy-lift-inlined-meshes")
+    for op in _mesh_ops(module):
+        if ir.StringAttr(op.attributes["sym_name"]).value not in noted and _STABLEHLO_MESH in op.attributes:
+            del op.attributes[_STABLEHLO_MESH]  # the pass notes its meshes twice

@@ -7,7 +7,7 @@ from autoshard.mlir.diagnostics import as_user_error
 
 
 def run_pipeline(module: ir.Operation, passes: str) -> None:
-    """Run `passes`, in MLIR's notation for pipelines inside builtin.module, in place, without verifying after each.
+    """Run `passes`, in MLIR's notation for pipelines inside builtin.module, in place, without verifying between them.
 
     Raises:
         AutoshardError: a pass refused the module.

@@ -14,7 +14,7 @@ from autoshard.mlir.flops import MATMULS
 from autoshard.mlir.inlining import inline_calls
 from autoshard.mlir.listing import DataFlow, Listing, Op, Source, Value
 from autoshard.mlir.locations import Locations
-from autoshard.mlir.meshes import add_mesh, module_meshes
+from autoshard.mlir.meshes import add_mesh, lift_meshes, module_meshes
 from autoshard.mlir.pipeline import run_pipeline
 from autoshard.mlir.repeats import scope_repeats
 from autoshard.mlir.signature import arguments, results
@@ -47,7 +47,7 @@ def read(source: SourceModule, mesh: Mesh) -> tuple[Listing, Handles]:
         AutoshardError: dynamic shapes, recursion, a demand on another mesh, or a construct that is not supported yet.
     """
     module = source.module.operation.clone().operation
-    run_pipeline(module, "sdy-lift-inlined-meshes")
+    lift_meshes(module)
     add_mesh(module, mesh)
     inline_calls(module, source.main)
     walked = walk(module, source.main)

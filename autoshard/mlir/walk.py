@@ -62,7 +62,7 @@ class Handoff:
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    module: ir.Operation
+    module: ir.Operation  # what the bindings hand out of a module dies with it, so this is held here
     main: ir.Operation
     ops: list[ir.Operation] = field(default_factory=list[ir.Operation])
     op_scopes: list[int] = field(default_factory=list[int])

@@ -13,12 +13,15 @@ REFUSED = 3
 def main() -> int:
     from autoshard.errors import AutoshardError
     from autoshard.mlir.context import ir, new_context
+    from autoshard.mlir.diagnostics import as_user_error
     from autoshard.mlir.pipeline import run_pipeline
 
     passes, _, data = sys.stdin.buffer.read().partition(b"\n")
     module = ir.Module.parse(data, new_context())
     try:
         run_pipeline(module.operation, passes.decode())
+        with as_user_error(f"{passes.decode()} made an invalid module"):
+            module.operation.verify()
     except AutoshardError as error:
         sys.stderr.write(str(error))
         return REFUSED

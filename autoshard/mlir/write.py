@@ -163,9 +163,9 @@ def _alias(walked: Walked, listing: Listing, choices: Choices, carry: Sequence[t
 
 def _is_alike(listing: Listing, choices: Choices, result: int, argument: int) -> bool:
     given, made = listing.arguments[argument].value, listing.results[result].value
-    return listing.values[given].type == listing.values[made].type and choices.settled(given) == choices.result(
-        result
-    )
+    return listing.values[given].type == listing.values[made].type and choices.settled(
+        given
+    ) == choices.result(result)
 
 
 def _count_partitions(walked: Walked, num_devices: int) -> None:

@@ -59,7 +59,9 @@ def test_called_functions_go_and_referenced_ones_stay() -> None:
 
 
 def test_recursion_is_refused_with_its_cycle() -> None:
-    text = NESTED.replace("stablehlo.negate %a : tensor<8xf32>", "call @f(%a) : (tensor<8xf32>) -> tensor<8xf32>")
+    text = NESTED.replace(
+        "stablehlo.negate %a : tensor<8xf32>", "call @f(%a) : (tensor<8xf32>) -> tensor<8xf32>"
+    )
     with pytest.raises(AutoshardError, match="recursive function calls: @f -> @g -> @f"):
         listed(text)
 

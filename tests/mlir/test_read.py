@@ -60,7 +60,8 @@ class TestDataFlow:
         body = branching.replace("ONE", "%1 = stablehlo.abs %a : tensor<8x16xf32>")
         listing = listed(
             main_of(
-                body + "\nreturn %r : tensor<8x16xf32>", "%a: tensor<8x16xf32>, %i: tensor<i32>, %p: tensor<i1>"
+                body + "\nreturn %r : tensor<8x16xf32>",
+                "%a: tensor<8x16xf32>, %i: tensor<i32>, %p: tensor<i1>",
             )
         )
         (flow,) = listing.data_flows
@@ -187,7 +188,10 @@ class TestLocations:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ("%0 = stablehlo.abs %a : tensor<8x16xf32>\nsdy.sharding_group %0 group_id=1 : tensor<8x16xf32>", "sharding groups"),
+        (
+            "%0 = stablehlo.abs %a : tensor<8x16xf32>\nsdy.sharding_group %0 group_id=1 : tensor<8x16xf32>",
+            "sharding groups",
+        ),
         (
             """%0 = sdy.manual_computation(%a) in_shardings=[<@mesh, [{"x"}, {}]>] out_shardings=[<@mesh, [{"x"}, {}]>] manual_axes={"x"}
             (%b: tensor<4x16xf32>) { sdy.return %b : tensor<4x16xf32> } : (tensor<8x16xf32>) -> tensor<8x16xf32>""",

@@ -49,7 +49,9 @@ def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_hash_is_of_the_uncompressed_bytes() -> None:
-    assert load(gzip.compress(TEXT.encode())).sha256 == load(TEXT.encode()).sha256 != load(bytecode(TEXT)).sha256
+    assert (
+        load(gzip.compress(TEXT.encode())).sha256 == load(TEXT.encode()).sha256 != load(bytecode(TEXT)).sha256
+    )
 
 
 def test_a_missing_file_and_a_directory_are_named(tmp_path: Path) -> None:

@@ -33,8 +33,6 @@ def repeat_of_body(text: str) -> int:
     return next(op.repeat for op in listed(text).ops if op.name == "stablehlo.tanh")
 
 
-
-
 @pytest.mark.parametrize(
     ("text", "trips"),
     [
@@ -69,7 +67,9 @@ def test_a_condition_on_data_gets_the_stated_default_and_a_warning() -> None:
 
 
 def test_a_loop_that_never_ends_by_its_counter_is_not_counted() -> None:
-    assert "no known trip count" in listed(loop(compare("LT"), step="stablehlo.subtract %i, %one")).warnings[0]
+    assert (
+        "no known trip count" in listed(loop(compare("LT"), step="stablehlo.subtract %i, %one")).warnings[0]
+    )
 
 
 def test_nested_trips_multiply_and_a_triangular_nest_has_the_mean() -> None:

@@ -1,0 +1,66 @@
+"""Flops by op kind, from closed forms."""
+
+import pytest
+
+from tests.mlir.modules import listed, main_of
+
+T = "tensor<8x16xf32>"
+
+
+@pytest.mark.parametrize(
+    ("body", "arguments", "flops"),
+    [
+        (
+            f"%0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : ({T}, tensor<16x32xf32>) -> tensor<8x32xf32>",
+            f"%a: {T}, %b: tensor<16x32xf32>",
+            2 * 8 * 16 * 32,
+        ),
+        (
+            "%0 = stablehlo.convolution(%a, %b) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], "
+            "window = {pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : "
+            "(tensor<2x28x28x8xf32>, tensor<3x3x8x16xf32>) -> tensor<2x28x28x16xf32>",
+            "%a: tensor<2x28x28x8xf32>, %b: tensor<3x3x8x16xf32>",
+            2 * (2 * 28 * 28 * 16) * (3 * 3 * 8),
+        ),
+        (f"%0 = stablehlo.add %a, %a : {T}", f"%a: {T}", 8 * 16),
+        (f"%0 = stablehlo.transpose %a, dims = [1, 0] : ({T}) -> tensor<16x8xf32>", f"%a: {T}", 0),
+        (f"%0 = stablehlo.reshape %a : ({T}) -> tensor<128xf32>", f"%a: {T}", 0),
+        (
+            f"%0 = stablehlo.reduce(%a init: %z) applies stablehlo.add across dimensions = [1] : ({T}, tensor<f32>) -> tensor<8xf32>",
+            f"%a: {T}, %z: tensor<f32>",
+            8 * 16,
+        ),
+        (
+            "%0 = stablehlo.fft %a, type = FFT, length = [16] : (tensor<8x16xcomplex<f32>>) -> tensor<8x16xcomplex<f32>>",
+            "%a: tensor<8x16xcomplex<f32>>",
+            5 * 8 * 16 * 4,
+        ),
+        (
+            f'%0 = "stablehlo.sort"(%a) <{{dimension = 1 : i64}}> ({{ ^bb0(%x: tensor<f32>, %y: tensor<f32>):'
+            f" %l = stablehlo.compare LT, %x, %y : (tensor<f32>, tensor<f32>) -> tensor<i1> stablehlo.return %l : tensor<i1> }}) : ({T}) -> {T}",
+            f"%a: {T}",
+            8 * 16 * 4,
+        ),
+        (
+            f'%0 = "stablehlo.reduce_window"(%a, %z) <{{window_dimensions = array<i64: 2, 4>, window_strides = array<i64: 2, 4>}}> '
+            f"({{ ^bb0(%x: tensor<f32>, %y: tensor<f32>): %m = stablehlo.maximum %x, %y : tensor<f32> stablehlo.return %m : tensor<f32> }})"
+            f" : ({T}, tensor<f32>) -> tensor<4x4xf32>",
+            f"%a: {T}, %z: tensor<f32>",
+            4 * 4 * 8,
+        ),
+        (
+            "%0 = stablehlo.cholesky %a, lower = true : tensor<2x6x6xf32>",
+            "%a: tensor<2x6x6xf32>",
+            2 * 6**3 // 3,
+        ),
+    ],
+)
+def test_whole_op(body: str, arguments: str, flops: int) -> None:
+    assert listed(main_of(f"{body}\nreturn", arguments, "")).ops[0].flops == flops
+
+
+def test_transcendentals_weigh_more_than_an_addition() -> None:
+    add, tanh = listed(
+        main_of(f"%0 = stablehlo.add %a, %a : {T}\n%1 = stablehlo.tanh %0 : {T}\nreturn %1 : {T}")
+    ).ops
+    assert tanh.flops > add.flops

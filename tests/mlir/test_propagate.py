@@ -1,0 +1,80 @@
+"""Shardy's propagation as seen through the listing's numbers."""
+
+from autoshard.mlir.passes import propagate
+from tests.mlir.modules import main_of, read_text, sharding
+
+T = "tensor<8x16xf32>"
+
+
+def test_a_batch_sharding_reaches_what_depends_on_it() -> None:
+    _, listing, handles = read_text(
+        main_of(
+            f"""%0 = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({T}, tensor<16x32xf32>) -> tensor<8x32xf32>
+            %1 = chlo.square %0 : tensor<8x32xf32> -> tensor<8x32xf32>
+            %z = stablehlo.constant dense<0.0> : tensor<f32>
+            %2 = stablehlo.reduce(%1 init: %z) applies stablehlo.add across dimensions = [0] : (tensor<8x32xf32>, tensor<f32>) -> tensor<32xf32>
+            return %2 : tensor<32xf32>""",
+            f"%a: {T}, %w: tensor<16x32xf32>",
+            "tensor<32xf32>",
+        )
+    )
+    found = propagate(handles, listing, {0: sharding('[{"x", "y"}, {}]')})
+    by_name = {op.name: str(found[op.results[0]]) for op in listing.ops}
+    assert str(found[0]) == '[{"x", "y"}, {}]'
+    assert str(found[1]) == "[{}, {}]"
+    assert by_name == {
+        "stablehlo.dot_general": '[{"x", "y"}, {}]',
+        "chlo.square": '[{"x", "y"}, {}]',
+        "stablehlo.constant": "[]",
+        "stablehlo.reduce": "[{}]",
+    }
+
+
+def test_loops_branches_and_barriers_carry_shardings() -> None:
+    _, listing, handles = read_text(
+        main_of(
+            f"""%zero = stablehlo.constant dense<0> : tensor<i32>
+            %r:2 = stablehlo.while(%i = %zero, %x = %a) : tensor<i32>, {T}
+              cond {{ %go = stablehlo.compare LT, %i, %i : (tensor<i32>, tensor<i32>) -> tensor<i1> stablehlo.return %go : tensor<i1> }}
+              do {{ %y = stablehlo.tanh %x : {T} stablehlo.return %i, %y : tensor<i32>, {T} }}
+            %c = "stablehlo.case"(%zero) ({{ stablehlo.return %r#1 : {T} }}, {{ stablehlo.return %a : {T} }}) : (tensor<i32>) -> {T}
+            %b = stablehlo.optimization_barrier %c : {T}
+            %n = sdy.named_computation<"f">(%b) (%e: {T}) {{ %f = stablehlo.abs %e : {T} sdy.return %f : {T} }} : ({T}) -> {T}
+            return %n : {T}"""
+        )
+    )
+    found = propagate(handles, listing, {0: sharding('[{"x"}, {"z"}]')})
+    ranked = [value for value, of in enumerate(listing.values) if of.type is not None and of.type.rank]
+    assert {str(found[value]) for value in ranked} == {'[{"x"}, {"z"}]'}
+
+
+def test_a_constant_takes_no_side() -> None:
+    """Two users of one constant with clashing shardings do not meet through it."""
+    _, listing, handles = read_text(
+        main_of(
+            f"""%z = stablehlo.constant dense<1.0> : {T}
+            %0 = stablehlo.add %a, %z : {T}
+            %1 = stablehlo.multiply %b, %z : {T}
+            return %0, %1 : {T}, {T}""",
+            f"%a: {T}, %b: {T}",
+            f"{T}, {T}",
+        )
+    )
+    found = propagate(handles, listing, {0: sharding('[{"x"}, {}]'), 1: sharding('[{}, {"x"}]')})
+    assert [str(found[op.results[0]]) for op in listing.ops[1:]] == ['[{"x"}, {}]', '[{}, {"x"}]']
+
+
+def test_the_users_own_shardings_take_part() -> None:
+    _, listing, handles = read_text(
+        main_of(
+            f'%0 = sdy.sharding_constraint %a <@mesh, [{{"y"}}, {{?}}]> : {T}\n%1 = stablehlo.abs %0 : {T}\nreturn %1 : {T}'
+        )
+    )
+    found = propagate(handles, listing, {})
+    assert str(found[listing.ops[1].results[0]]) == '[{"y"}, {}]'
+
+
+def test_the_entry_may_have_another_name() -> None:
+    text = main_of(f"%0 = stablehlo.abs %a : {T}\nreturn %0 : {T}").replace("@main", "@forward")
+    _, listing, handles = read_text(text + "")
+    assert str(propagate(handles, listing, {0: sharding('[{"x"}, {}]')})[1]) == '[{"x"}, {}]'
