@@ -8,23 +8,42 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Clock:
-    """Steps are the unit of a `work_limit`: one sweep or one batch of moves of an engine."""
+    """Steps are the unit of a `work_limit`: one turn of an engine. A part of a clock ends with it at the latest."""
 
     time_limit_s: float
     work_limit: int | None = None
+    whole: Clock | None = None
     steps: int = 0
     interrupted: bool = False
     _began: float = field(default_factory=time.monotonic)
 
-    def elapsed_s(self) -> float:
-        return time.monotonic() - self._began
+    def part(self, share: float) -> Clock:
+        """A clock for that share of what is left."""
+        work = None if self.work_limit is None else int(share * (self.work_limit - self.steps))
+        return Clock(share * max(self.left_s(), 0.0), work, self)
 
     def left_s(self) -> float:
-        return 0.0 if self.interrupted else self.time_limit_s - self.elapsed_s()
+        if self.interrupted:
+            return 0.0
+        left = self.time_limit_s - (time.monotonic() - self._began)
+        return left if self.whole is None else min(left, self.whole.left_s())
+
+    def used(self) -> float:
+        """The part that is over, 0 to 1, of the time or of the steps."""
+        of_time = 1.0 - self.left_s() / self.time_limit_s if self.time_limit_s > 0 else 1.0
+        of_work = 0.0 if not self.work_limit else self.steps / self.work_limit
+        return max(of_time, of_work)
 
     def step(self) -> None:
         self.steps += 1
+        if self.whole is not None:
+            self.whole.step()
+
+    def interrupt(self) -> None:
+        self.interrupted = True
+        if self.whole is not None:
+            self.whole.interrupt()
 
     def over(self) -> bool:
         spent = self.work_limit is not None and self.steps >= self.work_limit
-        return spent or self.left_s() <= 0
+        return spent or self.left_s() <= 0 or (self.whole is not None and self.whole.over())

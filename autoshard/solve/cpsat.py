@@ -15,7 +15,6 @@ optimum without the others that fits is an optimum, and a bound without them is 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from threading import Thread
 from typing import Any
@@ -41,13 +40,7 @@ class CpSatAnswer:
 
 
 def solve_cpsat(
-    core: Core,
-    clock: Clock,
-    *,
-    seed: int,
-    hint: Ints | None = None,
-    cutoff: int | None = None,
-    share_s: float = math.inf,
+    core: Core, clock: Clock, *, seed: int, hint: Ints | None = None, cutoff: int | None = None
 ) -> CpSatAnswer:
     """Minimise over the core; only choices cheaper than `cutoff` count, if one is given."""
     from ortools.sat.python import cp_model
@@ -59,13 +52,11 @@ def solve_cpsat(
         encoding.hint(hint)
     rows = _first_rows(core)
     encoding.add_rows(rows)
-    ends_at = clock.elapsed_s() + share_s
     lower_bound: int | None = None
     while True:
-        left = min(clock.left_s(), ends_at - clock.elapsed_s())
-        if left <= 0:
+        if clock.over():
             return CpSatAnswer(None, lower_bound, False, False)
-        solver = _solver(left, seed)
+        solver = _solver(clock.left_s(), seed)
         outcome = _run(solver, encoding.model, clock)
         if outcome == cp_model.INFEASIBLE:
             return CpSatAnswer(None, None, False, True)
@@ -95,7 +86,7 @@ def _run(solver: Any, model: Any, clock: Clock) -> Any:
         try:
             thread.join(0.2)
         except KeyboardInterrupt:
-            clock.interrupted = True
+            clock.interrupt()
             solver.stop_search()
     clock.step()
     return outcome[0]

@@ -60,7 +60,7 @@ def solve(
     try:
         run.go()
     except KeyboardInterrupt:
-        run.clock.interrupted = True
+        run.clock.interrupt()
     return run.solution()
 
 
@@ -118,34 +118,32 @@ class Run:
         presolve(tight, self.clock)
         if len(tight.room):
             free = load(self.problem, with_memory=False)
-            self.reduce(free, share_s=_RELAXED_SHARE * self.clock.time_limit_s)
+            self.reduce(free, self.clock.part(_RELAXED_SHARE))
             if self.done():
                 return
-        self.reduce(tight, share_s=self.clock.time_limit_s)
+        self.reduce(tight, self.clock)
 
     def done(self) -> bool:
         return self.clock.over() or (self.best.cost is not None and self.best.cost <= self.lower_bound)
 
-    def reduce(self, graph: Graph, share_s: float) -> None:
+    def reduce(self, graph: Graph, clock: Clock) -> None:
         """Solve what is left of a graph, shrinking it by what the bound rules out, until proved or out of time."""
-        ends_at = self.clock.elapsed_s() + share_s
-        presolve(graph, self.clock)
+        presolve(graph, clock)
         incumbent: Ints | None = None
         pairs = _CPSAT_FIRST
         while True:
             core = flatten(graph)
             self.note(graph, core)
-            left_s = min(self.clock.left_s(), ends_at - self.clock.elapsed_s())
-            if left_s <= 0 or self.exactly(graph, core, incumbent, left_s, pairs):
+            if clock.over() or self.exactly(graph, core, incumbent, clock, pairs):
                 return
-            incumbent, removable = self.search(graph, core, incumbent, ends_at)
+            incumbent, removable = self.search(graph, core, incumbent, clock)
             if incumbent is None or self.done():
                 return
             pairs = _CPSAT_LATER
             shrink(graph, core, removable)
-            presolve(graph, self.clock)
+            presolve(graph, clock)
 
-    def exactly(self, graph: Graph, core: Core, incumbent: Ints | None, left_s: float, pairs: int) -> bool:
+    def exactly(self, graph: Graph, core: Core, incumbent: Ints | None, clock: Clock, pairs: int) -> bool:
         """Dynamic programming or CP-SAT, where the core is narrow or small enough; is it solved?"""
         if not core.node_count:
             self.settle(graph, core, core.cost, core.constant)
@@ -160,15 +158,15 @@ class Run:
             return False
         self.statistics["engine"] = "CP-SAT"
         hint = None if incumbent is None else graph.project(incumbent)[core.graph_nodes]
-        share_s = left_s if pairs == _CPSAT_FIRST else _CPSAT_SHARE * left_s
-        answer = solve_cpsat(core, self.clock, seed=self.seed, hint=hint, share_s=share_s)
+        share = clock if pairs == _CPSAT_FIRST else clock.part(_CPSAT_SHARE)
+        answer = solve_cpsat(core, share, seed=self.seed, hint=hint)
         if answer.infeasible:
             raise ContradictionError("CP-SAT proves that nothing fits")
         self.settle(graph, core, answer.choice, answer.lower_bound)
         return answer.optimal
 
     def search(
-        self, graph: Graph, core: Core, incumbent: Ints | None, ends_at: float
+        self, graph: Graph, core: Core, incumbent: Ints | None, clock: Clock
     ) -> tuple[Ints | None, Bools]:
         """Rounds of message passing and moves, until proved, stalled or out of time."""
         from autoshard.solve.anytime import Anytime
@@ -179,14 +177,14 @@ class Run:
         for start in starts:
             if start is not None:
                 engine.consider(graph.project(start)[core.graph_nodes])
-        while not (self.clock.over() or self.clock.elapsed_s() >= ends_at):
+        while not (clock.over() or self.done()):
             cost = engine.best_cost
-            engine.round(self.clock)
+            engine.round(clock)
             if engine.best_cost != cost:
                 incumbent = self.settle(graph, core, engine.best, None)
             self.settle(graph, core, None, engine.lower_bound)
             self.tell("message passing")
-            if incumbent is None and self.clock.elapsed_s() > _GIVE_UP_AFTER * self.clock.time_limit_s:
+            if incumbent is None and self.clock.used() > _GIVE_UP_AFTER:
                 break
             if engine.proved() or (engine.stalled() and self.worth_leaving(engine, core)):
                 break

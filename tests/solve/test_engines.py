@@ -35,7 +35,7 @@ def random_core(seed: int, *, memory: bool) -> tuple[Problem, Core] | None:
     return problem, flatten(graph)
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(80))
 def test_dynamic_programming_equals_brute_force(seed: int) -> None:
     """Bucket elimination finds the optimum of every problem without memory."""
     pair = random_core(seed, memory=False)
@@ -52,7 +52,7 @@ def test_dynamic_programming_equals_brute_force(seed: int) -> None:
         assert core.cost_of(eliminate_all(core, order)) == reference.cost
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(50))
 def test_cp_sat_equals_brute_force(seed: int) -> None:
     """The encoding with lazily added rows is exact with memory, edge usage included."""
     pair = random_core(seed, memory=True)
@@ -67,7 +67,7 @@ def test_cp_sat_equals_brute_force(seed: int) -> None:
         assert core.cost_of(answer.choice) == answer.lower_bound == reference.cost
 
 
-@pytest.mark.parametrize("seed", range(400))
+@pytest.mark.parametrize("seed", range(120))
 def test_anytime_brackets_the_optimum(seed: int) -> None:
     """The bound is never above the optimum, a choice never below, and what is removable is in no better choice."""
     pair = random_core(seed, memory=seed % 3 > 0)
@@ -97,7 +97,7 @@ def without(core: Core, removable: np.ndarray[tuple[int], np.dtype[np.bool_]]) -
     return None if answer.choice is None else core.cost_of(answer.choice)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(50))
 def test_descent_brackets_the_smallest_peak(seed: int) -> None:
     """Its bound is never above the smallest peak and what it finds never below."""
     problem = random_problem(np.random.default_rng(seed), memory=True)
@@ -116,7 +116,7 @@ def test_descent_brackets_the_smallest_peak(seed: int) -> None:
         assert engine.best is None or certain + engine.excess >= reference.smallest_peak
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", range(120))
 def test_search_path_of_the_portfolio(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the exact engines out of reach at first, shrinking still ends at the optimum."""
     monkeypatch.setattr(portfolio, "_CPSAT_FIRST", -1)

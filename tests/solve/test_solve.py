@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
-from autoshard.problem import evaluate
+from autoshard.problem import Problem, ProblemBuilder, Table, evaluate
 from autoshard.solve import Status, brute_force, solve
 from tests.problem.strategies import random_problem
 
 
-@pytest.mark.parametrize("seed", range(400))
+@pytest.mark.parametrize("seed", range(250))
 def test_solve_equals_brute_force(seed: int) -> None:
     """Cost, status and bound agree with trying everything, and the choice is worth what is said."""
     problem = random_problem(np.random.default_rng(seed))
@@ -25,3 +28,93 @@ def test_solve_equals_brute_force(seed: int) -> None:
         assert answer.lower_bound == answer.cost
     if answer.status is Status.INFEASIBLE and reference.smallest_peak is not None:
         assert answer.peak_lower_bound == reference.smallest_peak == answer.smallest_peak
+
+
+def test_the_empty_problem_is_optimal() -> None:
+    """No nodes, nothing to choose, cost zero."""
+    answer = solve(ProblemBuilder().build(), time_limit_s=10)
+    assert (answer.status, answer.cost, answer.lower_bound) == (Status.OPTIMAL, 0, 0)
+
+
+def test_a_single_node_takes_its_cheapest_strategy_that_fits() -> None:
+    """The limit is inclusive, to the byte."""
+    builder = ProblemBuilder()
+    builder.add_node([1, 5, 9])
+    builder.add_node_usage(0, 0, 1, [12, 11, 10])
+    costs = {12: 1, 11: 5, 10: 9}
+    for limit, cost in costs.items():
+        assert solve(builder.build(limit), time_limit_s=10).cost == cost
+    answer = solve(builder.build(9), time_limit_s=10)
+    assert answer.status is Status.INFEASIBLE
+    assert (answer.smallest_peak, answer.peak_lower_bound) == (10, 10)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_hint_is_never_worsened(seed: int) -> None:
+    """With no time at all the answer is the best valid hint; the bound still holds."""
+    problem = random_problem(np.random.default_rng(seed))
+    reference = brute_force(problem)
+    if reference.choice is None:
+        return
+    answer = solve(problem, time_limit_s=0, hints=[reference.choice])
+    assert answer.cost == reference.cost
+    assert reference.cost is not None and answer.lower_bound <= reference.cost
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_time_is_no_error(seed: int) -> None:
+    """A time limit of zero gives an answer that claims nothing false."""
+    problem = random_problem(np.random.default_rng(seed))
+    reference, answer = brute_force(problem), solve(problem, time_limit_s=0)
+    if answer.status is Status.INFEASIBLE:
+        assert reference.status is Status.INFEASIBLE
+    if answer.cost is not None:
+        assert reference.cost is not None and answer.cost >= reference.cost
+
+
+def ladder(rungs: int, seed: int) -> Problem:
+    """A wide grid with memory that no exact engine takes at once."""
+    rng = np.random.default_rng(seed)
+    builder = ProblemBuilder()
+    width, strategies = 6, 6
+    for node in range(rungs * width):
+        builder.add_node(rng.integers(0, 1000, strategies))
+        usage = rng.integers(0, 100, strategies)
+        builder.add_node_usage(node, node, node + 9, usage)
+    tables = [Table(rng.integers(0, 1000, (strategies, strategies))) for _ in range(20)]
+    for node in range(rungs * width):
+        for other in (node + 1, node + width):
+            if other < rungs * width:
+                builder.add_edge(node, other, tables[int(rng.integers(len(tables)))])
+    return builder.build(300)
+
+
+def test_the_same_seed_gives_the_same_answer() -> None:
+    """A work limit, not the clock, ends the run; then it is deterministic."""
+    problem = ladder(30, 1)
+    first, second = (solve(problem, time_limit_s=600, seed=3, work_limit=150) for _ in range(2))
+    assert first.choice is not None and second.choice is not None
+    assert first.choice.tolist() == second.choice.tolist()
+    assert (first.cost, first.lower_bound) == (second.cost, second.lower_bound)
+    assert first.lower_bound <= (first.cost or 0)
+
+
+def test_an_interrupt_returns_the_best_so_far() -> None:
+    """Ctrl-C in the middle of the search ends it with an answer."""
+    problem = ladder(30, 2)
+    told: list[str] = []
+
+    def interrupt(phase: str, gap: float | None) -> None:
+        told.append(phase)
+        if gap is not None and phase == "message passing":
+            raise KeyboardInterrupt
+
+    answer = solve(problem, time_limit_s=600, progress=interrupt)
+    assert answer.status is Status.FEASIBLE
+    assert answer.cost is not None and answer.lower_bound <= answer.cost
+
+
+def test_importing_solve_imports_no_engine() -> None:
+    """The command line starts fast: numba and ortools load when they are needed."""
+    code = "import sys, autoshard.solve; sys.exit(any(m in sys.modules for m in ('numba', 'ortools')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
