@@ -1,7 +1,6 @@
 """Output files are whole or not there."""
 
 import gzip
-import os
 from pathlib import Path
 
 import pytest
@@ -34,7 +33,7 @@ def test_an_interrupted_write_leaves_what_was_there(tmp_path: Path, monkeypatch:
     with pytest.raises(AutoshardError, match="No space left"):
         files.write_text(path, "new")
     assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == ["plan.json"]
+    assert [file.name for file in tmp_path.iterdir()] == ["plan.json"]
 
 
 def test_where_nothing_can_be_written_is_said_beforehand(tmp_path: Path) -> None:

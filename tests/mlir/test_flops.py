@@ -37,7 +37,8 @@ T = "tensor<8x16xf32>"
         ),
         (
             f'%0 = "stablehlo.sort"(%a) <{{dimension = 1 : i64}}> ({{ ^bb0(%x: tensor<f32>, %y: tensor<f32>):'
-            f" %l = stablehlo.compare LT, %x, %y : (tensor<f32>, tensor<f32>) -> tensor<i1> stablehlo.return %l : tensor<i1> }}) : ({T}) -> {T}",
+            f" %l = stablehlo.compare LT, %x, %y : (tensor<f32>, tensor<f32>) -> tensor<i1>"
+            f" stablehlo.return %l : tensor<i1> }}) : ({T}) -> {T}",
             f"%a: {T}",
             8 * 16 * 4,
         ),

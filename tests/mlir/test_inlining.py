@@ -1,5 +1,7 @@
 """After reading, every op that main reaches stands in main, once a call."""
 
+from itertools import pairwise
+
 import pytest
 
 from autoshard.errors import AutoshardError
@@ -32,7 +34,7 @@ def test_nested_and_repeated_calls_are_expanded_in_order() -> None:
 
 def test_each_op_reads_what_the_one_before_made() -> None:
     ops = listed(NESTED).ops
-    assert all(later.operands == earlier.results for earlier, later in zip(ops, ops[1:], strict=False))
+    assert all(later.operands == earlier.results for earlier, later in pairwise(ops))
 
 
 def test_the_users_module_is_not_changed() -> None:

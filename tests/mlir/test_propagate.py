@@ -12,7 +12,8 @@ def test_a_batch_sharding_reaches_what_depends_on_it() -> None:
             f"""%0 = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({T}, tensor<16x32xf32>) -> tensor<8x32xf32>
             %1 = chlo.square %0 : tensor<8x32xf32> -> tensor<8x32xf32>
             %z = stablehlo.constant dense<0.0> : tensor<f32>
-            %2 = stablehlo.reduce(%1 init: %z) applies stablehlo.add across dimensions = [0] : (tensor<8x32xf32>, tensor<f32>) -> tensor<32xf32>
+            %2 = stablehlo.reduce(%1 init: %z) applies stablehlo.add across dimensions = [0]
+              : (tensor<8x32xf32>, tensor<f32>) -> tensor<32xf32>
             return %2 : tensor<32xf32>""",
             f"%a: {T}, %w: tensor<16x32xf32>",
             "tensor<32xf32>",

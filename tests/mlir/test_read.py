@@ -85,7 +85,8 @@ class TestDataFlow:
     def test_a_named_computation_carries_in_and_out(self) -> None:
         listing = listed(
             main_of(
-                """%r = sdy.named_computation<"f">(%a) in_shardings=[<@mesh, [{"x"}, {}]>] out_shardings=[<@mesh, [{}, {?}]>] (%b: tensor<8x16xf32>) {
+                """%r = sdy.named_computation<"f">(%a) in_shardings=[<@mesh, [{"x"}, {}]>] out_shardings=[<@mesh, [{}, {?}]>]
+                  (%b: tensor<8x16xf32>) {
                   %1 = stablehlo.abs %b : tensor<8x16xf32>
                   sdy.return %1 : tensor<8x16xf32>
                 } : (tensor<8x16xf32>) -> tensor<8x16xf32>
@@ -101,7 +102,8 @@ class TestDataFlow:
         listing = listed(
             main_of(
                 """%z = stablehlo.constant dense<0.0> : tensor<f32>
-                %r = stablehlo.reduce(%a init: %z) applies stablehlo.add across dimensions = [1] : (tensor<8x16xf32>, tensor<f32>) -> tensor<8xf32>
+                %r = stablehlo.reduce(%a init: %z) applies stablehlo.add across dimensions = [1]
+                  : (tensor<8x16xf32>, tensor<f32>) -> tensor<8xf32>
                 return %r : tensor<8xf32>""",
                 results="tensor<8xf32>",
             )

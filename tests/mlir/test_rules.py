@@ -54,7 +54,9 @@ BROADCASTING = [
     "subtract",
     "zeta",
 ]
-INTEGER_BROADCASTING = ["and", "or", "shift_left", "shift_right_arithmetic", "shift_right_logical", "xor"]
+INTEGER_BROADCASTING = (
+    "and", "or", "shift_left", "shift_right_arithmetic", "shift_right_logical", "xor",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [name for name in UNARY if name != "_asin_acos_kernel"])
@@ -85,7 +87,8 @@ def test_integer_chlo_on_equal_shapes(name: str) -> None:
     ("body", "rule"),
     [
         (
-            f'%0 = "chlo.broadcast_compare"(%a, %a) {{comparison_direction = #chlo<comparison_direction LT>}} : ({T}, {T}) -> tensor<8x16xi1>',
+            f'%0 = "chlo.broadcast_compare"(%a, %a) {{comparison_direction = #chlo<comparison_direction LT>}}'
+            f" : ({T}, {T}) -> tensor<8x16xi1>",
             TWO_OPERANDS,
         ),
         (f'%0 = "chlo.broadcast_complex"(%a, %a) : ({T}, {T}) -> tensor<8x16xcomplex<f32>>', TWO_OPERANDS),

@@ -125,7 +125,7 @@ class TestMesh:
 
     def test_the_user_chooses_among_several(self) -> None:
         text = 'sdy.mesh @one = <["a"=2]>\nsdy.mesh @two = <["b"=4]>\n' + PLAIN
-        with pytest.raises(AutoshardError, match="several meshes: @one = .*, @two = "):
+        with pytest.raises(AutoshardError, match=r"several meshes: @one = .*, @two = "):
             resolve_mesh(source_of(text), None)
         assert resolve_mesh(source_of(text), [("b", 4)]).name == "two"
 

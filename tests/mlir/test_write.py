@@ -31,7 +31,8 @@ LOOP = f"""%zero = stablehlo.constant dense<0> : tensor<i32>
         %c = stablehlo.add %b, %a : {T}
         stablehlo.return %j, %c : tensor<i32>, {T} }}
     %p = stablehlo.compare LT, %zero, %zero : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    %s = "stablehlo.if"(%p) ({{ stablehlo.return %r#1 : {T} }}, {{ %d = stablehlo.abs %a : {T} stablehlo.return %d : {T} }}) : (tensor<i1>) -> {T}
+    %s = "stablehlo.if"(%p) ({{ stablehlo.return %r#1 : {T} }}, {{ %d = stablehlo.abs %a : {T} stablehlo.return %d : {T} }})
+      : (tensor<i1>) -> {T}
     %e = stablehlo.optimization_barrier %s : {T}
     return %e : {T}"""
 PROGRAMS = {
@@ -219,7 +220,8 @@ module @jit_step attributes {{mhlo.num_partitions = 1 : i32, mhlo.frontend_attri
   func.func public @main(%a: {T} {{jax.arg_name = "params.w"}} loc("params.w"), %b: {T} {{tf.aliasing_output = 1 : i32}})
       -> ({T} {{jax.result_info = "loss"}}, {T}) {{
     %0 = stablehlo.tanh %a {{mhlo.frontend_attributes = {{c = "d"}}}} : {T} loc(#name)
-    %1 = stablehlo.custom_call @mine(%b) {{sdy.sharding_rule = #sdy.op_sharding_rule<([i, j])->([i, j]) {{i=8, j=16}}, custom>}} : ({T}) -> {T}
+    %1 = stablehlo.custom_call @mine(%b)
+      {{sdy.sharding_rule = #sdy.op_sharding_rule<([i, j])->([i, j]) {{i=8, j=16}}, custom>}} : ({T}) -> {T}
     %2 = chlo.square %1 : {T} -> {T}
     return %0, %2 : {T}, {T}
   }}
@@ -303,7 +305,8 @@ def test_collectives_of_a_written_plan() -> None:
     """A contraction over x whose result is wanted split over x: a reduce-scatter, half an all-reduce."""
     source, listing, handles = read_text(
         main_of(
-            f"%0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : ({T}, tensor<16x32xf32>) -> tensor<8x32xf32>\nreturn %0 : tensor<8x32xf32>",
+            f"%0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : ({T}, tensor<16x32xf32>) -> tensor<8x32xf32>"
+            "\nreturn %0 : tensor<8x32xf32>",
             f"%a: {T}, %b: tensor<16x32xf32>",
             "tensor<8x32xf32>",
         )
