@@ -30,7 +30,7 @@ from autoshard.sharding import TensorSharding
 Form = Literal["shardy", "xla"]
 Constraints = Literal["minimal", "all"]
 
-_ROUNDS = 3  # of propagation, before every value that still differs is constrained
+_ROUNDS = 2  # of propagation: after the last, every value that still differs is constrained
 
 
 def write(
