@@ -9,6 +9,7 @@ from autoshard.xla.compare import Result, compare
 from autoshard.xla.dtypes import numpy_dtype
 from autoshard.xla.hlo import collectives_of
 from autoshard.xla.inputs import draw_inputs, nudge
+from autoshard.xla.layouts import pin_transforms
 from autoshard.xla.module import Model, Port, Program, read_program
 from autoshard.xla.prepare import for_one_device, for_partitions, walk
 from autoshard.xla.process import Execution, execute
@@ -113,6 +114,7 @@ def _execute(
         for_one_device(program.module, program.main)
     else:
         for_partitions(program.module, program.main, num_devices)
+    pin_transforms(program.module)
     return execute(program, num_devices, runs, time_limit_s)
 
 

@@ -144,6 +144,20 @@ def test_named_computation() -> None:
     assert report.collectives == {"all-to-all": 1}
 
 
+def test_transform_beside_collectives() -> None:
+    """A Fourier transform whose neighbours are collectives along other dimensions compiles."""
+    plan = b"""
+      sdy.mesh @mesh = <["a"=8]>
+      func.func @main(%x: tensor<16x16x32xcomplex<f32>> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"a"}, {}]>})
+          -> (tensor<16x16x32xcomplex<f32>> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}, {}]>}) {
+        %0 = stablehlo.fft %x, type = FFT, length = [32] : (tensor<16x16x32xcomplex<f32>>) -> tensor<16x16x32xcomplex<f32>>
+        %1 = sdy.sharding_constraint %0 <@mesh, [{}, {"a"}, {}]> : tensor<16x16x32xcomplex<f32>>
+        %2 = sdy.sharding_constraint %1 <@mesh, [{}, {}, {}]> : tensor<16x16x32xcomplex<f32>>
+        return %2 : tensor<16x16x32xcomplex<f32>>
+      }"""
+    assert not failures(verify(plan, plan, 8))
+
+
 def test_manual_computation() -> None:
     """A module whose collectives are written out has no meaning on one device and is compared on its own mesh."""
     plan = b"""
