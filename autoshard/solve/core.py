@@ -84,19 +84,17 @@ def flatten(graph: Graph) -> Core:
     pool = _Pool()
     table = [pool.put(graph.adjacent[u][v]) for u, v in edges]
     usages = _Pool()
-    owner, begin, end, usage = [], [], [], []
-    for index, node in enumerate(nodes):
-        for item_begin, item_end, amount in graph.node_items[node]:
-            (
-                owner.append(index),
-                begin.append(item_begin),
-                end.append(item_end),
-                usage.append(usages.put(amount)),
-            )
-    for index, (u, v) in enumerate(edges):
-        for item_begin, item_end, amount in graph.items_between(u, v):
-            owner.append(len(nodes) + index)
-            begin.append(item_begin), end.append(item_end), usage.append(usages.put(amount))
+    items = [
+        (index, begin, end, usages.put(amount))
+        for index, node in enumerate(nodes)
+        for begin, end, amount in graph.node_items[node]
+    ]
+    items += [
+        (len(nodes) + index, begin, end, usages.put(amount))
+        for index, (u, v) in enumerate(edges)
+        for begin, end, amount in graph.items_between(u, v)
+    ]
+    item_columns = np.array(items, dtype=np.int64).reshape(-1, 4).T
     counts = [len(graph.cost[node]) for node in nodes]
     return Core(
         graph_nodes=np.array(nodes, dtype=np.int64),
@@ -107,10 +105,10 @@ def flatten(graph: Graph) -> Core:
         table=np.array(table, dtype=np.int64),
         pool=pool.joined(),
         room=graph.room.copy(),
-        item_owner=np.array(owner, dtype=np.int64),
-        item_begin=np.array(begin, dtype=np.int64),
-        item_end=np.array(end, dtype=np.int64),
-        item_usage=np.array(usage, dtype=np.int64),
+        item_owner=item_columns[0].copy(),
+        item_begin=item_columns[1].copy(),
+        item_end=item_columns[2].copy(),
+        item_usage=item_columns[3].copy(),
         usage_pool=usages.joined(),
     )
 

@@ -40,6 +40,7 @@ class PeakDescent:
             self.best, self.excess = choice.copy(), excess
 
     def round(self, clock: Clock) -> None:
+        choice = self.relaxation.decoded()
         for _ in range(_TURNS):
             self.relaxation.price_rows(self._weights / (self._weights.sum() * (1 + 1e-9)))
             self.relaxation.improve(2)

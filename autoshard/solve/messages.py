@@ -14,6 +14,8 @@ whose bound reaches the cost of a known choice can go (reduced cost fixing).
 [2] V. Kolmogorov, A new look at reweighted message passing, IEEE PAMI 37(5), 2015.
 """
 
+# pyright: reportArgumentType=false, reportReturnType=false
+# An element of an array is a number here: numba gives it its type, numpy's stubs cannot.
 from __future__ import annotations
 
 import numpy as np

@@ -8,6 +8,8 @@ true cost is lower, or higher by no more than the temperature allows.
 [1] G. Marsaglia, Xorshift RNGs, Journal of Statistical Software 8(14), 2003.
 """
 
+# pyright: reportArgumentType=false, reportReturnType=false
+# An element of an array is a number here: numba gives it its type, numpy's stubs cannot.
 from __future__ import annotations
 
 from typing import NamedTuple

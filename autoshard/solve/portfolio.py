@@ -139,6 +139,9 @@ class Run:
             incumbent, removable = self.search(graph, core, incumbent, clock)
             if incumbent is None or self.done():
                 return
+            only_relaxed = clock is not self.clock
+            if only_relaxed and pairs == _CPSAT_LATER and removable.mean() <= _WORTH_SHRINKING:
+                return
             pairs = _CPSAT_LATER
             shrink(graph, core, removable)
             presolve(graph, clock)
@@ -186,7 +189,8 @@ class Run:
             self.tell("message passing")
             if incumbent is None and self.clock.used() > _GIVE_UP_AFTER:
                 break
-            if engine.proved() or (engine.stalled() and self.worth_leaving(engine, core)):
+            only_relaxed = clock is not self.clock
+            if engine.proved() or (engine.stalled() and (only_relaxed or self.worth_leaving(engine, core))):
                 break
         if engine.best is not None:
             incumbent = self.settle(graph, core, engine.best, None)
@@ -208,9 +212,8 @@ class Run:
 
     def tell(self, phase: str) -> None:
         if self.progress is not None:
-            known = self.best.cost is not None
-            gap = (self.best.cost - self.lower_bound) / max(abs(self.best.cost), 1) if known else None
-            self.progress(phase, gap)
+            cost = self.best.cost
+            self.progress(phase, None if cost is None else (cost - self.lower_bound) / max(abs(cost), 1))
 
     def settle(self, graph: Graph, core: Core, choice: Ints | None, lower_bound: int | None) -> Ints | None:
         """Take note of a bound and of a choice of the core; returns the choice for the whole Problem."""

@@ -139,8 +139,8 @@ class _Prices:
         table = core.table.copy()
         table[self._has_items] = len(core.pool) + self.edge_bytes[self._has_items]
         ranges = [
-            np.arange(core.table[edge], core.table[edge] + self._sizes[core.node_count + edge])
-            for edge in self._has_items
+            int(core.table[edge]) + np.arange(int(self._sizes[core.node_count + edge]))
+            for edge in self._has_items.tolist()
         ]
         return table, np.concatenate([np.zeros(0, dtype=np.int64), *ranges])
 
@@ -151,12 +151,12 @@ class _Prices:
         total = np.bincount(
             self._target, price[self._item] * self._usage, minlength=self._strategies + self._pairs
         )
-        return total[: self._strategies], total[self._strategies :]
+        prices = np.asarray(total, dtype=np.float64)
+        return prices[: self._strategies], prices[self._strategies :]
 
     def scaled(self, core: Core, multipliers: Floats, scale: int) -> tuple[Ints, Ints, int]:
         """Integer costs and matrices at these prices, rounded down, and the price of all room, rounded up."""
-        table, copied = self.private_tables(core)
-        del table
+        _, copied = self.private_tables(core)
         cost = core.cost * scale
         pool = np.where(core.pool < FINITE_BELOW, core.pool * scale, FORBIDDEN)
         if not len(multipliers):

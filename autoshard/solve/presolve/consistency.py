@@ -60,4 +60,4 @@ class Fixed:
 
 
 def _has_partner(matrix: Ints) -> Bools:
-    return (matrix < FINITE_BELOW).any(axis=1)
+    return np.any(matrix < FINITE_BELOW, axis=1)

@@ -33,7 +33,7 @@ def eliminate(graph: Graph, node: int) -> list[int]:
         graph.constant += int(cost.min())
     elif len(neighbours) == 2:
         product = graph.memo.call(_minimised, graph.memo.intern(cost), *matrices)
-        graph.add_matrix(*neighbours, product)
+        graph.add_matrix(neighbours[0], neighbours[1], product)
     graph.remove_node(node)
     if len(neighbours) != 1:
         return neighbours
