@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from autoshard.pipeline import Carry, Progress, Request, cost_loaded, load_module, plan_loaded
+from autoshard.mlir.write import Form
 from autoshard.plan import Plan
 
 MeshLike = Mapping[str, int] | Sequence[tuple[str, int]]
@@ -20,6 +21,7 @@ def plan(
     carry: Carry = "auto",
     time_limit_s: float = 60,
     seed: int = 0,
+    form: Form = "xla",
     progress: Progress | None = None,
 ) -> Plan:
     """The cheapest sharding found for a module, with its lower bound.
@@ -29,13 +31,14 @@ def plan(
         mesh: axis sizes, major to minor; None takes the module's own mesh.
         memory_bytes: budget a device; "chip" is the chip's usable memory, None no limit.
         carry: "auto" (donated arguments), "none", or (result index, argument index) pairs of state fed to the next step.
+        form: whose compiler will run the plan; XLA:TPU has no reduce-scatter, see `Plan.has_reduce_scatter`.
         time_limit_s: for solving; the best plan so far is returned when it strikes.
 
     Raises:
         AutoshardError: the request cannot be honoured as written. A plan that does not fit is no error: see `Plan.fits`.
     """
     loaded = load_module(
-        module, _request(mesh, hardware, topology, memory_bytes, carry), *_optional(progress)
+        module, _request(mesh, hardware, topology, memory_bytes, carry, form), *_optional(progress)
     )
     return plan_loaded(
         loaded, time_limit_s=time_limit_s, seed=seed, **({"progress": progress} if progress else {})
@@ -50,9 +53,10 @@ def cost(
     topology: tuple[int, ...] | None = None,
     memory_bytes: int | Literal["chip"] | None = "chip",
     carry: Carry = "auto",
+    form: Form = "xla",
 ) -> Plan:
     """The price of the shardings that a module already has, completed by Shardy's propagation; arguments as in `plan`."""
-    return cost_loaded(load_module(module, _request(mesh, hardware, topology, memory_bytes, carry)))
+    return cost_loaded(load_module(module, _request(mesh, hardware, topology, memory_bytes, carry, form)))
 
 
 def _request(
@@ -61,9 +65,10 @@ def _request(
     topology: tuple[int, ...] | None,
     memory_bytes: int | Literal["chip"] | None,
     carry: Carry,
+    form: Form,
 ) -> Request:
     axes = list(mesh.items()) if isinstance(mesh, Mapping) else list(mesh) if mesh is not None else None
-    return Request(axes, hardware, topology, memory_bytes, carry)
+    return Request(axes, hardware, topology, memory_bytes, carry, form)
 
 
 def _optional(progress: Progress | None) -> tuple[Progress, ...]:

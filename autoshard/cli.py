@@ -41,6 +41,13 @@ _carry_option = click.option(
     help="Which results are next step's arguments and keep one sharding: the donated ones, none, or the pairs in a file "
     '{"carry": [[result, argument], …]}.',
 )
+_form_option = click.option(
+    "--form",
+    type=click.Choice(["xla", "shardy"]),
+    default="xla",
+    show_default=True,
+    help="Whose compiler runs the plan: prices are of what it emits, and -o is written for it.",
+)
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 _all_option = click.option("--all", "show_all", is_flag=True, help="Print every argument and result.")
 
@@ -66,9 +73,7 @@ def cli() -> None:
     metavar="SECONDS",
     help="For solving.",
 )
-@click.option(
-    "--form", type=click.Choice(["xla", "shardy"]), default="xla", show_default=True, help="Form of -o."
-)
+@_form_option
 @click.option(
     "--constraints",
     type=click.Choice(["minimal", "all"]),
@@ -106,14 +111,14 @@ def plan(
     for path in (output, plan_out):
         if path is not None:
             files.require_writable(path)
-    request = _request(mesh or (EXAMPLE_MESH if model is None else None), hardware, topology, memory, carry)
+    request = _request(mesh or (EXAMPLE_MESH if model is None else None), hardware, topology, memory, carry, form)
     with _progress() as progress:
         loaded = pipeline.load_module(_model(model), request, progress)
         found = pipeline.plan_loaded(loaded, time_limit_s=time_limit, seed=seed, progress=progress)
         has_plan = found.fits and found.status in ("optimal", "feasible")
         if has_plan and output is not None:
             progress("writing the module", None)
-            files.write_module(output, pipeline.write_planned(loaded, found, form, constraints))
+            files.write_module(output, pipeline.write_planned(loaded, found, constraints=pipeline.constraints_named(constraints)))
         if has_plan and plan_out is not None:
             files.write_text(plan_out, found.to_json())
     _print(found, as_json, show_all)
@@ -128,6 +133,7 @@ def plan(
 @_topology_option
 @_memory_option
 @_carry_option
+@_form_option
 @_json_option
 @_all_option
 def cost(
@@ -137,13 +143,14 @@ def cost(
     topology: str | None,
     memory: str | None,
     carry: str,
+    form: str,
     as_json: bool,
     show_all: bool,
 ) -> None:
     """Price the shardings that MODEL already has, completed by Shardy's propagation. Nothing is searched."""
     from autoshard import pipeline
 
-    request = _request(mesh, hardware, topology, memory, carry)
+    request = _request(mesh, hardware, topology, memory, carry, form)
     with _progress() as progress:
         loaded = pipeline.load_module(_model(model), request, progress)
         found = pipeline.cost_loaded(loaded, progress)
@@ -201,9 +208,9 @@ def _model(model: str | None) -> str | bytes:
 
 
 def _request(
-    mesh: str | None, hardware: str, topology: str | None, memory: str | None, carry: str
+    mesh: str | None, hardware: str, topology: str | None, memory: str | None, carry: str, form: str
 ) -> "Request":
-    from autoshard.pipeline import Request
+    from autoshard.pipeline import Request, form_named
     from autoshard.report.units import parse_bytes
 
     return Request(
@@ -212,6 +219,7 @@ def _request(
         topology=None if topology is None else _parse_topology(topology),
         memory_bytes="chip" if memory is None else None if memory.lower() == "none" else parse_bytes(memory),
         carry=_parse_carry(carry),
+        form=form_named(form),
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import costmodels
+from autoshard.check import CheckReport, Subject, check
 from autoshard.cost import (
     Chosen,
     PricedGraph,
@@ -24,6 +25,7 @@ from autoshard.mlir import passes
 from autoshard.mlir.listing import Listing
 from autoshard.mlir.read import Handles, read
 from autoshard.mlir.source import SourceModule, load, resolve_mesh
+from autoshard.mlir.write import Constraints, Form, write
 from autoshard.plan import (
     Baseline,
     NamedSharding,
@@ -32,12 +34,15 @@ from autoshard.plan import (
     PlannedUse,
     PlannedValue,
     Price,
+    require_same_module,
 )
 from autoshard.problem import evaluate
 from autoshard.program import RESULT_SITE, Program, batch_arguments, build_program
 from autoshard.sharding import DimSharding, Mesh, TensorSharding, total_size
 from autoshard.solve import Solution, solve
+from autoshard.xla import VerifyReport, verify
 from costmodels import Communication, Hardware
+from costmodels.figures import Torus
 
 Progress = Callable[[str, float | None], None]
 MeshAxes = Sequence[tuple[str, int]]
@@ -53,6 +58,7 @@ class Request:
     topology: tuple[int, ...] | None = None
     memory_bytes: int | Literal["chip"] | None = "chip"
     carry: Carry = "auto"
+    form: Form = "xla"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,12 @@ class Loaded:
     hardware: Hardware
     communication: Communication
     memory_bytes: int | None
+    form: Form
+
+    @property
+    def has_reduce_scatter(self) -> bool:
+        """XLA:TPU carries a scattered sum out as an all-reduce, of which every device slices its part (seen in what it compiles)."""
+        return self.form == "shardy" or not isinstance(self.hardware.topology, Torus)
 
 
 def _silent(phase: str, fraction: float | None) -> None:
@@ -89,7 +101,7 @@ def load_module(module: str | bytes | Path, request: Request, progress: Progress
     carry = request.carry
     program = build_program(listing, None if carry == "auto" else () if carry == "none" else carry)
     memory = hardware.usable_hbm_bytes if request.memory_bytes == "chip" else request.memory_bytes
-    return Loaded(source, listing, handles, program, mesh, hardware, communication, memory)
+    return Loaded(source, listing, handles, program, mesh, hardware, communication, memory, request.form)
 
 
 def plan_loaded(
@@ -134,7 +146,73 @@ def price(loaded: Loaded) -> PricedGraph:
         loaded.communication,
         passes.decompose_reshards,
         loaded.memory_bytes,
+        has_reduce_scatter=loaded.has_reduce_scatter,
     )
+
+
+def write_planned(
+    loaded: Loaded, found: Plan, form: Form | None = None, constraints: Constraints = "minimal"
+) -> str:
+    """The module with the plan in it, as text; `form` None is the one that the plan was made for."""
+    return write(
+        loaded.source,
+        loaded.handles,
+        loaded.listing,
+        found.decisions(),
+        form if form is not None else form_named(found.form),
+        constraints=constraints,
+        carry=found.carry,
+    )
+
+
+def check_plan(
+    module: str | bytes | Path,
+    found: Plan,
+    hardware: str | Path | None = None,
+    *,
+    deep: bool = False,
+    progress: Progress = _silent,
+) -> CheckReport:
+    """Check a plan against its module, independently of what made it.
+
+    Args:
+        hardware: chip profile; None takes the one that the plan names.
+        deep: also compare with the collectives that Shardy's own passes make of the written module.
+
+    Raises:
+        AutoshardError: the module cannot be read, or the plan is for another one.
+    """
+    loaded = load_module(
+        module,
+        Request(found.mesh, hardware or found.hardware, found.topology, found.memory_bytes, found.carry, form_named(found.form)),
+        progress,
+    )
+    require_same_module(found, loaded.listing.module_hash, "the plan")
+    emitted = None
+    if deep:
+        progress("running Shardy's passes", None)
+        written = write_planned(loaded, found, "shardy")
+        emitted = passes.collectives(load(written.encode()), loaded.mesh)
+    progress("checking", None)
+    return check(Subject(loaded.program, loaded.hardware, loaded.communication), found, emitted)
+
+
+def verify_modules(
+    planned: str, against: str, devices: int, seed: int = 0, progress: Progress = _silent
+) -> VerifyReport:
+    """Run the planned module on `devices` CPU devices and the original on one, and compare."""
+    progress("compiling and running", None)
+    return verify(load(planned), load(against), devices, seed)
+
+
+def form_named(name: str) -> Form:
+    assert name in ("shardy", "xla")
+    return "shardy" if name == "shardy" else "xla"
+
+
+def constraints_named(name: str) -> Constraints:
+    assert name in ("minimal", "all")
+    return "minimal" if name == "minimal" else "all"
 
 
 class _Clock:
@@ -251,6 +329,8 @@ def _plan_of_choice(
         mesh_name=loaded.mesh.name,
         hardware=loaded.hardware.name,
         topology=_topology(loaded.communication),
+        form=loaded.form,
+        has_reduce_scatter=loaded.has_reduce_scatter,
         memory_bytes=loaded.memory_bytes,
         carry=loaded.program.carried_pairs,
         status=status,

@@ -83,6 +83,8 @@ class Plan:
     mesh_name: str
     hardware: str
     topology: tuple[int, ...]
+    form: str  # whose compiler runs it: xla or shardy
+    has_reduce_scatter: bool  # or does that compiler sum everywhere, and every device keep its part
     memory_bytes: int | None
     carry: tuple[tuple[int, int], ...]  # (result, argument)
     status: str  # optimal, feasible, infeasible or not_found

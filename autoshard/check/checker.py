@@ -59,7 +59,9 @@ def check(subject: Subject, plan: Plan, emitted: Sequence[Collective] | None = N
 
 
 def _figures(subject: Subject, plan: Plan, planned: Planned, reads: Reads) -> list[Finding]:
-    collectives = find_collectives(planned, reads, subject.communication)
+    collectives = find_collectives(
+        planned, reads, subject.communication, has_reduce_scatter=plan.has_reduce_scatter
+    )
     price = plan.price
     compute = compute_ns(planned, reads, subject.hardware)
     communication = sum(c.ns * c.repeat for c in collectives)

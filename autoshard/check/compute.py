@@ -11,7 +11,7 @@ import math
 from autoshard.check.parts import num_shards
 from autoshard.check.planned import Planned
 from autoshard.check.reads import KernelRead, Reads
-from autoshard.program import Kernel, Traffic
+from autoshard.program import Kernel
 from autoshard.sharding import OpShardingRule, TensorSharding
 from costmodels import Hardware
 
@@ -46,7 +46,7 @@ def _kernel_ns(
     ]
     types = (*shape.operands, *shape.results)
     dtype = types[0].dtype if types else "f32"
-    bytes_ = _bytes_moved(planned, read, written)
+    bytes_ = _bytes_moved(read, written)
     if not shape.is_matmul:
         whole = math.prod(factor.size for factor in rule.factors)
         return hardware.kernel_ns(
@@ -70,28 +70,12 @@ def _matmul_sizes(rule: OpShardingRule, sizes: list[int], flops: int) -> tuple[i
     return m_size, k_size * hidden, n_size, batch_size
 
 
-def _bytes_moved(planned: Planned, read: KernelRead, written: tuple[TensorSharding, ...]) -> int:
-    """Bytes between one device and its memory in one run; the shape's traffic says which count."""
+def _bytes_moved(read: KernelRead, written: tuple[TensorSharding, ...]) -> int:
+    """Bytes between one device and its memory in one run, as often as the shape says for each tensor."""
     shape = read.kernel.shape
-    results = sum(s.local_bytes(t) for s, t in zip(written, shape.results, strict=True))
-    match shape.traffic:
-        case Traffic.ALL:
-            return results + sum(
-                s.local_bytes(t) for s, t in zip(read.shardings, shape.operands, strict=True)
-            )
-        case Traffic.RESULTS:
-            return 2 * results
-        case Traffic.UPDATES:
-            return 2 * _update_bytes(planned, read.kernel.ops[-1])
-        case Traffic.NONE:
-            return 0
-
-
-def _update_bytes(planned: Planned, root: int) -> int:
-    """All tensors but the one that is updated."""
     found = 0
-    for operand, value in enumerate(planned.listing.ops[root].operands[1:], 1):
-        sharding = planned.read(root, operand) if planned.is_ranked(value) else None
-        if sharding is not None:
-            found += sharding.local_bytes(planned.type_of(value))
+    for count, sharding, type_ in zip(shape.reads, read.shardings, shape.operands, strict=True):
+        found += count * sharding.local_bytes(type_)
+    for sharding, type_ in zip(written, shape.results, strict=True):
+        found += shape.writes * sharding.local_bytes(type_)
     return found

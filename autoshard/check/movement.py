@@ -48,9 +48,14 @@ class _Moved:
 
 
 def find_collectives(
-    planned: Planned, reads: Reads, communication: Communication
+    planned: Planned, reads: Reads, communication: Communication, *, has_reduce_scatter: bool
 ) -> tuple[PlannedCollective, ...]:
-    moved = [collective for kernel in reads.kernels for collective in _of_kernel(planned, kernel)]
+    """Without `has_reduce_scatter` a sum that settles scattered is an all-reduce."""
+    moved = [
+        collective
+        for kernel in reads.kernels
+        for collective in _of_kernel(planned, kernel, has_reduce_scatter=has_reduce_scatter)
+    ]
     moved += _of_reshards(planned.mesh, list(_reshards(planned, reads)))
     return tuple(_priced(planned, collective, communication) for collective in moved)
 
@@ -88,7 +93,7 @@ def _ns(communication: Communication, kind: str, bytes_: int, axes: Sequence[Axi
             raise AssertionError(f"Shardy emits no {kind} for a reshard")
 
 
-def _of_kernel(planned: Planned, read: KernelRead) -> Iterator[_Moved]:
+def _of_kernel(planned: Planned, read: KernelRead, *, has_reduce_scatter: bool) -> Iterator[_Moved]:
     kernel = read.kernel
     root = kernel.ops[-1]
     yield from _windows(planned, read)
@@ -100,7 +105,7 @@ def _of_kernel(planned: Planned, read: KernelRead) -> Iterator[_Moved]:
         produced = planned.produced.get(value, TensorSharding.replicated_closed(type_.rank))
         settled = planned.settled.get(value, produced)
         is_scattered = len(kernel.results) == 1 and _adds_exactly(produced, settled, reduced)
-        kind = "reduce_scatter" if is_scattered else "all_reduce"
+        kind = "reduce_scatter" if is_scattered and has_reduce_scatter else "all_reduce"
         yield _Moved(kind, axes, produced.local_bytes(type_), kernel.repeat, root)
 
 

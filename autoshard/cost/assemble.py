@@ -37,13 +37,19 @@ def assemble(
     communication: Communication,
     decompose: Decompose,
     memory_limit: int | None,
+    *,
+    has_reduce_scatter: bool = True,
 ) -> PricedGraph:
-    """Price every choice of the graph."""
+    """Price every choice of the graph.
+
+    Args:
+        has_reduce_scatter: whether the compiler that runs the plan sums and scatters in one collective.
+    """
     reshards = ReshardPrices(graph.mesh, communication, graph.layouts, decompose)
     _announce(graph, reshards)
     reshards.resolve()
     prices = {
-        space: price_kernel(space.shape, space.strategies, hardware, communication, reshards, graph.layouts)
+        space: price_kernel(space.shape, space.strategies, hardware, communication, reshards, graph.layouts, has_reduce_scatter=has_reduce_scatter)
         for space in graph.spaces.values()
     }
     builder = ProblemBuilder()

@@ -11,13 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autoshard.cost.layouts import Ints, LayoutsByRank
 from autoshard.cost.reshard import Collective, ReshardPrices, collective_ns
-from autoshard.program import KernelShape, Traffic
+from autoshard.program import KernelShape
 from autoshard.sharding import FactorKind, TensorSharding, TensorType, total_size
 from autoshard.space import WINDOWED, Strategy
 from costmodels import Communication, Hardware
+
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +44,16 @@ def price_kernel(
     communication: Communication,
     reshards: ReshardPrices,
     layouts: LayoutsByRank,
+    *,
+    has_reduce_scatter: bool,
 ) -> KernelPrices:
-    """Prices of all strategies of a kernel shape; `reshards` must know the pairs (produced, settled)."""
+    """Prices of all strategies of a kernel shape; `reshards` must know the pairs (produced, settled).
+
+    Without `has_reduce_scatter` a sum that settles scattered is an all-reduce, of which every device keeps its part.
+    """
     collectives = tuple(
-        tuple(_own_collectives(shape, strategy, communication, reshards, layouts)) for strategy in strategies
+        tuple(_own_collectives(shape, strategy, communication, reshards, layouts, has_reduce_scatter))
+        for strategy in strategies
     )
     return KernelPrices(
         compute_ns(shape, strategies, hardware),
@@ -69,46 +79,29 @@ def compute_ns(shape: KernelShape, strategies: Sequence[Strategy], hardware: Har
     bytes_ = np.asarray([_bytes_moved(shape, s) for s in strategies], dtype=np.float64)
     dtype = (shape.operands or shape.results)[0].dtype if (shape.operands or shape.results) else "f32"
     if not shape.is_matmul:
-        return hardware.kernel_ns(flops=flops, bytes=bytes_, dtype=dtype)
+        return np.asarray(hardware.kernel_ns(flops=flops, bytes=bytes_, dtype=dtype), dtype=np.int64)
     m, k, n, batch = _matmul_dims(shape, sizes)
-    return hardware.matmul_ns(m=m, k=k, n=n, batch=batch, dtype=dtype, bytes=bytes_)
+    return np.asarray(
+        hardware.matmul_ns(m=m, k=k, n=n, batch=batch, dtype=dtype, bytes=bytes_), dtype=np.int64
+    )
 
 
-def _matmul_dims(shape: KernelShape, sizes: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Local m, k, n and batch of a contraction; flops that the rule does not show (windows) count towards k."""
-    rule = shape.rule
-    present = [
-        [any(f in dim for dim in mapping) for mapping in (*rule.operands[:2], *rule.results[:1])]
-        for f in range(len(rule.factors))
-    ]
-    dims = {
-        "m": np.ones(len(sizes)),
-        "k": np.ones(len(sizes)),
-        "n": np.ones(len(sizes)),
-        "batch": np.ones(len(sizes)),
-    }
-    for factor, (in_lhs, in_rhs, in_result) in enumerate(map(tuple, present)):
-        name = (
-            "batch" if in_lhs and in_rhs and in_result else "k" if not in_result else "m" if in_lhs else "n"
-        )
-        dims[name] = dims[name] * sizes[:, factor]
-    volume = math.prod(factor.size for factor in rule.factors)
-    hidden = shape.flops / (2 * volume) if volume else 1.0
-    return dims["m"], dims["k"] * max(hidden, 1.0), dims["n"], dims["batch"]
+def _matmul_dims(shape: KernelShape, sizes: Floats) -> tuple[Floats, ...]:
+    """[K] local m, k, n and batch of a contraction; operations that the factors do not show (windows) count towards k."""
+    m, k, n, batch = (
+        np.prod(sizes[:, [i for i, role in enumerate(shape.matmul_roles) if role == name]], axis=1) for name in "mknb"
+    )
+    shown = 2 * math.prod(factor.size for factor in shape.rule.factors)
+    return m, k * (max(shape.flops / shown, 1.0) if shown else 1.0), n, batch
 
 
 def _bytes_moved(shape: KernelShape, strategy: Strategy) -> int:
-    read = [s.local_bytes(t) for s, t in zip(strategy.operands, shape.operands, strict=True)]
-    written = [s.local_bytes(t) for s, t in zip(strategy.produced, shape.results, strict=True)]
-    match shape.traffic:
-        case Traffic.ALL:
-            return sum(read) + sum(written)
-        case Traffic.RESULTS:
-            return 2 * sum(written)
-        case Traffic.UPDATES:
-            return 2 * sum(read[1:])
-        case Traffic.NONE:
-            return 0
+    read = sum(
+        count * sharding.local_bytes(type_)
+        for count, sharding, type_ in zip(shape.reads, strategy.operands, shape.operands, strict=True)
+    )
+    written = sum(s.local_bytes(t) for s, t in zip(strategy.produced, shape.results, strict=True))
+    return read + shape.writes * written
 
 
 def _own_collectives(
@@ -117,13 +110,14 @@ def _own_collectives(
     communication: Communication,
     reshards: ReshardPrices,
     layouts: LayoutsByRank,
+    has_reduce_scatter: bool,
 ) -> list[Collective]:
     found = _halo(shape, strategy, communication)
     for type_, produced, settled in zip(shape.results, strategy.produced, strategy.settled, strict=True):
         ids = layouts[type_.rank]
         steps = reshards.collectives(type_, ids.id_of(produced), ids.id_of(settled)) if type_.rank else []
         if strategy.reduced:
-            kind = "reduce_scatter" if strategy.is_scattered else "all_reduce"
+            kind = "reduce_scatter" if strategy.is_scattered and has_reduce_scatter else "all_reduce"
             found.append(_priced(kind, strategy, produced, type_, communication))
         found.extend(steps)
     return found

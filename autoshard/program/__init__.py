@@ -11,7 +11,6 @@ from autoshard.program.records import (
     KernelShape,
     Lifetime,
     Program,
-    Traffic,
     Use,
 )
 
@@ -24,7 +23,6 @@ __all__ = [
     "KernelShape",
     "Lifetime",
     "Program",
-    "Traffic",
     "Use",
     "batch_arguments",
     "build_program",

@@ -14,24 +14,11 @@ from autoshard.program.records import (
     Kernel,
     KernelShape,
     Program,
-    Traffic,
     Use,
 )
+from autoshard.program.traffic import Segment, traffic
 from autoshard.sharding import OpShardingRule, TensorMapping, TensorType
 
-_TRAFFIC = {
-    "stablehlo.reshape": Traffic.NONE,
-    "stablehlo.bitcast_convert": Traffic.NONE,
-    "sdy.sharding_constraint": Traffic.NONE,
-    "sdy.reshard": Traffic.NONE,
-    "sdy.propagation_barrier": Traffic.NONE,
-    "stablehlo.get_dimension_size": Traffic.NONE,
-    "stablehlo.gather": Traffic.RESULTS,
-    "stablehlo.slice": Traffic.RESULTS,
-    "stablehlo.dynamic_slice": Traffic.RESULTS,
-    "stablehlo.dynamic_update_slice": Traffic.UPDATES,
-    "stablehlo.scatter": Traffic.UPDATES,
-}
 _ALIAS = frozenset(
     {"stablehlo.reshape", "stablehlo.bitcast_convert"}
     | {"sdy.sharding_constraint", "sdy.reshard", "sdy.propagation_barrier"}
@@ -58,8 +45,10 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
     roots: dict[int, frozenset[int]] = {}
     permanent = permanent_arguments(listing, pairs)
     repeatable: dict[int, frozenset[int]] = {}
+    segment = Segment()
     kernels = tuple(
-        _kernel(group, listing, pinned, permanent, interned, roots, repeatable) for group in fusion.groups
+        _kernel(group, listing, pinned, permanent, interned, roots, repeatable, segment)
+        for group in fusion.groups
     )
     flows = _flows(listing, pairs, fusion)
     kernels, lives = recompute(kernels, lifetimes(listing, kernels, pairs, fusion.free), repeatable)
@@ -110,6 +99,7 @@ def _kernel(
     interned: dict[KernelShape, KernelShape],
     roots: dict[int, frozenset[int]],
     repeatable: dict[int, frozenset[int]],
+    segment: Segment,
 ) -> Kernel:
     root = listing.ops[group.root]
     by_read: dict[tuple[int, TensorMapping], list[tuple[int, int]]] = {}
@@ -128,6 +118,11 @@ def _kernel(
             roots[root.results[0]] = stored
         elif is_elementwise(root):
             repeatable[root.results[0]] = stored
+    is_fused = is_elementwise(root) or root.name == "stablehlo.reduce"
+    uses = [
+        (value, [operand for op, operand in sites if op == group.root]) for (value, _), sites in by_read.items()
+    ]
+    moved = ((0,) * len(uses), 0) if is_alias else traffic(root, uses, roots, segment, is_fused=is_fused)
     shape = KernelShape(
         root.name,
         OpShardingRule(
@@ -138,8 +133,8 @@ def _kernel(
         tuple(reads),
         tuple(_type(listing, value) for value in results),
         sum(listing.ops[op].flops for op in group.ops),
-        root.is_matmul,
-        Traffic.NONE if is_alias else _TRAFFIC.get(root.name, Traffic.ALL),
+        _matmul_roles(rule) if root.is_matmul else "",
+        *moved,
         root.demand,
     )
     return Kernel(
@@ -153,6 +148,16 @@ def _kernel(
         root.repeat,
         root.name in _IN_PLACE or is_elementwise(root),
         is_alias,
+    )
+
+
+def _matmul_roles(rule: OpShardingRule) -> str:
+    """m and n are the factors of one operand and the result, b those of all three, k those that the result lacks."""
+    lhs, rhs = ({f for dim in mapping for f in dim} for mapping in rule.operands[:2])
+    result = {f for dim in rule.results[0] for f in dim}
+    return "".join(
+        "k" if f not in result else "b" if f in lhs and f in rhs else "m" if f in lhs else "n"
+        for f in range(len(rule.factors))
     )
 
 

@@ -20,15 +20,6 @@ class Use:
     sites: tuple[tuple[int, int], ...]  # (op, operand index) in the listing, all with the same mapping
 
 
-class Traffic(Enum):
-    """Which bytes a kernel moves between memory and the chip."""
-
-    ALL = "every operand is read, every result written"
-    RESULTS = "reads as much as it writes (gather, slices)"
-    UPDATES = "reads and writes only what is updated, in place (dynamic_update_slice, scatter)"
-    NONE = "moves nothing (reshape)"
-
-
 @dataclass(frozen=True, slots=True)
 class KernelShape:
     """All of a kernel that its strategies and their prices depend on; equal shapes are enumerated once."""
@@ -38,9 +29,14 @@ class KernelShape:
     operands: tuple[TensorType, ...]
     results: tuple[TensorType, ...]
     flops: int
-    is_matmul: bool
-    traffic: Traffic
+    matmul_roles: str  # of each factor of a contraction: m, k, n or b (batch); "" for other kernels
+    reads: tuple[int, ...]  # how often each operand's bytes come from memory
+    writes: int  # how often the results' bytes go to memory
     demand: TensorSharding | None  # the user's, on the first result
+
+    @property
+    def is_matmul(self) -> bool:
+        return bool(self.matmul_roles)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,61 @@
+"""Which bytes a kernel moves between memory and the chip, as counts of its operands and results.
+
+Elementwise kernels and reductions between two matrix products are fused side by side (XLA's multi-output fusion), so that each buffer is read
+once for all of them, and what one of them writes is not read again by the next of the same shape.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from autoshard.mlir.listing import Op
+
+MOVES_NOTHING = frozenset(
+    {"stablehlo.reshape", "stablehlo.bitcast_convert", "stablehlo.get_dimension_size"}
+    | {"sdy.sharding_constraint", "sdy.reshard", "sdy.propagation_barrier"}
+)
+READS_WHAT_IT_WRITES = frozenset({"stablehlo.gather", "stablehlo.slice", "stablehlo.dynamic_slice"})
+UPDATES_IN_PLACE = frozenset({"stablehlo.dynamic_update_slice", "stablehlo.scatter"})
+
+Traffic = tuple[tuple[int, ...], int]  # how often the bytes of each operand move, and of the results
+
+
+@dataclass(slots=True)
+class Segment:
+    """The buffers that kernels since the last matrix product have on the chip, by region."""
+
+    on_chip: set[tuple[int, frozenset[int]]] = field(default_factory=set[tuple[int, frozenset[int]]])
+
+
+def traffic(
+    root: Op,
+    uses: Sequence[tuple[int, Sequence[int]]],
+    buffers: Mapping[int, frozenset[int]],
+    segment: Segment,
+    *,
+    is_fused: bool,
+) -> Traffic:
+    """Counts for one kernel; `segment` is brought up to date.
+
+    Args:
+        uses: value and positions among the root's operands (none where an inner op reads it) of each operand of the kernel.
+        buffers: those behind each value that is recomputed.
+        is_fused: elementwise, or a reduction.
+    """
+    if root.name in MOVES_NOTHING:
+        return (0,) * len(uses), 0
+    if root.name in READS_WHAT_IT_WRITES:
+        return (0,) * len(uses), 2
+    if root.name in UPDATES_IN_PLACE:
+        return tuple(0 if any(p < len(root.results) for p in positions) else 2 for _, positions in uses), 0
+    if root.is_matmul:
+        segment.on_chip.clear()
+    if not is_fused:
+        return (1,) * len(uses), 1
+    counts: list[int] = []
+    for value, _ in uses:
+        key = (root.region, buffers.get(value, frozenset({value})))
+        counts.append(0 if key in segment.on_chip else 1)
+        segment.on_chip.add(key)
+    if root.name != "stablehlo.reduce":
+        segment.on_chip.update((root.region, frozenset({value})) for value in root.results)
+    return tuple(counts), 1
