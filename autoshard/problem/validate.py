@@ -7,7 +7,9 @@ import numpy as np
 from autoshard.errors import AutoshardError
 from autoshard.problem.model import Bools, Ints, Problem, Table
 
-_TOTAL_BELOW = 2**60  # totals, differences of totals and the solver's mark for a forbidden entry then fit int64
+_TOTAL_BELOW = (
+    2**60
+)  # totals, differences of totals and the solver's mark for a forbidden entry then fit int64
 
 
 def validate(problem: Problem) -> None:
