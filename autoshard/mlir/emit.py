@@ -251,7 +251,7 @@ class _Emitter:
                 self._annotate(owner, shardings)
 
     def annotate_main(self) -> None:
-        arguments = [self._choices.settled(argument.value) for argument in self._listing.arguments]
+        arguments = [self._choices.produced(argument.value) for argument in self._listing.arguments]
         results = [self._choices.result(index) for index in range(len(self._listing.results))]
         for key, shardings in (("arg_attrs", arguments), ("res_attrs", results)):
             each = [dict(one) for one in attributes_of(self._walked.main, key, len(shardings))]

@@ -15,7 +15,7 @@ from autoshard.mlir.context import ir
 from autoshard.mlir.decisions import Decisions
 from autoshard.mlir.emit import Emission, emit
 from autoshard.mlir.facts import RULE
-from autoshard.mlir.listing import Listing
+from autoshard.mlir.listing import Listing, Op
 from autoshard.mlir.meshes import module_meshes
 from autoshard.mlir.pipeline import run_pipeline
 from autoshard.mlir.propagate import propagated
@@ -25,7 +25,7 @@ from autoshard.mlir.source import SourceModule
 from autoshard.mlir.tensors import Shardings
 from autoshard.mlir.variants import Choices
 from autoshard.mlir.walk import Walked, walk
-from autoshard.sharding import TensorSharding
+from autoshard.sharding import FactorKind, TensorSharding
 
 Form = Literal["shardy", "xla"]
 Constraints = Literal["minimal", "all"]
@@ -105,14 +105,20 @@ def _differs(value: int, found: Mapping[int, TensorSharding], choices: Choices) 
 
 
 def _first(differing: set[int], listing: Listing) -> frozenset[int]:
-    """Those of which no operand differs: the rest may follow from them."""
+    """Those that are decided rather than followed: results of contractions and reductions, values of which no operand differs, and
+    what loops carry. The rest may follow from them.
+    """
     carried = {flow.target for flow in listing.data_flows}
     return frozenset(
         value
         for op in listing.ops
         for value in op.results
-        if value in differing and not any(operand in differing for operand in op.operands)
+        if value in differing and (_reduces(op) or not any(operand in differing for operand in op.operands))
     ) | (carried & differing)
+
+
+def _reduces(op: Op) -> bool:
+    return op.rule is not None and any(factor.kind is FactorKind.REDUCTION for factor in op.rule.factors)
 
 
 def _without_reshards(walked: Walked) -> None:

@@ -35,8 +35,20 @@ LOOP = f"""%zero = stablehlo.constant dense<0> : tensor<i32>
       : (tensor<i1>) -> {T}
     %e = stablehlo.optimization_barrier %s : {T}
     return %e : {T}"""
+ODDITIES = f"""%t = stablehlo.create_token : !stablehlo.token
+    %n = sdy.named_computation<"f">(%a) in_shardings=[<@mesh, [{{?}}, {{?}}]>] out_shardings=[<@mesh, [{{?}}, {{?}}]>] (%b: {T}) {{
+      %1 = stablehlo.abs %b : {T}
+      sdy.return %1 : {T}
+    }} : ({T}) -> {T}
+    %o:2 = stablehlo.optimization_barrier %n, %t : {T}, !stablehlo.token
+    %c = sdy.sharding_constraint %o#0 <@mesh, [{{?}}, {{?}}]> : {T}
+    %r = sdy.reshard %c <@mesh, [{{?}}, {{?}}]> : {T}
+    %v, %i = chlo.top_k(%r, k = 16) : {T} -> ({T}, tensor<8x16xi32>)
+    %d = "stablehlo.custom_call"(%v) {{call_target_name = "mine"}} : ({T}) -> {T}
+    return %d : {T}"""
 PROGRAMS = {
     "loop": lambda: main_of(LOOP),
+    "oddities": lambda: main_of(ODDITIES),
     "mlp": programs.mlp_train,
     "convnet": programs.convnet_train,
     "scan": programs.transformer_train_scan,
