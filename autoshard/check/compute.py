@@ -24,7 +24,7 @@ def compute_ns(planned: Planned, reads: Reads, hardware: Hardware) -> int:
         written = _written(planned, read.kernel)
         key = (id(read.kernel.shape), id(read.run.rule), read.run.factors, read.shardings, written)
         if key not in known:
-            known[key] = _kernel_ns(planned, read, written, hardware)
+            known[key] = _kernel_ns(read, written, hardware)
         total += known[key] * read.kernel.repeat
     return total
 
@@ -36,9 +36,7 @@ def _written(planned: Planned, kernel: Kernel) -> tuple[TensorSharding, ...]:
     )
 
 
-def _kernel_ns(
-    planned: Planned, read: KernelRead, written: tuple[TensorSharding, ...], hardware: Hardware
-) -> int:
+def _kernel_ns(read: KernelRead, written: tuple[TensorSharding, ...], hardware: Hardware) -> int:
     shape, rule = read.kernel.shape, read.run.rule
     sizes = [
         -(-factor.size // num_shards(parts))
@@ -71,11 +69,8 @@ def _matmul_sizes(rule: OpShardingRule, sizes: list[int], flops: int) -> tuple[i
 
 
 def _bytes_moved(read: KernelRead, written: tuple[TensorSharding, ...]) -> int:
-    """Bytes between one device and its memory in one run, as often as the shape says for each tensor."""
+    """Bytes between one device and its memory in one run; the shape says how often each operand and the results count."""
     shape = read.kernel.shape
-    found = 0
-    for count, sharding, type_ in zip(shape.reads, read.shardings, shape.operands, strict=True):
-        found += count * sharding.local_bytes(type_)
-    for sharding, type_ in zip(written, shape.results, strict=True):
-        found += shape.writes * sharding.local_bytes(type_)
-    return found
+    operands = zip(shape.reads, read.shardings, shape.operands, strict=True)
+    results = sum(s.local_bytes(t) for s, t in zip(written, shape.results, strict=True))
+    return shape.writes * results + sum(count * s.local_bytes(t) for count, s, t in operands)

@@ -1,7 +1,6 @@
 """The plan against Shardy's own passes: what those make of the written module is what the plan pays for."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from autoshard.check.movement import SLICE, Totals, axis_names, differences, totals
 from autoshard.check.report import Finding, of_offenders
@@ -10,21 +9,23 @@ from autoshard.plan import Plan
 
 
 def compare_emitted(plan: Plan, emitted: Sequence[Collective]) -> Finding:
-    """Where the plan's compiler has no reduce-scatter, Shardy's are the all-reduces that it makes of them."""
-    if not plan.has_reduce_scatter:
-        emitted = [replace(c, kind="all_reduce") if c.kind == "reduce_scatter" else c for c in emitted]
-    expected, found = emitted_totals(emitted), totals(plan.price.collectives)
+    expected = emitted_totals(emitted, has_reduce_scatter=plan.has_reduce_scatter)
+    found = totals(plan.price.collectives)
     what = "Shardy's passes emit the plan's collectives"
     return of_offenders("emitted", differences(expected, found), len(set(expected) | set(found)), what)
 
 
-def emitted_totals(emitted: Sequence[Collective]) -> Totals:
-    """(count, bytes) by kind and axes, sized as `costmodels` sizes them; slices are left out."""
+def emitted_totals(emitted: Sequence[Collective], *, has_reduce_scatter: bool) -> Totals:
+    """(count, bytes) by kind and axes, sized as `costmodels` sizes them; slices are left out.
+
+    Where the plan's compiler has no reduce-scatter, Shardy's are the all-reduces that it makes of them.
+    """
     found: Totals = {}
     for c in emitted:
         if c.kind == SLICE:
             continue
-        key = (c.kind, axis_names(c.axes))
+        kind = "all_reduce" if c.kind == "reduce_scatter" and not has_reduce_scatter else c.kind
+        key = (kind, axis_names(c.axes))
         count, bytes_ = found.get(key, (0, 0))
         size = c.result_bytes if c.kind == "all_gather" else c.operand_bytes
         found[key] = (count + c.repeat, bytes_ + size * c.repeat)

@@ -4,6 +4,7 @@ from autoshard.check.report import Finding, of_equality
 from autoshard.plan import Plan
 from autoshard.program import Program
 from costmodels import Communication, Hardware
+from costmodels.hardware import Torus
 
 
 def identity(plan: Plan, program: Program, hardware: Hardware, communication: Communication) -> list[Finding]:
@@ -17,6 +18,7 @@ def identity(plan: Plan, program: Program, hardware: Hardware, communication: Co
             "devices", _mesh_text(axes), _mesh_text(placed), "the hardware is laid out for another mesh"
         ),
         of_equality("hardware", hardware.name, plan.hardware, "figures of one chip say nothing of another"),
+        _form(plan, hardware),
         _carry(plan, program),
         _recomputed(plan, program),
     ]
@@ -30,6 +32,20 @@ def _module(plan: Plan, program: Program) -> Finding:
     expected, found = program.listing.module_hash, plan.module_sha256
     detail = "" if expected == found else "the plan is for another module"
     return Finding("module", expected == found, f"sha256 {expected[:12]}", f"sha256 {found[:12]}", detail)
+
+
+def _form(plan: Plan, hardware: Hardware) -> Finding:
+    """Shardy's passes sum and scatter in one collective; of XLA's compilers the one for TPUs does not."""
+    expected = plan.form == "shardy" or not isinstance(hardware.topology, Torus)
+    known = plan.form in ("shardy", "xla")
+    detail = "" if known else f'there is no form "{plan.form}"'
+    return Finding(
+        "reduce-scatter",
+        known and expected == plan.has_reduce_scatter,
+        str(expected),
+        str(plan.has_reduce_scatter),
+        detail,
+    )
 
 
 def _carry(plan: Plan, program: Program) -> Finding:

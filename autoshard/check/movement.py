@@ -1,7 +1,7 @@
 """The collectives that a plan needs, worked out from its shardings, sized and priced.
 
     partial sums      an all-reduce of each result over the axes of the split reduction factors, or a reduce-scatter where the
-                      result settles split over exactly those axes in addition
+                      result settles split over exactly those axes in addition and the plan's compiler has that collective
     windows           a row to each neighbour along every split spatial dimension of the first operand
     reshards          produced -> settled -> shared -> use, by Shardy's own decomposition
 

@@ -75,6 +75,8 @@ def plan() -> Plan:
         mesh_name="mesh",
         hardware="tpu-v5e",
         topology=(4, 2),
+        form="shardy",
+        has_reduce_scatter=True,
         memory_bytes=figures.peak_bytes,
         carry=((1, 1),),
         status="optimal",

@@ -27,6 +27,22 @@ def test_all_reduce_by_hand() -> None:
     assert found["compute"].expected == by_hand.price().compute_ns + tanh_ns[1] - tanh_ns[0]
 
 
+def test_compiler_without_reduce_scatter() -> None:
+    """XLA for TPUs sums everywhere and lets every device keep its part: the plan for it pays an all-reduce."""
+    price = by_hand.price()
+    summed_ns = by_hand.subject().communication.all_reduce_ns(1024, ["y"])
+    (scatter,) = price.collectives
+    price = replace(
+        price,
+        step_ns=price.compute_ns + summed_ns,
+        communication_ns=summed_ns,
+        collectives=(replace(scatter, kind="all_reduce", ns=summed_ns),),
+    )
+    plan = replace(by_hand.plan(), form="xla", has_reduce_scatter=False, price=price, status="feasible")
+    report = check(by_hand.subject(), plan)
+    assert report.passed, report.to_text()
+
+
 def test_reshard_of_a_use() -> None:
     """A result returned in another sharding than it is made in costs Shardy's collectives for that change."""
     plan = by_hand.with_use(by_hand.plan(), by_hand.RESULT_SITE, 0, "[{}, {}]")
