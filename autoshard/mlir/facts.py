@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from autoshard.mlir.context import ir
 from autoshard.mlir.flops import TypedOp, flops
-from autoshard.mlir.rules import own_rule
+from autoshard.mlir.rules import own_rule, with_whole_windows
 from autoshard.sharding import OpShardingRule, TensorType, parse_rule
 
 RULE = "sdy.sharding_rule"
@@ -54,6 +54,8 @@ class FactBook:
 
     def _work_out(self, op: TypedOp, attribute: ir.Attribute | None) -> OpFacts:
         rule = self._parsed(attribute) if attribute is not None else own_rule(op)
+        if rule is not None and op.name == "stablehlo.convolution":
+            rule = with_whole_windows(op, rule)
         if rule is None:
             return OpFacts(None, flops(op, None), None)
         rule = self._interned.setdefault(rule, rule)

@@ -6,7 +6,7 @@ for an op: one line in `_RULES` (or in `_CUSTOM_CALLS` for a custom call's targe
 
 from collections.abc import Callable, Iterable, Sequence
 
-from autoshard.mlir.context import chlo, ir
+from autoshard.mlir.context import chlo, ir, stablehlo
 from autoshard.mlir.flops import TypedOp
 from autoshard.sharding import Factor, FactorKind, OpShardingRule, TensorMapping, TensorType
 
@@ -39,6 +39,23 @@ def own_rule(op: TypedOp) -> OpShardingRule | None:
     if maker is not None:
         return maker(op)
     return _whole(op) if all(_rank(t) == 0 for t in (*op.operands, *op.results)) else None
+
+
+def with_whole_windows(op: TypedOp, rule: OpShardingRule) -> OpShardingRule:
+    """Shardy's rule of a convolution without its splits of a sum over window positions.
+
+    A kernel gradient sums over the spatial positions of its input, and Shardy calls those reduction factors. Windows that overlap, or
+    start in the padding, reach into the neighbour's part, so the parts' sums are not the sum; XLA in jaxlib 0.10.2 returns wrong values.
+    """
+    numbers = stablehlo.ConvDimensionNumbers(op.op.attributes["dimension_numbers"])
+    spatial = {factor for dim in numbers.input_spatial_dimensions for factor in rule.operands[0][dim]}
+    factors = tuple(
+        Factor(factor.size, FactorKind.NEED_REPLICATION, factor.is_blocked)
+        if index in spatial and factor.kind is FactorKind.REDUCTION
+        else factor
+        for index, factor in enumerate(rule.factors)
+    )
+    return OpShardingRule(factors, rule.operands, rule.results, rule.is_custom)
 
 
 def _rank(type_: TensorType | None) -> int:

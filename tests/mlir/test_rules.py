@@ -5,6 +5,7 @@ import pytest
 from autoshard.mlir.facts import RULE
 from autoshard.mlir.listing import Op
 from autoshard.mlir.rules import ELEMENTWISE, ELEMENTWISE_CUSTOM_CALLS
+from autoshard.sharding import FactorKind
 from tests.mlir.modules import listed, main_of, read_text
 
 T = "tensor<8x16xf32>"
@@ -230,3 +231,19 @@ def test_equal_ops_share_one_rule_object() -> None:
         main_of(f"%0 = stablehlo.abs %a : {T}\n%1 = chlo.square %0 : {T} -> {T}\nreturn %1 : {T}")
     )
     assert listing.ops[0].rule is listing.ops[1].rule
+
+
+def test_a_kernel_gradient_is_not_split_over_window_positions() -> None:
+    """Shardy's rule has reduction={j, k, l}; only the batch l sums up part by part."""
+    op = op_of(
+        "%0 = stablehlo.convolution(%a, %b) dim_numbers = [f, 0, 1, b]x[i, 0, 1, o]->[0, 1, b, f], "
+        "window = {pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : "
+        "(tensor<16x8x8x4xf32>, tensor<16x8x8x8xf32>) -> tensor<3x3x4x8xf32>",
+        "%a: tensor<16x8x8x4xf32>, %b: tensor<16x8x8x8xf32>",
+    )
+    kinds = [factor.kind for factor in op.rule.factors] if op.rule is not None else []
+    whole = [i for i, kind in enumerate(kinds) if kind is FactorKind.NEED_REPLICATION]
+    summed = [i for i, kind in enumerate(kinds) if kind is FactorKind.REDUCTION]
+    assert op.rule is not None
+    assert [dim[0] for dim in op.rule.operands[0][1:3]] == whole
+    assert [op.rule.operands[0][0][0]] == summed
