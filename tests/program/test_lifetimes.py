@@ -1,0 +1,154 @@
+"""When values take memory of their own. Times are positions of ops; an interval is half-open."""
+
+import pytest
+
+from autoshard.errors import AutoshardError
+from autoshard.program import FlowKind, Lifetime, Program
+from tests.mlir.modules import main_of
+from tests.program.modules import LOOP, program_of
+
+T, W = "tensor<8x16xf32>", "tensor<16x16xf32>"
+STEP = f"""
+  %b = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
+  %g = stablehlo.dot_general %b, %a, contracting_dims = [0] x [0] : ({T}, {T}) -> {W}
+  %u = stablehlo.subtract %w, %g : {W}
+  return %u : {W}"""
+
+
+def step(a: str = "", w: str = "", carry: list[tuple[int, int]] | None = None) -> Program:
+    """`w - (a @ w)^T @ a`, ops at times 0, 1 and 2, with attributes on the arguments."""
+    return program_of(main_of(STEP, f"%a: {T} {a}, %w: {W} {w}", W), carry)
+
+
+def lives(program: Program) -> list[Lifetime]:
+    """Of the arguments and of every kernel's first result, in program order."""
+    values = [a.value for a in program.listing.arguments] + [k.results[0] for k in program.kernels]
+    return [program.lifetimes[value] for value in values]
+
+
+END = 4  # three ops and the return
+
+
+def test_values_live_from_their_op_to_their_last_reader() -> None:
+    """A matmul's operands exist beside its result, and what is returned to the end."""
+    _, _, product, gradient, result = lives(step())
+    assert (product.begin, product.end) == (0, 2)
+    assert gradient.begin == 1
+    assert (result.begin, result.end) == (2, END)
+    assert product.is_own_buffer and gradient.is_own_buffer and result.is_own_buffer
+
+
+def test_operand_dies_as_an_elementwise_result_is_born() -> None:
+    """The subtraction writes into the gradient's buffer."""
+    *_, gradient, result = lives(step())
+    assert gradient.end == result.begin
+
+
+def test_arguments_stay() -> None:
+    """An argument that is not donated belongs to the caller for the whole program."""
+    a, w, *_ = lives(step())
+    assert (a.begin, a.end) == (w.begin, w.end) == (0, END)
+
+
+def test_donated_argument_dies() -> None:
+    """A donated argument that no result takes over exists up to its last reader."""
+    a, *_ = lives(step(a="{jax.buffer_donor = true}"))
+    assert (a.begin, a.end) == (0, 2)
+
+
+@pytest.mark.parametrize(("w", "carry"), [("{tf.aliasing_output = 0 : i32}", None), ("", [(0, 1)])])
+def test_carried_state_is_held_once(w: str, carry: list[tuple[int, int]] | None) -> None:
+    """The successor of a donated argument, or of one that `carry` names, takes its buffer, which stays."""
+    program = step(w=w, carry=carry)
+    state, result = lives(program)[1], lives(program)[4]
+    assert (state.begin, state.end, state.is_own_buffer) == (0, END, True)
+    assert not result.is_own_buffer
+    assert program.carried_pairs == ((0, 1),)
+
+
+def test_carried_state_is_one_flow() -> None:
+    """The argument is fed by the result, and there is no result flow beside it."""
+    flows = step(w="{tf.aliasing_output = 0 : i32}").flows
+    assert [(flow.kind, len(flow.sources)) for flow in flows] == [
+        (FlowKind.ARGUMENT, 0),
+        (FlowKind.ARGUMENT, 1),
+    ]
+    kinds = [flow.kind for flow in step(w="{tf.aliasing_output = 0 : i32}", carry=[]).flows]
+    assert kinds == [FlowKind.ARGUMENT, FlowKind.ARGUMENT, FlowKind.RESULT]
+
+
+def test_state_that_is_still_read_is_not_overwritten() -> None:
+    """Where the old state has readers after the new one is made, both take memory."""
+    body = f"""
+      %b = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
+      %u = stablehlo.dot_general %b, %a, contracting_dims = [0] x [0] : ({T}, {T}) -> {W}
+      %c = stablehlo.dot_general %a, %w, contracting_dims = [1] x [1] : ({T}, {W}) -> {T}
+      %d = stablehlo.dot_general %c, %u, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
+      return %u, %d : {W}, {T}"""
+    program = program_of(main_of(body, f"%a: {T}, %w: {W} {{tf.aliasing_output = 0 : i32}}", f"{W}, {T}"))
+    successor = program.lifetimes[program.listing.results[0].value]
+    assert successor.is_own_buffer
+
+
+def test_reshape_has_no_buffer() -> None:
+    """A reshape's result is its operand, which lives as long as the reshaped value is read."""
+    body = f"""
+      %0 = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
+      %1 = stablehlo.reshape %0 : ({T}) -> tensor<2x4x16xf32>
+      %2 = stablehlo.dot_general %a, %a, contracting_dims = [1] x [1] : ({T}, {T}) -> tensor<8x8xf32>
+      %3 = stablehlo.dot_general %1, %w, contracting_dims = [2] x [0] : (tensor<2x4x16xf32>, {W}) -> tensor<2x4x16xf32>
+      return %2, %3 : tensor<8x8xf32>, tensor<2x4x16xf32>"""
+    program = program_of(main_of(body, f"%a: {T}, %w: {W}", "tensor<8x8xf32>, tensor<2x4x16xf32>"))
+    product, reshaped = (program.lifetimes[program.kernels[i].results[0]] for i in (0, 1))
+    assert not reshaped.is_own_buffer
+    assert product.end == 4
+
+
+def test_cheap_work_is_repeated() -> None:
+    """An elementwise function of one buffer that outlives it takes no memory: its readers repeat it."""
+    body = f"""
+      %0 = stablehlo.exponential %a : {T}
+      %1 = stablehlo.dot_general %0, %w, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
+      %2 = stablehlo.dot_general %0, %1, contracting_dims = [1] x [1] : ({T}, {T}) -> tensor<8x8xf32>
+      return %2 : tensor<8x8xf32>"""
+    program = program_of(main_of(body, f"%a: {T}, %w: {W}", "tensor<8x8xf32>"))
+    assert not program.lifetimes[program.kernels[0].results[0]].is_own_buffer
+
+
+def test_loop() -> None:
+    """A loop holds what it carries and what it reads from outside to its end, and writes the new value over the old."""
+    program = program_of(LOOP)
+    (carried,) = (flow for flow in program.flows if flow.kind is FlowKind.CARRIED)
+    outside, product, successor, _ = (kernel.results[0] for kernel in program.kernels)
+    times = {kernel.results[0]: kernel.time for kernel in program.kernels}
+    loop = program.lifetimes[carried.value]
+    assert loop.begin <= times[product] < times[successor] < loop.end
+    assert program.lifetimes[outside].end >= loop.end - 1
+    assert program.lifetimes[product] == Lifetime(times[product], times[successor], True)
+    assert not program.lifetimes[successor].is_own_buffer
+    assert loop.is_own_buffer
+
+
+def test_loop_flow() -> None:
+    """What a loop carries is one flow with two sources: the first value once, the body's as often as it runs."""
+    program = program_of(LOOP)
+    (carried,) = (flow for flow in program.flows if flow.kind is FlowKind.CARRIED)
+    assert [source.repeat for source in carried.sources] == [1, 5]
+    assert [kernel.repeat for kernel in program.kernels] == [1, 5, 5, 1]
+    assert not carried.must_divide
+
+
+@pytest.mark.parametrize(
+    ("carry", "reason"),
+    [
+        ([(1, 0)], "the module has 1 results and 2 arguments"),
+        ([(0, 2)], "the module has 1 results and 2 arguments"),
+        ([(0, 0)], "result .* is tensor<16x16xf32>, argument .* is tensor<8x16xf32>"),
+        ([(0, 1), (0, 1)], "this argument is fed by two results"),
+    ],
+)
+def test_bad_carry(carry: list[tuple[int, int]], reason: str) -> None:
+    """Pairs that cannot be say why, with the pair."""
+    with pytest.raises(AutoshardError, match=reason) as caught:
+        step(carry=carry)
+    assert caught.value.where == f"carry {list(carry[-1])}"
