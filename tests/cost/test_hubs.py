@@ -1,0 +1,69 @@
+"""A value that several readers want in another sharding is brought there once."""
+
+import pytest
+
+from autoshard.cost import PricedGraph, follow, read_back
+from autoshard.cost.readback import Chosen
+from autoshard.pipeline import Loaded
+from autoshard.problem import evaluate
+from autoshard.solve.brute import brute_force
+from tests.cost.priced import loaded
+
+T = "tensor<8x16xf32>"
+BYTES = 8 * 16 * 4
+RULE = "#sdy.op_sharding_rule<([i, j])->([i, j]) {i=8, j=16} need_replication={i, j}, custom>"
+
+
+def reading(times: int, where: str = "") -> tuple[Loaded, PricedGraph]:
+    """An argument split over x, read by so many kernels that need all of it."""
+    calls = [
+        f"%{i} = stablehlo.custom_call @whole(%a) {{sdy.sharding_rule = {RULE}}} : ({T}) -> {T}"
+        for i in range(times)
+    ]
+    names, types = ", ".join(f"%{i}" for i in range(times)), ", ".join([T] * times)
+    return loaded(f"""
+      sdy.mesh @mesh = <["x"=4]>
+      func.func @main(%a: {T} {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}]>}}) -> ({types}) {{
+        {where}
+        {" ".join(calls)}
+        return {names} : {types}
+      }}""")
+
+
+def cheapest(priced: PricedGraph) -> Chosen:
+    solution = brute_force(priced.problem)
+    assert solution.choice is not None
+    assert solution.cost == evaluate(priced.problem, solution.choice).cost
+    return read_back(priced, solution.choice)
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_gathered_once(times: int) -> None:
+    """One all-gather, whether one, two or three kernels read the whole value; and following a person's choice does the same."""
+    found, priced = reading(times)
+    price = found.communication.all_gather_ns(BYTES, ["x"])
+    for chosen in (cheapest(priced), read_back(priced, follow(priced, {}))):
+        assert [c.collective.kind for c in chosen.collectives] == ["all_gather"]
+        assert chosen.communication_ns == price
+        shared = chosen.values[0].shared
+        assert str(shared) == ("None" if times == 1 else "[{}, {}]")
+
+
+def test_copy_takes_memory_while_it_is_read() -> None:
+    """The gathered copy stays from the first reader to the last: one more whole value at the peak than in parts."""
+    _, priced = reading(3)
+    solution = brute_force(priced.problem)
+    assert solution.choice is not None
+    results, copy, part = 3 * BYTES, BYTES, BYTES // 4
+    assert evaluate(priced.problem, solution.choice).peak <= part + copy + results
+    assert evaluate(priced.problem, solution.choice).peak >= part + copy + 2 * BYTES // 4
+    assert solution.smallest_peak is not None
+    assert solution.smallest_peak >= part + copy
+
+
+def test_readers_that_differ() -> None:
+    """A reader that takes the value as it is pays nothing beside two that gather it."""
+    gathers = cheapest(reading(2)[1]).collectives
+    elementwise = f"%e = stablehlo.exponential %a : {T}"
+    with_one_more = cheapest(reading(2, elementwise)[1])
+    assert [c.collective for c in with_one_more.collectives] == [c.collective for c in gathers]

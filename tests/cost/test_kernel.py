@@ -1,0 +1,110 @@
+"""What kernels cost: rooflines on local shapes, and the collectives of their own."""
+
+import numpy as np
+import pytest
+
+from autoshard.cost import PricedGraph, read_back
+from autoshard.problem import evaluate
+from autoshard.space import Strategy
+from costmodels import Communication
+from tests.cost.priced import HARDWARE, loaded
+from tests.space.test_strategies import WINDOW
+
+M, K, N = 512, 1024, 2048
+MATMUL = f"""
+  sdy.mesh @mesh = <["x"=4]>
+  func.func @main(%a: tensor<{M}x{K}xbf16>, %b: tensor<{K}x{N}xbf16>) -> tensor<{M}x{N}xbf16> {{
+    %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+      : (tensor<{M}x{K}xbf16>, tensor<{K}x{N}xbf16>) -> tensor<{M}x{N}xbf16>
+    return %0 : tensor<{M}x{N}xbf16>
+  }}"""
+
+
+def kernel_prices(priced: PricedGraph) -> dict[tuple[str, ...], tuple[int, int]]:
+    """(compute, own collectives) of the only kernel by what its strategy reads and leaves."""
+    (space,) = priced.kernel_prices
+    prices = priced.kernel_prices[space]
+    return {
+        _named(strategy): (int(compute), int(collectives))
+        for strategy, compute, collectives in zip(
+            space.strategies, prices.compute_ns, prices.collective_ns, strict=True
+        )
+    }
+
+
+def _named(strategy: Strategy) -> tuple[str, ...]:
+    return tuple(map(str, (*strategy.operands, *strategy.settled)))
+
+
+def local_matmul(m: int, k: int, n: int) -> int:
+    return HARDWARE.matmul_ns(m=m, k=k, n=n, dtype="bf16", bytes=2 * (m * k + k * n + m * n))
+
+
+WHOLE, ROWS, COLUMNS = "[{}, {}]", '[{"x"}, {}]', '[{}, {"x"}]'
+
+
+@pytest.mark.parametrize(
+    ("shardings", "compute"),
+    [
+        ((WHOLE, WHOLE, WHOLE), local_matmul(M, K, N)),
+        ((ROWS, WHOLE, ROWS), local_matmul(M // 4, K, N)),
+        ((WHOLE, COLUMNS, COLUMNS), local_matmul(M, K, N // 4)),
+        ((COLUMNS, ROWS, WHOLE), local_matmul(M, K // 4, N)),
+        ((COLUMNS, ROWS, ROWS), local_matmul(M, K // 4, N)),
+    ],
+)
+def test_matmul(shardings: tuple[str, ...], compute: int) -> None:
+    """The local product, in every way to split it over one axis."""
+    assert kernel_prices(loaded(MATMUL)[1])[shardings][0] == compute
+
+
+def test_partial_sums() -> None:
+    """Splitting what is summed costs an all-reduce of the result, or a reduce-scatter that is no dearer."""
+    found, priced = loaded(MATMUL)
+    communication: Communication = found.communication
+    prices = kernel_prices(priced)
+    assert prices[COLUMNS, ROWS, WHOLE][1] == communication.all_reduce_ns(2 * M * N, ["x"])
+    for scattered in (ROWS, COLUMNS):
+        assert 0 < prices[COLUMNS, ROWS, scattered][1] <= prices[COLUMNS, ROWS, WHOLE][1]
+    assert prices[ROWS, WHOLE, ROWS][1] == 0
+
+
+def test_padding_is_paid() -> None:
+    """Five rows on four devices take as long as eight: two on each."""
+    five, eight = (
+        kernel_prices(loaded(MATMUL.replace(f"{M}x", f"{rows}x"))[1])[ROWS, WHOLE, ROWS][0] for rows in (5, 8)
+    )
+    assert five == eight
+
+
+def test_halo() -> None:
+    """A window split over space sends a row each way, a whole image none."""
+    types = "tensor<4x8x8x4xf32>", "tensor<3x3x4x16xf32>", "tensor<4x8x8x16xf32>"
+    text = f"""
+      sdy.mesh @mesh = <["x"=2]>
+      func.func @main(%a: {types[0]}, %k: {types[1]}) -> {types[2]} {{ {WINDOW} }}"""
+    found, priced = loaded(text)
+    (space,) = priced.kernel_prices
+    row = 4 * (4 * 8 * 4)  # bytes of one row of all images and channels
+    for strategy, own in zip(space.strategies, priced.kernel_prices[space].collectives, strict=True):
+        exchanged = [c for c in own if c.kind == "collective_permute"]
+        is_split = any(strategy.operands[0].axes[dim] for dim in (1, 2))
+        assert len(exchanged) == (2 if is_split else 0)
+        for c in exchanged:
+            assert c.bytes == row
+            assert c.ns == found.communication.collective_permute_ns(row, ["x"])
+
+
+def test_replicated_work_is_paid_in_full() -> None:
+    """On more devices the whole product costs the same; only splitting it helps."""
+    four = kernel_prices(loaded(MATMUL)[1])[WHOLE, WHOLE, WHOLE]
+    two = kernel_prices(loaded(MATMUL.replace('"x"=4', '"x"=2'))[1])[WHOLE, WHOLE, WHOLE]
+    assert four == two
+
+
+def test_first_choice_is_the_kernel_alone() -> None:
+    """Flows and hubs cost nothing: everything replicated costs the product."""
+    _, priced = loaded(MATMUL)
+    choice = [0] * priced.problem.node_count
+    assert evaluate(priced.problem, choice).cost == local_matmul(M, K, N)
+    assert read_back(priced, np.asarray(choice)).compute_ns == local_matmul(M, K, N)
