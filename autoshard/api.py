@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from autoshard.pipeline import Carry, Progress, Request, cost_loaded, load_module, plan_loaded
 from autoshard.mlir.write import Form
+from autoshard.pipeline import Carry, Progress, Request, cost_loaded, load_module, plan_loaded
 from autoshard.plan import Plan
 
 MeshLike = Mapping[str, int] | Sequence[tuple[str, int]]
@@ -31,7 +31,7 @@ def plan(
         mesh: axis sizes, major to minor; None takes the module's own mesh.
         memory_bytes: budget a device; "chip" is the chip's usable memory, None no limit.
         carry: "auto" (donated arguments), "none", or (result index, argument index) pairs of state fed to the next step.
-        form: whose compiler will run the plan; XLA:TPU has no reduce-scatter, see `Plan.has_reduce_scatter`.
+        form: whose compiler will run the plan; prices are of what it emits, see `Plan.lowering`.
         time_limit_s: for solving; the best plan so far is returned when it strikes.
 
     Raises:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,14 +111,19 @@ def plan(
     for path in (output, plan_out):
         if path is not None:
             files.require_writable(path)
-    request = _request(mesh or (EXAMPLE_MESH if model is None else None), hardware, topology, memory, carry, form)
+    request = _request(
+        mesh or (EXAMPLE_MESH if model is None else None), hardware, topology, memory, carry, form
+    )
     with _progress() as progress:
         loaded = pipeline.load_module(_model(model), request, progress)
         found = pipeline.plan_loaded(loaded, time_limit_s=time_limit, seed=seed, progress=progress)
         has_plan = found.fits and found.status in ("optimal", "feasible")
         if has_plan and output is not None:
             progress("writing the module", None)
-            files.write_module(output, pipeline.write_planned(loaded, found, constraints=pipeline.constraints_named(constraints)))
+            files.write_module(
+                output,
+                pipeline.write_planned(loaded, found, constraints=pipeline.constraints_named(constraints)),
+            )
         if has_plan and plan_out is not None:
             files.write_text(plan_out, found.to_json())
     _print(found, as_json, show_all)
@@ -186,14 +191,17 @@ def check(model: str, plan_file: Path, hardware: str | None, deep: bool, as_json
 @click.option(
     "--devices", type=click.IntRange(min=1), required=True, help="Number of CPU devices; the mesh's size."
 )
+@_carry_option
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random inputs.")
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
-def verify(planned: str, against: str, devices: int, seed: int, as_json: bool) -> None:
+def verify(planned: str, against: str, devices: int, carry: str, seed: int, as_json: bool) -> None:
     """Run PLANNED on N CPU devices and the original on one, on the same random inputs, and compare the results."""
     from autoshard import pipeline
 
     with _progress() as progress:
-        report = pipeline.verify_modules(planned, against, devices, seed, progress)
+        report = pipeline.verify_modules(
+            _model(planned), _model(against), devices, seed, _parse_carry(carry), progress
+        )
     click.echo(report.to_json() if as_json else report.to_text())
     if not report.passed:
         sys.exit(1)
@@ -267,7 +275,7 @@ def _is_pair(item: Any) -> bool:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[str, float | None], None]]:
+def _progress() -> Generator[Callable[[str, float | None], None]]:
     """Phases on stderr while they run, when a person is looking."""
     if not sys.stderr.isatty():
         yield lambda phase, fraction: None

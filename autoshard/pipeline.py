@@ -14,6 +14,7 @@ import costmodels
 from autoshard.check import CheckReport, Subject, check
 from autoshard.cost import (
     Chosen,
+    Lowering,
     PricedGraph,
     assemble,
     build_graph,
@@ -76,9 +77,9 @@ class Loaded:
     form: Form
 
     @property
-    def has_reduce_scatter(self) -> bool:
-        """XLA:TPU carries a scattered sum out as an all-reduce, of which every device slices its part (seen in what it compiles)."""
-        return self.form == "shardy" or not isinstance(self.hardware.topology, Torus)
+    def lowering(self) -> Lowering:
+        """How the compiler that the form is for carries collectives out on this hardware."""
+        return "xla-tpu" if self.form == "xla" and isinstance(self.hardware.topology, Torus) else "shardy"
 
 
 def _silent(phase: str, fraction: float | None) -> None:
@@ -146,7 +147,7 @@ def price(loaded: Loaded) -> PricedGraph:
         loaded.communication,
         passes.decompose_reshards,
         loaded.memory_bytes,
-        has_reduce_scatter=loaded.has_reduce_scatter,
+        lowering=loaded.lowering,
     )
 
 
@@ -184,7 +185,14 @@ def check_plan(
     """
     loaded = load_module(
         module,
-        Request(found.mesh, hardware or found.hardware, found.topology, found.memory_bytes, found.carry, form_named(found.form)),
+        Request(
+            found.mesh,
+            hardware or found.hardware,
+            found.topology,
+            found.memory_bytes,
+            found.carry,
+            form_named(found.form),
+        ),
         progress,
     )
     require_same_module(found, loaded.listing.module_hash, "the plan")
@@ -198,11 +206,17 @@ def check_plan(
 
 
 def verify_modules(
-    planned: str, against: str, devices: int, seed: int = 0, progress: Progress = _silent
+    planned: str | bytes | Path,
+    against: str | bytes | Path,
+    devices: int,
+    seed: int = 0,
+    carry: Carry = "auto",
+    progress: Progress = _silent,
 ) -> VerifyReport:
     """Run the planned module on `devices` CPU devices and the original on one, and compare."""
     progress("compiling and running", None)
-    return verify(load(planned), load(against), devices, seed)
+    pairs = None if carry == "auto" else () if carry == "none" else carry
+    return verify(load(planned), load(against), devices, seed, pairs)
 
 
 def form_named(name: str) -> Form:
@@ -293,7 +307,7 @@ def _plan_of(
         "nodes": priced.problem.node_count,
         "edges": priced.problem.edge_count,
         **laps,
-        **{key: value for key, value in solution.statistics.items() if isinstance(value, int | float | str)},
+        **solution.statistics,
     }
     plan = _plan_of_choice(
         loaded,
@@ -330,7 +344,7 @@ def _plan_of_choice(
         hardware=loaded.hardware.name,
         topology=_topology(loaded.communication),
         form=loaded.form,
-        has_reduce_scatter=loaded.has_reduce_scatter,
+        lowering=loaded.lowering,
         memory_bytes=loaded.memory_bytes,
         carry=loaded.program.carried_pairs,
         status=status,
@@ -382,7 +396,7 @@ def _price_of(
         )
         for c in (chosen.collectives if with_collectives else ())
     )
-    return Price(evaluation.cost, chosen.compute_ns, chosen.communication_ns, evaluation.peak, collectives)
+    return Price(cost, chosen.compute_ns, chosen.communication_ns, evaluation.peak, collectives)
 
 
 def _named(loaded: Loaded, chosen: Chosen) -> tuple[tuple[NamedSharding, ...], tuple[NamedSharding, ...]]:

@@ -20,7 +20,7 @@ PLAN_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class PlannedCollective:
-    """One collective of the plan. `bytes` is of the result on one device for an all_gather, of the operand for the others."""
+    """One collective of the plan. `bytes` is on one device: of the result of an all_gather or all_slice, of the operand of the others."""
 
     kind: str
     axes: tuple[str, ...]
@@ -84,7 +84,7 @@ class Plan:
     hardware: str
     topology: tuple[int, ...]
     form: str  # whose compiler runs it: xla or shardy
-    has_reduce_scatter: bool  # or does that compiler sum everywhere, and every device keep its part
+    lowering: str  # how that compiler carries collectives out: shardy or xla-tpu
     memory_bytes: int | None
     carry: tuple[tuple[int, int], ...]  # (result, argument)
     status: str  # optimal, feasible, infeasible or not_found

@@ -9,7 +9,7 @@ from autoshard.check.compute import compute_ns
 from autoshard.check.deep import compare_emitted
 from autoshard.check.identity import identity
 from autoshard.check.memory import find_peak
-from autoshard.check.movement import differences, find_collectives, totals
+from autoshard.check.movement import Prices, differences, find_collectives, totals
 from autoshard.check.planned import Planned, read_shardings
 from autoshard.check.reads import Reads, find_reads
 from autoshard.check.report import CheckReport, Finding, of_equality, of_offenders
@@ -60,7 +60,7 @@ def check(subject: Subject, plan: Plan, emitted: Sequence[Collective] | None = N
 
 def _figures(subject: Subject, plan: Plan, planned: Planned, reads: Reads) -> list[Finding]:
     collectives = find_collectives(
-        planned, reads, subject.communication, has_reduce_scatter=plan.has_reduce_scatter
+        planned, reads, Prices(subject.hardware, subject.communication, plan.lowering)
     )
     price = plan.price
     compute = compute_ns(planned, reads, subject.hardware)

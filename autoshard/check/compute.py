@@ -42,7 +42,7 @@ def _kernel_ns(read: KernelRead, written: tuple[TensorSharding, ...], hardware: 
         -(-factor.size // num_shards(parts))
         for factor, parts in zip(rule.factors, read.run.factors, strict=True)
     ]
-    types = (*shape.operands, *shape.results)
+    types = shape.operands + shape.results if shape.is_matmul else shape.results + shape.operands
     dtype = types[0].dtype if types else "f32"
     bytes_ = _bytes_moved(read, written)
     if not shape.is_matmul:

@@ -18,7 +18,7 @@ def identity(plan: Plan, program: Program, hardware: Hardware, communication: Co
             "devices", _mesh_text(axes), _mesh_text(placed), "the hardware is laid out for another mesh"
         ),
         of_equality("hardware", hardware.name, plan.hardware, "figures of one chip say nothing of another"),
-        _form(plan, hardware),
+        _lowering(plan, hardware),
         _carry(plan, program),
         _recomputed(plan, program),
     ]
@@ -34,18 +34,12 @@ def _module(plan: Plan, program: Program) -> Finding:
     return Finding("module", expected == found, f"sha256 {expected[:12]}", f"sha256 {found[:12]}", detail)
 
 
-def _form(plan: Plan, hardware: Hardware) -> Finding:
-    """Shardy's passes sum and scatter in one collective; of XLA's compilers the one for TPUs does not."""
-    expected = plan.form == "shardy" or not isinstance(hardware.topology, Torus)
+def _lowering(plan: Plan, hardware: Hardware) -> Finding:
+    """The form's compiler for this hardware: Shardy's passes, or XLA, whose compiler for TPUs has ways of its own."""
+    expected = "xla-tpu" if plan.form == "xla" and isinstance(hardware.topology, Torus) else "shardy"
     known = plan.form in ("shardy", "xla")
     detail = "" if known else f'there is no form "{plan.form}"'
-    return Finding(
-        "reduce-scatter",
-        known and expected == plan.has_reduce_scatter,
-        str(expected),
-        str(plan.has_reduce_scatter),
-        detail,
-    )
+    return Finding("lowering", known and expected == plan.lowering, expected, plan.lowering, detail)
 
 
 def _carry(plan: Plan, program: Program) -> Finding:

@@ -5,9 +5,11 @@
     windows           a row to each neighbour along every split spatial dimension of the first operand
     reshards          produced -> settled -> shared -> use, by Shardy's own decomposition
 
-Bytes are those of `costmodels`: the result on one device for an all-gather, the operand for all others. A slice is free.
+Bytes are those of `costmodels`: the result on one device for an all-gather (and a slice), the operand for all others. A slice reads
+and writes the part that it keeps.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +22,7 @@ from autoshard.mlir.collective import CollectiveStep
 from autoshard.mlir.passes import decompose_reshards
 from autoshard.plan import PlannedCollective
 from autoshard.sharding import AxisRef, FactorKind, Mesh, TensorSharding, TensorType
-from costmodels import Communication
+from costmodels import Communication, Hardware
 
 SLICE = "all_slice"
 
@@ -47,25 +49,25 @@ class _Moved:
     op: int
 
 
-def find_collectives(
-    planned: Planned, reads: Reads, communication: Communication, *, has_reduce_scatter: bool
-) -> tuple[PlannedCollective, ...]:
-    """Without `has_reduce_scatter` a sum that settles scattered is an all-reduce."""
-    moved = [
-        collective
-        for kernel in reads.kernels
-        for collective in _of_kernel(planned, kernel, has_reduce_scatter=has_reduce_scatter)
-    ]
+@dataclass(frozen=True, slots=True)
+class Prices:
+    hardware: Hardware
+    communication: Communication
+    lowering: str
+
+
+def find_collectives(planned: Planned, reads: Reads, prices: Prices) -> tuple[PlannedCollective, ...]:
+    moved = [collective for kernel in reads.kernels for collective in _of_kernel(planned, kernel)]
     moved += _of_reshards(planned.mesh, list(_reshards(planned, reads)))
-    return tuple(_priced(planned, collective, communication) for collective in moved)
+    return tuple(_priced(planned, collective, prices) for collective in moved)
 
 
-def _priced(planned: Planned, moved: _Moved, communication: Communication) -> PlannedCollective:
+def _priced(planned: Planned, moved: _Moved, prices: Prices) -> PlannedCollective:
     return PlannedCollective(
         moved.kind,
         axis_names(moved.axes),
         moved.bytes,
-        _ns(communication, moved.kind, moved.bytes, moved.axes),
+        _ns(prices, moved.kind, moved.bytes, moved.axes),
         moved.repeat,
         planned.where(moved.op) if moved.op >= 0 else "arguments and results",
     )
@@ -76,8 +78,17 @@ def axis_names(axes: Sequence[AxisRef]) -> tuple[str, ...]:
     return tuple(str(axis).replace('"', "") for axis in axes)
 
 
-def _ns(communication: Communication, kind: str, bytes_: int, axes: Sequence[AxisRef]) -> int:
-    group = [(axis.name, axis.pre_size, axis.size) if axis.is_sub_axis else axis.name for axis in axes]
+def _ns(prices: Prices, kind: str, bytes_: int, axes: Sequence[AxisRef]) -> int:
+    """The collective as the plan's compiler carries it out."""
+    if kind == SLICE:
+        return math.ceil(2 * bytes_ * (1e9 / prices.hardware.hbm_bytes_per_s))
+    if prices.lowering == "xla-tpu":
+        devices = math.prod(axis.size for axis in axes)
+        is_gathered_by_sum = kind == "all_gather" and devices > 32 and bytes_ <= devices << 17
+        if kind in ("all_reduce", "reduce_scatter") or is_gathered_by_sum:
+            latency = prices.communication.all_reduce_ns(0, _group(axes))
+            return prices.communication.all_reduce_ns(bytes_, _group(axes)) - latency + latency // 4
+    communication, group = prices.communication, _group(axes)
     match kind:
         case "all_gather":
             return communication.all_gather_ns(bytes_, group)
@@ -93,7 +104,11 @@ def _ns(communication: Communication, kind: str, bytes_: int, axes: Sequence[Axi
             raise AssertionError(f"Shardy emits no {kind} for a reshard")
 
 
-def _of_kernel(planned: Planned, read: KernelRead, *, has_reduce_scatter: bool) -> Iterator[_Moved]:
+def _group(axes: Sequence[AxisRef]) -> list[str | tuple[str, int, int]]:
+    return [(axis.name, axis.pre_size, axis.size) if axis.is_sub_axis else axis.name for axis in axes]
+
+
+def _of_kernel(planned: Planned, read: KernelRead) -> Iterator[_Moved]:
     kernel = read.kernel
     root = kernel.ops[-1]
     yield from _windows(planned, read)
@@ -103,9 +118,7 @@ def _of_kernel(planned: Planned, read: KernelRead, *, has_reduce_scatter: bool) 
     axes = axis_refs(reduced, planned.mesh)
     for value, type_ in zip(kernel.results, kernel.shape.results, strict=True):
         produced = planned.produced.get(value, TensorSharding.replicated_closed(type_.rank))
-        settled = planned.settled.get(value, produced)
-        is_scattered = len(kernel.results) == 1 and _adds_exactly(produced, settled, reduced)
-        kind = "reduce_scatter" if is_scattered and has_reduce_scatter else "all_reduce"
+        kind = "reduce_scatter" if _is_scattered(planned, read, value) else "all_reduce"
         yield _Moved(kind, axes, produced.local_bytes(type_), kernel.repeat, root)
 
 
@@ -116,6 +129,14 @@ def _reduced(mesh: Mesh, read: KernelRead) -> Parts:
         p for f, ps in zip(rule.factors, factors, strict=True) if f.kind is FactorKind.REDUCTION for p in ps
     ]
     return joined(sorted(parts, key=lambda part: (mesh.axis_names.index(part[0]), part[1])))
+
+
+def _is_scattered(planned: Planned, read: KernelRead, value: int) -> bool:
+    """Whether the kernel's partial sums settle split over exactly the axes that they are summed over."""
+    reduced = _reduced(planned.mesh, read)
+    if not reduced or len(read.kernel.results) != 1 or value not in planned.produced:
+        return False
+    return _adds_exactly(planned.produced[value], planned.settled[value], reduced)
 
 
 def _adds_exactly(produced: TensorSharding, settled: TensorSharding, reduced: Parts) -> bool:
@@ -146,9 +167,10 @@ def _windows(planned: Planned, read: KernelRead) -> Iterator[_Moved]:
 
 
 def _reshards(planned: Planned, reads: Reads) -> Iterator[Reshard]:
-    made = {v: read.kernel for read in reads.kernels for v in read.kernel.results}
-    for value, kernel in made.items():
-        if value in planned.produced:
+    made = {v: read for read in reads.kernels for v in read.kernel.results}
+    for value, run in made.items():
+        kernel = run.kernel
+        if value in planned.produced and not _is_scattered(planned, run, value):
             yield Reshard(
                 planned.type_of(value),
                 planned.produced[value],
@@ -178,9 +200,8 @@ def _of_reshards(mesh: Mesh, reshards: Sequence[Reshard]) -> Iterator[_Moved]:
 def _sized(reshard: Reshard, steps: Sequence[CollectiveStep]) -> Iterator[_Moved]:
     before = reshard.origin
     for step in steps:
-        held = step.out_sharding if step.kind == "all_gather" else before
-        if step.kind != SLICE:
-            yield _Moved(step.kind, step.axes, held.local_bytes(reshard.type), reshard.repeat, reshard.op)
+        held = step.out_sharding if step.kind in ("all_gather", SLICE) else before
+        yield _Moved(step.kind, step.axes, held.local_bytes(reshard.type), reshard.repeat, reshard.op)
         before = step.out_sharding
 
 

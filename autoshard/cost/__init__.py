@@ -3,6 +3,7 @@
 from autoshard.cost.assemble import PricedGraph, assemble
 from autoshard.cost.follow import follow
 from autoshard.cost.graph import Graph, build_graph
+from autoshard.cost.lowering import Lowering
 from autoshard.cost.readback import Chosen, ChosenCollective, ChosenValue, read_back
 from autoshard.cost.reshard import Collective
 
@@ -12,6 +13,7 @@ __all__ = [
     "ChosenValue",
     "Collective",
     "Graph",
+    "Lowering",
     "PricedGraph",
     "assemble",
     "build_graph",

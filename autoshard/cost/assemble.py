@@ -13,6 +13,7 @@ import numpy as np
 from autoshard.cost.graph import Edge, Graph, KernelSpace
 from autoshard.cost.kernel import KernelPrices, price_kernel
 from autoshard.cost.layouts import Ints
+from autoshard.cost.lowering import CollectivePrices, Lowering
 from autoshard.cost.reshard import Decompose, ReshardPrices
 from autoshard.problem import Problem, ProblemBuilder, Table
 from autoshard.program import FlowKind
@@ -28,7 +29,6 @@ class PricedGraph:
     problem: Problem
     kernel_prices: dict[KernelSpace, KernelPrices]
     reshards: ReshardPrices
-    communication: Communication
 
 
 def assemble(
@@ -37,26 +37,22 @@ def assemble(
     communication: Communication,
     decompose: Decompose,
     memory_limit: int | None,
-    *,
-    has_reduce_scatter: bool = True,
+    lowering: Lowering = "shardy",
 ) -> PricedGraph:
-    """Price every choice of the graph.
-
-    Args:
-        has_reduce_scatter: whether the compiler that runs the plan sums and scatters in one collective.
-    """
-    reshards = ReshardPrices(graph.mesh, communication, graph.layouts, decompose)
+    """Price every choice of the graph for the compiler that will carry the plan out."""
+    collectives = CollectivePrices(communication, hardware, lowering)
+    reshards = ReshardPrices(graph.mesh, collectives, graph.layouts, decompose)
     _announce(graph, reshards)
     reshards.resolve()
     prices = {
-        space: price_kernel(space.shape, space.strategies, hardware, communication, reshards, graph.layouts, has_reduce_scatter=has_reduce_scatter)
+        space: price_kernel(space.shape, space.strategies, hardware, collectives, reshards, graph.layouts)
         for space in graph.spaces.values()
     }
     builder = ProblemBuilder()
     _add_nodes(graph, prices, builder)
     _add_edges(graph, reshards, builder)
     _add_memory(graph, builder)
-    return PricedGraph(graph, builder.build(memory_limit), prices, reshards, communication)
+    return PricedGraph(graph, builder.build(memory_limit), prices, reshards)
 
 
 def _announce(graph: Graph, reshards: ReshardPrices) -> None:

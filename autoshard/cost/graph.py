@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autoshard.cost.layouts import Ints, LayoutsByRank
+from autoshard.cost.loops import Loops
 from autoshard.program import Flow, FlowKind, Kernel, KernelShape, Program
 from autoshard.sharding import Mesh, TensorSharding, TensorType
-from autoshard.space import Strategy, strategies, strategy_of, tensor_shardings
+from autoshard.space import Strategy, flow_shardings, strategies, strategy_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +67,7 @@ class Graph:
     program: Program
     mesh: Mesh
     layouts: LayoutsByRank
+    loops: Loops
     given: Mapping[int, TensorSharding] | None = None
     nodes: list[Node] = field(default_factory=list[Node])
     edges: list[Edge] = field(default_factory=list[Edge])
@@ -83,6 +85,7 @@ class _Read:
     repeat: int
     time: int
     end: int  # until when a copy made for this read is needed
+    place: int  # a time within the loops that the read is in
     sites: tuple[tuple[int, int], ...]
 
 
@@ -93,7 +96,7 @@ def build_graph(program: Program, mesh: Mesh, given: Mapping[int, TensorSharding
         given: shardings of values to price as they are: flows get exactly that, kernels the strategy that reads and makes
             exactly that where there is one. None: everything is open.
     """
-    graph = Graph(program, mesh, LayoutsByRank(), given)
+    graph = Graph(program, mesh, LayoutsByRank(), Loops(program.listing), given)
     reads: list[_Read] = []
     for index, flow in enumerate(program.flows):
         reads += _add_flow(graph, index, flow)
@@ -114,13 +117,15 @@ def _add_flow(graph: Graph, index: int, flow: Flow) -> list[_Read]:
     node = len(graph.nodes) - 1
     if flow.kind is not FlowKind.RESULT:
         graph.provider[flow.value] = (node, 0)
-    return [_Read(s.value, node, 0, s.repeat, s.time, s.time + 1, (s.site,)) for s in flow.sources]
+    return [
+        _Read(s.value, node, 0, s.repeat, s.time, s.time + 1, s.time - 1, (s.site,)) for s in flow.sources
+    ]
 
 
 def _flow_shardings(graph: Graph, flow: Flow) -> list[TensorSharding]:
     if graph.given is not None and flow.value in graph.given:
         return [graph.given[flow.value].as_closed()]
-    return tensor_shardings(flow.type, graph.mesh, flow.demand, flow.must_divide)
+    return flow_shardings(flow, graph.mesh)
 
 
 def _add_kernel(graph: Graph, index: int, kernel: Kernel) -> list[_Read]:
@@ -132,7 +137,7 @@ def _add_kernel(graph: Graph, index: int, kernel: Kernel) -> list[_Read]:
             graph.provider[value] = (node, result)
     end = graph.program.lifetimes[kernel.results[0]].end if kernel.is_alias else kernel.time + 1
     return [
-        _Read(use.value, node, operand, kernel.repeat, kernel.time, end, use.sites)
+        _Read(use.value, node, operand, kernel.repeat, kernel.time, end, kernel.time, use.sites)
         for operand, use in enumerate(kernel.uses)
     ]
 
@@ -197,9 +202,8 @@ def _add_hub(graph: Graph, value: int, type_: TensorType, reads: list[_Read]) ->
     ids = _union([supply, *demands])
     graph.nodes.append(Node(Choices((ids,), (ids,)), hub=value))
     hub = len(graph.nodes) - 1
-    begin, end = min(read.time for read in reads), max(read.end for read in reads)
-    repeat = min(read.repeat for read in reads)
-    graph.edges.append(Edge(provider, result, hub, 0, type_, repeat, begin, end, ()))
+    copy = graph.loops.shared_copy(value, [(read.place, read.end) for read in reads])
+    graph.edges.append(Edge(provider, result, hub, 0, type_, copy.repeat, copy.begin, copy.end, ()))
     return hub
 
 

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoshard.cost.layouts import Ints, LayoutsByRank
-from autoshard.cost.reshard import Collective, ReshardPrices, collective_ns
+from autoshard.cost.lowering import CollectivePrices
+from autoshard.cost.reshard import Collective, ReshardPrices
 from autoshard.program import KernelShape
 from autoshard.sharding import FactorKind, TensorSharding, TensorType, total_size
 from autoshard.space import WINDOWED, Strategy
-from costmodels import Communication, Hardware
-
+from costmodels import Hardware
 
 Floats = NDArray[np.float64]
 
@@ -41,19 +41,13 @@ def price_kernel(
     shape: KernelShape,
     strategies: Sequence[Strategy],
     hardware: Hardware,
-    communication: Communication,
+    prices: CollectivePrices,
     reshards: ReshardPrices,
     layouts: LayoutsByRank,
-    *,
-    has_reduce_scatter: bool,
 ) -> KernelPrices:
-    """Prices of all strategies of a kernel shape; `reshards` must know the pairs (produced, settled).
-
-    Without `has_reduce_scatter` a sum that settles scattered is an all-reduce, of which every device keeps its part.
-    """
+    """Prices of all strategies of a kernel shape; `reshards` must know the pairs (produced, settled)."""
     collectives = tuple(
-        tuple(_own_collectives(shape, strategy, communication, reshards, layouts, has_reduce_scatter))
-        for strategy in strategies
+        tuple(_own_collectives(shape, strategy, prices, reshards, layouts)) for strategy in strategies
     )
     return KernelPrices(
         compute_ns(shape, strategies, hardware),
@@ -77,7 +71,8 @@ def compute_ns(shape: KernelShape, strategies: Sequence[Strategy], hardware: Har
     whole = math.prod(factor.size for factor in shape.rule.factors)
     flops = shape.flops * np.prod(sizes, axis=1) / max(whole, 1)
     bytes_ = np.asarray([_bytes_moved(shape, s) for s in strategies], dtype=np.float64)
-    dtype = (shape.operands or shape.results)[0].dtype if (shape.operands or shape.results) else "f32"
+    tensors = shape.operands + shape.results if shape.is_matmul else shape.results + shape.operands
+    dtype = tensors[0].dtype if tensors else "f32"
     if not shape.is_matmul:
         return np.asarray(hardware.kernel_ns(flops=flops, bytes=bytes_, dtype=dtype), dtype=np.int64)
     m, k, n, batch = _matmul_dims(shape, sizes)
@@ -89,7 +84,8 @@ def compute_ns(shape: KernelShape, strategies: Sequence[Strategy], hardware: Har
 def _matmul_dims(shape: KernelShape, sizes: Floats) -> tuple[Floats, ...]:
     """[K] local m, k, n and batch of a contraction; operations that the factors do not show (windows) count towards k."""
     m, k, n, batch = (
-        np.prod(sizes[:, [i for i, role in enumerate(shape.matmul_roles) if role == name]], axis=1) for name in "mknb"
+        np.prod(sizes[:, [i for i, role in enumerate(shape.matmul_roles) if role == name]], axis=1)
+        for name in "mknb"
     )
     shown = 2 * math.prod(factor.size for factor in shape.rule.factors)
     return m, k * (max(shape.flops / shown, 1.0) if shown else 1.0), n, batch
@@ -107,32 +103,29 @@ def _bytes_moved(shape: KernelShape, strategy: Strategy) -> int:
 def _own_collectives(
     shape: KernelShape,
     strategy: Strategy,
-    communication: Communication,
+    prices: CollectivePrices,
     reshards: ReshardPrices,
     layouts: LayoutsByRank,
-    has_reduce_scatter: bool,
 ) -> list[Collective]:
-    found = _halo(shape, strategy, communication)
+    found = _halo(shape, strategy, prices)
     for type_, produced, settled in zip(shape.results, strategy.produced, strategy.settled, strict=True):
         ids = layouts[type_.rank]
         steps = reshards.collectives(type_, ids.id_of(produced), ids.id_of(settled)) if type_.rank else []
         if strategy.reduced:
-            kind = "reduce_scatter" if strategy.is_scattered and has_reduce_scatter else "all_reduce"
-            found.append(_priced(kind, strategy, produced, type_, communication))
-        found.extend(steps)
+            kind = "reduce_scatter" if strategy.is_scattered else "all_reduce"
+            found.append(_priced(kind, strategy, produced, type_, prices))
+        found.extend([] if strategy.is_scattered else steps)  # a scattered sum has its part already
     return found
 
 
 def _priced(
-    kind: str, strategy: Strategy, produced: TensorSharding, type_: TensorType, communication: Communication
+    kind: str, strategy: Strategy, produced: TensorSharding, type_: TensorType, prices: CollectivePrices
 ) -> Collective:
     bytes_ = produced.local_bytes(type_)
-    return Collective(
-        kind, strategy.reduced, bytes_, int(collective_ns(communication, kind, bytes_, strategy.reduced))
-    )
+    return Collective(kind, strategy.reduced, bytes_, int(prices.ns(kind, bytes_, strategy.reduced)))
 
 
-def _halo(shape: KernelShape, strategy: Strategy, communication: Communication) -> list[Collective]:
+def _halo(shape: KernelShape, strategy: Strategy, prices: CollectivePrices) -> list[Collective]:
     """One row to each neighbour, per split spatial dimension of a windowed op's first operand."""
     if shape.name not in WINDOWED or not shape.operands:
         return []
@@ -144,6 +137,6 @@ def _halo(shape: KernelShape, strategy: Strategy, communication: Communication) 
             axes = strategy.factor_axes[factor]
             if axes and shape.rule.factors[factor].kind is FactorKind.PERMUTATION:
                 bytes_ = -(-local_bytes // max(size, 1))
-                ns = int(collective_ns(communication, "collective_permute", bytes_, axes))
+                ns = int(prices.ns("collective_permute", bytes_, axes))
                 found += [Collective("collective_permute", axes, bytes_, ns)] * 2
     return found

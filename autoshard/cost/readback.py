@@ -155,4 +155,5 @@ def _strategy(priced: PricedGraph, number: int, strategy: int) -> Strategy:
 def _is_recomputed(priced: PricedGraph, op: int) -> bool:
     """Whether the op is cloned for each use, so that its own operands follow from the use."""
     program = priced.graph.program
-    return all(value in program.cloneable for value in program.listing.ops[op].results)
+    results = program.listing.ops[op].results
+    return bool(results) and all(value in program.cloneable for value in results)

@@ -1,21 +1,21 @@
 """What it costs to bring a value from one sharding to another: Shardy's own sequence of collectives, priced.
 
 The sequence depends on rank and axes only, so it is asked of Shardy once per pair of shardings and mesh; the price depends on the
-local bytes at every step, which come from the tensor type. All-slices move nothing and are free.
+local bytes at every step, which come from the tensor type.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autoshard.cost.layouts import Ints, LayoutsByRank
+from autoshard.cost.lowering import CollectivePrices
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.sharding import AxisRef, Mesh, TensorSharding, TensorType
-from costmodels import Communication
 
 Request = tuple[int, TensorSharding, TensorSharding]
+SIZED_BY_RESULT = ("all_gather", "all_slice")
 Decompose = Callable[[Mesh, Sequence[Request]], list[tuple[CollectiveStep, ...]]]
 
 
@@ -23,7 +23,7 @@ Decompose = Callable[[Mesh, Sequence[Request]], list[tuple[CollectiveStep, ...]]
 class Collective:
     """One collective as a plan pays for it.
 
-    `bytes` is what costmodels is asked for: of the result on one device for an all-gather, of the operand on one device for the others.
+    `bytes` is of the result on one device for an all-gather and an all-slice, of the operand on one device for the others.
     """
 
     kind: str
@@ -42,29 +42,14 @@ class _Steps:
     sized_by: Ints
 
 
-def collective_ns(
-    communication: Communication, kind: str, bytes_: Ints | int, axes: Sequence[AxisRef]
-) -> NDArray[np.int64]:
-    """Nanoseconds of a collective of Shardy's by its name; an all-slice is free."""
-    if kind == "all_slice":
-        return np.zeros_like(np.asarray(bytes_, dtype=np.int64))
-    price = getattr(communication, f"{kind}_ns")
-    return np.asarray(price(bytes_, [axis_key(axis) for axis in axes]), dtype=np.int64)
-
-
-def axis_key(axis: AxisRef) -> str | tuple[str, int, int]:
-    """An axis as costmodels names it."""
-    return (axis.name, axis.pre_size, axis.size) if axis.is_sub_axis else axis.name
-
-
 class ReshardPrices:
     """Prices of reshards; ask for pairs with `want`, then read matrices."""
 
     def __init__(
-        self, mesh: Mesh, communication: Communication, layouts: LayoutsByRank, decompose: Decompose
+        self, mesh: Mesh, prices: CollectivePrices, layouts: LayoutsByRank, decompose: Decompose
     ) -> None:
         self._mesh = mesh
-        self._communication = communication
+        self._prices = prices
         self._layouts = layouts
         self._decompose = decompose
         self._wanted: dict[int, set[tuple[int, int]]] = {}
@@ -104,19 +89,18 @@ class ReshardPrices:
         return found
 
     def collectives(self, type_: TensorType, origin: int, target: int) -> list[Collective]:
-        """The priced sequence from one sharding to another, all-slices left out."""
+        """The priced sequence from one sharding to another."""
         if origin == target:
             return []
         layouts = self._layouts[type_.rank]
         found: list[Collective] = []
         current = layouts.shardings[origin]
         for step in self._sequences[type_.rank, origin, target]:
-            sized_by = step.out_sharding if step.kind == "all_gather" else current
+            sized_by = step.out_sharding if step.kind in SIZED_BY_RESULT else current
             bytes_ = sized_by.local_bytes(type_)
             current = step.out_sharding
-            if step.kind != "all_slice":
-                ns = int(collective_ns(self._communication, step.kind, bytes_, step.axes))
-                found.append(Collective(step.kind, step.axes, bytes_, ns))
+            ns = int(self._prices.ns(step.kind, bytes_, step.axes))
+            found.append(Collective(step.kind, step.axes, bytes_, ns))
         return found
 
     def _flatten(self, rank: int) -> _Steps:
@@ -128,9 +112,8 @@ class ReshardPrices:
             current = a
             for step in steps:
                 after = layouts.id_of(step.out_sharding)
-                if step.kind != "all_slice":
-                    group = self._groups.setdefault((step.kind, step.axes), len(self._groups))
-                    rows.append((a, b, group, after if step.kind == "all_gather" else current))
+                group = self._groups.setdefault((step.kind, step.axes), len(self._groups))
+                rows.append((a, b, group, after if step.kind in SIZED_BY_RESULT else current))
                 current = after
         flat = np.asarray(rows, dtype=np.int64).reshape(-1, 4)
         return _Steps(flat[:, 0], flat[:, 1], flat[:, 2], flat[:, 3])
@@ -148,6 +131,6 @@ class ReshardPrices:
         for group in np.unique(steps.group):
             kind, axes = names[group]
             chosen = steps.group == group
-            ns[chosen] = collective_ns(self._communication, kind, bytes_[chosen], axes)
+            ns[chosen] = self._prices.ns(kind, bytes_[chosen], axes)
         np.add.at(prices, (steps.origin, steps.target), ns)
         return prices

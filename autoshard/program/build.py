@@ -4,7 +4,15 @@ from collections.abc import Sequence
 
 from autoshard.errors import AutoshardError
 from autoshard.mlir.listing import Listing
-from autoshard.program.fusion import Fusion, Group, fuse, is_elementwise, is_recomputed, rule_of, stored_operands
+from autoshard.program.fusion import (
+    Fusion,
+    Group,
+    fuse,
+    is_elementwise,
+    is_recomputed,
+    rule_of,
+    stored_operands,
+)
 from autoshard.program.lifetime import lifetimes, permanent_arguments, recompute
 from autoshard.program.records import (
     RESULT_SITE,
@@ -17,7 +25,7 @@ from autoshard.program.records import (
     Use,
 )
 from autoshard.program.traffic import Segment, traffic
-from autoshard.sharding import OpShardingRule, TensorMapping, TensorType
+from autoshard.sharding import OpShardingRule, TensorMapping, TensorSharding, TensorType
 
 _ALIAS = frozenset(
     {"stablehlo.reshape", "stablehlo.bitcast_convert"}
@@ -111,7 +119,7 @@ def _kernel(
     results = tuple(v for v, _ in outputs) + tuple(scalar_results)
     reads = [_type(listing, value) for value, _ in by_read]
     is_alias = root.name in _ALIAS and len(by_read) == 1
-    if is_alias or root.results[0] not in pinned:
+    if root.results and (is_alias or root.results[0] not in pinned):
         stored = stored_operands(root, [value for value, _ in by_read], listing, roots, permanent)
         is_alias = is_alias or (is_elementwise(root) and is_recomputed(root, stored, listing))
         if is_alias:
@@ -120,7 +128,8 @@ def _kernel(
             repeatable[root.results[0]] = stored
     is_fused = is_elementwise(root) or root.name == "stablehlo.reduce"
     uses = [
-        (value, [operand for op, operand in sites if op == group.root]) for (value, _), sites in by_read.items()
+        (value, [operand for op, operand in sites if op == group.root])
+        for (value, _), sites in by_read.items()
     ]
     moved = ((0,) * len(uses), 0) if is_alias else traffic(root, uses, roots, segment, is_fused=is_fused)
     shape = KernelShape(
@@ -170,12 +179,14 @@ def _flows(listing: Listing, pairs: tuple[tuple[int, int], ...], fusion: Fusion)
         if type_ is None or not type_.rank:
             continue
         sources = ()
-        demand = argument.demand
+        demands = [argument.demand]
         if index in fed_by:
             result = listing.results[fed_by[index]]
             sources = (FlowSource(result.value, end, 1, (RESULT_SITE, fed_by[index])),)
-            demand = demand if demand is not None else result.demand
-        flows.append(Flow(FlowKind.ARGUMENT, argument.value, type_, sources, demand, True, argument.name))
+            demands.append(result.demand)
+        flows.append(
+            Flow(FlowKind.ARGUMENT, argument.value, type_, sources, _given(*demands), True, argument.name)
+        )
     for index, data_flow in enumerate(listing.data_flows):
         type_ = listing.values[data_flow.target].type
         if type_ is not None and type_.rank:
@@ -189,7 +200,7 @@ def _flows(listing: Listing, pairs: tuple[tuple[int, int], ...], fusion: Fusion)
                     data_flow.target,
                     type_,
                     sources,
-                    data_flow.demand,
+                    _given(data_flow.demand),
                     False,
                     data_flow.kind,
                 )
@@ -200,9 +211,15 @@ def _flows(listing: Listing, pairs: tuple[tuple[int, int], ...], fusion: Fusion)
         if type_ is not None and type_.rank and index not in carried:
             source = FlowSource(result.value, end, 1, (RESULT_SITE, index))
             flows.append(
-                Flow(FlowKind.RESULT, result.value, type_, (source,), result.demand, True, result.name)
+                Flow(
+                    FlowKind.RESULT, result.value, type_, (source,), _given(result.demand), True, result.name
+                )
             )
     return tuple(flows)
+
+
+def _given(*demands: TensorSharding | None) -> tuple[TensorSharding, ...]:
+    return tuple(demand for demand in demands if demand is not None)
 
 
 def _type(listing: Listing, value: int) -> TensorType:

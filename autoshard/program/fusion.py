@@ -20,7 +20,8 @@ MAX_OPS = 128  # of a kernel; compilers split larger ones, and joining looks thr
 BROADCAST = "stablehlo.broadcast_in_dim"
 NOT_FUSED = frozenset(
     {
-        "sdy.sharding_constraint", "sdy.reshard", "sdy.propagation_barrier", "stablehlo.custom_call", "stablehlo.all_reduce", "stablehlo.collective_permute",
+        "sdy.sharding_constraint", "sdy.reshard", "sdy.propagation_barrier", "stablehlo.custom_call", "stablehlo.all_reduce",
+        "stablehlo.collective_permute",
         "stablehlo.collective_broadcast", "stablehlo.rng", "stablehlo.rng_bit_generator", "stablehlo.cholesky", "stablehlo.map",
     }
 )  # fmt: skip
@@ -72,7 +73,9 @@ def is_recomputed(root: Op, stored: frozenset[int], listing: Listing) -> bool:
 
     So it is where one buffer, no larger than the result, holds all that it needs (XLA's fusion duplicates such producers).
     """
-    return len(stored) <= 1 and all(_bytes(listing, value) <= _bytes(listing, root.results[0]) for value in stored)
+    return len(stored) <= 1 and all(
+        _bytes(listing, value) <= _bytes(listing, root.results[0]) for value in stored
+    )
 
 
 def _bytes(listing: Listing, value: int) -> int:

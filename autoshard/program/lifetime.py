@@ -1,8 +1,8 @@
 """When each value occupies memory of its own, in program order.
 
 A kernel's result exists from its time to its last use; a value that dies at a kernel which cannot write in place overlaps
-that kernel's result. Arguments stay for the whole program unless donated. Carried state is held once: a loop's new value, or a donated argument's
-successor, takes the old one's buffer when the old one is dead by then. A reshape's result is its operand's buffer.
+that kernel's result. Arguments stay for the whole program unless donated. Carried state is held once: a loop's new value, or a
+donated argument's successor, takes the old one's buffer when the old one is dead by then. A reshape's result is its operand's buffer.
 Elementwise results take no memory where a compiler rather repeats the work: see `fusion.is_recomputed` and `recompute`.
 """
 

@@ -52,7 +52,9 @@ class Kernel:
     time: int
     repeat: int
     is_in_place: bool  # a result may take the buffer of an operand that dies here
-    is_alias: bool  # the result has no buffer: its readers read the operands (reshape, cheap elementwise work)
+    is_alias: (
+        bool  # the result has no buffer: its readers read the operands (reshape, cheap elementwise work)
+    )
 
 
 class FlowKind(Enum):
@@ -75,7 +77,7 @@ class Flow:
     value: int  # of the argument or carried value; of a result, the value returned
     type: TensorType
     sources: tuple[FlowSource, ...]
-    demand: TensorSharding | None
+    demands: tuple[TensorSharding, ...]  # the user's, on either end
     must_divide: bool
     name: str
 

@@ -1,7 +1,7 @@
 """Which bytes a kernel moves between memory and the chip, as counts of its operands and results.
 
-Elementwise kernels and reductions between two matrix products are fused side by side (XLA's multi-output fusion), so that each buffer is read
-once for all of them, and what one of them writes is not read again by the next of the same shape.
+Elementwise kernels and reductions between two matrix products are fused side by side (XLA's multi-output fusion), so that each buffer
+is read once for all of them, and what one of them writes is not read again by the next of the same shape.
 """
 
 from collections.abc import Mapping, Sequence

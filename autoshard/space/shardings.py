@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from autoshard.errors import AutoshardError
+from autoshard.program import Flow
 from autoshard.sharding import AxisRef, Mesh, TensorSharding, TensorType, total_size
 
 
@@ -47,3 +49,27 @@ def tensor_shardings(
     return [
         s for s in found if not must_divide or s.divides(type_.shape) or s.axes == tuple(map(tuple, base))
     ]
+
+
+def flow_shardings(flow: Flow, mesh: Mesh) -> list[TensorSharding]:
+    """The shardings that a flow may take: those that meet every demand on it.
+
+    Raises:
+        AutoshardError: the demands on the two ends of carried state allow none.
+    """
+    if not flow.demands:
+        return tensor_shardings(flow.type, mesh, None, flow.must_divide)
+    found = [
+        sharding
+        for demand in flow.demands
+        for sharding in tensor_shardings(flow.type, mesh, demand, flow.must_divide)
+        if all(sharding.satisfies(other) for other in flow.demands)
+    ]
+    if not found:
+        written = " and ".join(str(demand) for demand in flow.demands)
+        raise AutoshardError(
+            f"no sharding of {flow.type} is {written}",
+            where=flow.name,
+            fix="carried state has one sharding as argument and as result: ask for the same on both ends",
+        )
+    return list(dict.fromkeys(found))

@@ -3,6 +3,7 @@
 import io
 from dataclasses import dataclass
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
@@ -38,6 +39,11 @@ class VerifyReport:
         counts = ", ".join(f"{count} {kind}" for kind, count in self.collectives.items())
         console.print(f"Collectives compiled by XLA for CPU devices: {counts or 'none'}", highlight=False)
         return file.getvalue()
+
+    def to_json(self) -> str:
+        """The same as data; errors that are not finite are null."""
+        data = {"passed": self.passed, **msgspec.to_builtins(self)}
+        return msgspec.json.format(msgspec.json.encode(data), indent=1).decode()
 
     def _headline(self) -> str:
         verdict = "passed" if self.passed else "FAILED"

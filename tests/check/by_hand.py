@@ -76,7 +76,7 @@ def plan() -> Plan:
         hardware="tpu-v5e",
         topology=(4, 2),
         form="shardy",
-        has_reduce_scatter=True,
+        lowering="shardy",
         memory_bytes=figures.peak_bytes,
         carry=((1, 1),),
         status="optimal",

@@ -28,17 +28,21 @@ def test_all_reduce_by_hand() -> None:
 
 
 def test_compiler_without_reduce_scatter() -> None:
-    """XLA for TPUs sums everywhere and lets every device keep its part: the plan for it pays an all-reduce."""
+    """XLA for TPUs sums everywhere and lets every device keep its part: a reduce-scatter has a combined all-reduce's price."""
     price = by_hand.price()
-    summed_ns = by_hand.subject().communication.all_reduce_ns(1024, ["y"])
+    all_reduce_ns = by_hand.subject().communication.all_reduce_ns
+    latency_ns = all_reduce_ns(0, ["y"])
+    summed_ns = all_reduce_ns(1024, ["y"]) - latency_ns + latency_ns // 4
     (scatter,) = price.collectives
     price = replace(
         price,
         step_ns=price.compute_ns + summed_ns,
         communication_ns=summed_ns,
-        collectives=(replace(scatter, kind="all_reduce", ns=summed_ns),),
+        collectives=(replace(scatter, ns=summed_ns),),
     )
-    plan = replace(by_hand.plan(), form="xla", has_reduce_scatter=False, price=price, status="feasible")
+    plan = replace(
+        by_hand.plan(), form="xla", lowering="xla-tpu", price=price, status="feasible", lower_bound_ns=0
+    )
     report = check(by_hand.subject(), plan)
     assert report.passed, report.to_text()
 
