@@ -381,9 +381,9 @@ def _price_of(
     loaded: Loaded, priced: PricedGraph, choice: NDArray[np.int64], chosen: Chosen, *, with_collectives: bool
 ) -> Price:
     evaluation = evaluate(priced.problem, choice)
-    assert evaluation.cost == chosen.compute_ns + chosen.communication_ns, (
-        "the breakdown must add up to the objective"
-    )
+    cost = evaluation.cost
+    assert cost is not None, "the choice is allowed"
+    assert cost == chosen.compute_ns + chosen.communication_ns, "the breakdown must add up to the objective"
     ops = loaded.listing.ops
     collectives = tuple(
         PlannedCollective(

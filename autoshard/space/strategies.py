@@ -1,8 +1,8 @@
 """The strategies of a kernel: mesh axes on the factors of its rule, and what that makes of its operands and results.
 
 Each axis goes to at most one factor (Shardy: axes of different factors are disjoint over the whole op). Splitting a reduction factor
-leaves partial sums, which an all-reduce completes over those axes; a strategy with `settled != produced` instead wants the result split over
-them too, which is a reduce-scatter. Strategies that demand and produce the same are one.
+leaves partial sums, which an all-reduce completes over those axes; a strategy with `settled != produced` instead wants the result
+split over them too, which is a reduce-scatter. Strategies that demand and produce the same are one.
 """
 
 from collections.abc import Iterator
