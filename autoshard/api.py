@@ -29,7 +29,7 @@ def plan(
     Args:
         module: a path, or the text or bytecode of the module (gzipped or not).
         mesh: axis sizes, major to minor; None takes the module's own mesh.
-        memory_bytes: budget a device; "chip" is the chip's usable memory, None no limit.
+        memory_bytes: budget a device; "chip" is the chip's usable memory less a margin of 7 %, None no limit.
         carry: "auto" (donated arguments), "none", or (result index, argument index) pairs of state fed to the next step.
         form: whose compiler will run the plan; prices are of what it emits, see `Plan.lowering`.
         time_limit_s: for solving; the best plan so far is returned when it strikes.

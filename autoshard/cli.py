@@ -31,7 +31,8 @@ _topology_option = click.option(
 _memory_option = click.option(
     "--memory",
     metavar="SIZE|none",
-    help="Budget a device, as 16GB (10^9) or 15.75GiB (2^30). Default: the chip's usable memory.",
+    help="Budget a device, as 16GB (10^9) or 15.75GiB (2^30). Default: the chip's usable memory less a margin of 7 % for "
+    "what the compiler needs beyond the prediction.",
 )
 _carry_option = click.option(
     "--carry",
