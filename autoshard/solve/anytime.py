@@ -8,11 +8,10 @@ from autoshard.problem.model import Bools, Ints
 from autoshard.solve.clock import Clock
 from autoshard.solve.core import Core
 from autoshard.solve.layout import lay_out
-from autoshard.solve.moves import new_tree, run_moves
+from autoshard.solve.moves import moves_at_once, new_tree, run_moves
 from autoshard.solve.relaxation import Relaxation
 
 _TREE = 300  # nodes in the largest tree of a move
-_MOVES_AT_ONCE = 500  # between two looks at the clock
 _TURNS = 10  # updates of the multipliers in a round
 _SWEEPS = 4  # of messages for each of them
 _STALLED_AFTER = 4  # rounds without progress
@@ -24,9 +23,10 @@ _COOLEST, _SPREAD = 1e-8, 1e4  # temperatures as a fraction of the cost
 class Anytime:
     """Keeps messages, multipliers and the best choice of one core between its rounds."""
 
-    def __init__(self, core: Core, seed: int) -> None:
+    def __init__(self, core: Core, seed: int, clock: Clock | None = None) -> None:
+        """Raises OutOfTimeError where the clock is over before all is laid out."""
         self.core, self.layout = core, lay_out(core)
-        self.relaxation = Relaxation(core, self.layout)
+        self.relaxation = Relaxation(core, self.layout, clock=clock)
         self.lower_bound = -(2**62)
         self.best: Ints | None = None
         self.best_cost: int | None = None
@@ -86,10 +86,11 @@ class Anytime:
         choice = choice.copy()
         profile = self.core.profile_of(choice)
         weights, memory = self.relaxation.weights(), self.relaxation.memory()
-        for batch in range(0, moves, _MOVES_AT_ONCE):
-            if clock.over() and batch:
+        at_once = moves_at_once(self.core, _TREE)
+        for batch in range(0, moves, at_once):
+            if clock.over():
                 break
-            some = min(_MOVES_AT_ONCE, moves - batch)
+            some = min(at_once, moves - batch)
             run_moves(
                 self.layout,
                 weights,
@@ -110,11 +111,11 @@ class Anytime:
         choice = self.relaxation.decoded()
         for _ in range(_TURNS):
             self.relaxation.follow(choice, self._rate)
-            self.relaxation.improve(_SWEEPS)
-            choice = self.relaxation.decoded()
+            self.relaxation.improve(_SWEEPS, clock)
             clock.step()
             if clock.over():
                 break
+            choice = self.relaxation.decoded()
         bound, conditional = self.relaxation.bound()
         self.lower_bound = max(self.lower_bound, bound)
         np.maximum(self._tightest, conditional, out=self._tightest)

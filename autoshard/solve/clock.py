@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
+
+T = TypeVar("T")
+_ITEMS_AT_ONCE = 64  # between two looks at the clock
+
+
+class OutOfTimeError(Exception):
+    """The clock is over; raised between steps, so whoever catches it finds everything in order."""
 
 
 @dataclass(slots=True)
@@ -47,3 +56,22 @@ class Clock:
     def over(self) -> bool:
         spent = self.work_limit is not None and self.steps >= self.work_limit
         return spent or self.left_s() <= 0 or (self.whole is not None and self.whole.over())
+
+    def check(self) -> None:
+        """Raises OutOfTimeError where the clock is over."""
+        if self.over():
+            raise OutOfTimeError
+
+
+def check(clock: Clock | None) -> None:
+    """The same for a clock that may be missing."""
+    if clock is not None:
+        clock.check()
+
+
+def watched(clock: Clock | None, items: Iterable[T]) -> Iterator[T]:
+    """The items, with a look at the clock now and then; raises OutOfTimeError where it is over."""
+    for index, item in enumerate(items):
+        if index % _ITEMS_AT_ONCE == 0:
+            check(clock)
+        yield item

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from autoshard.problem.evaluate import group_by
 from autoshard.problem.model import Ints
+from autoshard.solve.clock import Clock, watched
 from autoshard.solve.graph import FINITE_BELOW, Graph
 
 
@@ -76,22 +77,26 @@ class Core:
         return bool((self.profile_of(choice) <= self.room).all())
 
 
-def flatten(graph: Graph) -> Core:
-    """The nodes that are left in the graph."""
+def flatten(graph: Graph, clock: Clock | None = None) -> Core:
+    """The nodes that are left in the graph.
+
+    Raises:
+        OutOfTimeError: the clock is over.
+    """
     nodes = graph.nodes
     number = {node: index for index, node in enumerate(nodes)}
     edges = [(u, v) for u in nodes for v in graph.adjacent[u] if u < v]
     pool = _Pool()
-    table = [pool.put(graph.adjacent[u][v]) for u, v in edges]
+    table = [pool.put(graph.adjacent[u][v]) for u, v in watched(clock, edges)]
     usages = _Pool()
     items = [
         (index, begin, end, usages.put(amount))
-        for index, node in enumerate(nodes)
+        for index, node in enumerate(watched(clock, nodes))
         for begin, end, amount in graph.node_items[node]
     ]
     items += [
         (len(nodes) + index, begin, end, usages.put(amount))
-        for index, (u, v) in enumerate(edges)
+        for index, (u, v) in enumerate(watched(clock, edges))
         for begin, end, amount in graph.items_between(u, v)
     ]
     item_columns = np.array(items, dtype=np.int64).reshape(-1, 4).T

@@ -22,11 +22,12 @@ from typing import Any
 import numpy as np
 
 from autoshard.problem.model import Ints
-from autoshard.solve.clock import Clock
+from autoshard.solve.clock import Clock, OutOfTimeError, watched
 from autoshard.solve.core import Core
 from autoshard.solve.graph import FINITE_BELOW
 
 _ROWS_A_ROUND = 30
+_PATIENCE_S = 1.0  # for a solver that has been told to stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +46,22 @@ def solve_cpsat(
     """Minimise over the core; only choices cheaper than `cutoff` count, if one is given."""
     from ortools.sat.python import cp_model
 
-    encoding = _Encoding(core)
-    if cutoff is not None:
-        encoding.model.add(encoding.objective <= cutoff - 1 - core.constant)
-    if hint is not None:
-        encoding.hint(hint)
-    rows = _first_rows(core)
-    encoding.add_rows(rows)
+    try:
+        encoding = _Encoding(core, clock)
+        if cutoff is not None:
+            encoding.model.add(encoding.objective <= cutoff - 1 - core.constant)
+        if hint is not None:
+            encoding.hint(hint)
+        rows = _first_rows(core)
+        encoding.add_rows(rows)
+    except OutOfTimeError:
+        return CpSatAnswer(None, None, False, False)
     lower_bound: int | None = None
     while True:
-        if clock.over():
-            return CpSatAnswer(None, lower_bound, False, False)
         solver = _solver(clock.left_s(), seed)
-        outcome = _run(solver, encoding.model, clock)
+        outcome = None if clock.over() else _run(solver, encoding.model, clock)
+        if outcome is None:
+            return CpSatAnswer(None, lower_bound, False, False)
         if outcome == cp_model.INFEASIBLE:
             return CpSatAnswer(None, None, False, True)
         if outcome == cp_model.MODEL_INVALID:
@@ -74,36 +78,48 @@ def solve_cpsat(
         if outcome != cp_model.OPTIMAL and clock.over():
             return CpSatAnswer(None, lower_bound, False, False)
         rows = np.concatenate([rows, new_rows])
-        encoding.add_rows(new_rows)
+        try:
+            encoding.add_rows(new_rows)
+        except OutOfTimeError:
+            return CpSatAnswer(None, lower_bound, False, False)
 
 
 def _run(solver: Any, model: Any, clock: Clock) -> Any:
-    """Solve in a thread of its own, so that an interrupt reaches us while native code runs."""
+    """Solve in a thread of its own, so that an interrupt reaches us while native code runs.
+
+    A solver that does not stop when it is told to is left behind, and None returned.
+    """
     outcome: list[Any] = []
-    thread = Thread(target=lambda: outcome.append(solver.solve(model)))
+    thread = Thread(target=lambda: outcome.append(solver.solve(model)), daemon=True)
     thread.start()
-    while thread.is_alive():
+    stopped = 0.0
+    while thread.is_alive() and stopped < _PATIENCE_S:
         try:
-            thread.join(0.2)
+            if clock.left_s() <= 0:
+                solver.stop_search()
+                stopped += 0.1
+            thread.join(0.1)
         except KeyboardInterrupt:
             clock.interrupt()
-            solver.stop_search()
     clock.step()
-    return outcome[0]
+    return outcome[0] if outcome else None
 
 
 def solve_peak(core: Core, clock: Clock, *, seed: int) -> CpSatAnswer:
     """Minimise the largest excess of a row over its room, not below zero, instead of the cost."""
     from ortools.sat.python import cp_model
 
-    if clock.over():
+    try:
+        encoding = _Encoding(core, clock)
+        excess = encoding.model.new_int_var(0, 2**60, "")
+        encoding.add_rows(np.arange(len(core.room)), excess)
+    except OutOfTimeError:
         return CpSatAnswer(None, None, False, False)
-    encoding = _Encoding(core)
-    excess = encoding.model.new_int_var(0, 2**60, "")
-    encoding.add_rows(np.arange(len(core.room)), excess)
     encoding.model.minimize(excess)
     solver = _solver(clock.left_s(), seed)
     outcome = _run(solver, encoding.model, clock)
+    if outcome is None:
+        return CpSatAnswer(None, None, False, False)
     if outcome == cp_model.INFEASIBLE:
         return CpSatAnswer(None, None, False, True)
     bound = int(solver.response_proto.inner_objective_lower_bound)
@@ -128,15 +144,16 @@ def _solver(time_limit_s: float, seed: int) -> Any:
 
 
 class _Encoding:
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, clock: Clock) -> None:
         from ortools.sat.python import cp_model
 
-        self.core = core
+        clock.check()
+        self.core, self.clock = core, clock
         self.model = cp_model.CpModel()
         self._literals: list[list[Any]] = [self._node_literals(int(count)) for count in core.counts]
         self._pairs: dict[int, dict[tuple[int, int], Any]] = {}
         with_items = set((core.item_owner[core.item_owner >= core.node_count] - core.node_count).tolist())
-        for edge in range(len(core.ends)):
+        for edge in watched(clock, range(len(core.ends))):
             self._add_edge(edge, edge in with_items)
         self.objective: Any = self._objective()
         self.model.minimize(self.objective)
@@ -203,6 +220,7 @@ class _Encoding:
     def add_rows(self, rows: Ints, excess: Any = 0) -> None:
         core = self.core
         for row in rows.tolist():
+            self.clock.check()
             literals, amounts = list[Any](), list[int]()
             for item in np.flatnonzero((core.item_begin <= row) & (row < core.item_end)).tolist():
                 owner, where = int(core.item_owner[item]), int(core.item_usage[item])

@@ -8,7 +8,7 @@ from autoshard.problem.model import Ints
 from autoshard.solve.clock import Clock
 from autoshard.solve.core import Core
 from autoshard.solve.layout import lay_out
-from autoshard.solve.moves import new_tree, run_moves
+from autoshard.solve.moves import moves_at_once, new_tree, run_moves
 from autoshard.solve.relaxation import Relaxation
 
 _TREE = 300
@@ -21,10 +21,11 @@ _NOTHING = 2**62
 class PeakDescent:
     """The smallest excess over the room so far, and the bound on it."""
 
-    def __init__(self, core: Core, seed: int) -> None:
+    def __init__(self, core: Core, seed: int, clock: Clock | None = None) -> None:
+        """Raises OutOfTimeError where the clock is over before all is laid out."""
         self.core, self.layout = core, lay_out(core)
         largest = float(core.usage_pool.max(initial=1)) * (core.node_count + len(core.ends))
-        self.relaxation = Relaxation(core, self.layout, total=int(largest) + 1)
+        self.relaxation = Relaxation(core, self.layout, total=int(largest) + 1, clock=clock)
         self.best: Ints | None = None
         self.excess = _NOTHING
         self.lower_bound = 0
@@ -43,16 +44,16 @@ class PeakDescent:
         choice = self.relaxation.decoded()
         for _ in range(_TURNS):
             self.relaxation.price_rows(self._weights / (self._weights.sum() * (1 + 1e-9)))
-            self.relaxation.improve(2)
+            self.relaxation.improve(2, clock)
+            if clock.over():
+                break
             choice = self.relaxation.decoded()
             self.consider(choice)
             self._follow(choice)
             clock.step()
-            if clock.over():
-                break
         self.lower_bound = max(self.lower_bound, self.relaxation.bound()[0])
         if not clock.over():
-            self._push(self.best if self.best is not None else choice)
+            self._push(self.best if self.best is not None else choice, clock)
 
     def _follow(self, choice: Ints) -> None:
         over = (self.core.profile_of(choice) - self.core.room).astype(np.float64)
@@ -60,7 +61,7 @@ class PeakDescent:
         self._weights = self._weights * np.exp(_RATE * over / spread)
         self._weights = np.maximum(self._weights / self._weights.sum(), 1e-12)
 
-    def _push(self, choice: Ints) -> None:
+    def _push(self, choice: Ints, clock: Clock) -> None:
         """Tree moves towards a target below the best peak."""
         target = self.excess if self.excess < _NOTHING else 0
         target -= max(1, int(_STEP * (target - self.lower_bound)))
@@ -69,5 +70,10 @@ class PeakDescent:
         profile = self.core.profile_of(choice)
         moves = max(300, self.core.node_count // 10)
         weights = self.relaxation.weights()
-        run_moves(self.layout, weights, memory, choice, profile, self._random, self._tree, moves, 0.0, 1.0)
+        at_once = moves_at_once(self.core, _TREE)
+        for batch in range(0, moves, at_once):
+            if clock.over():
+                break
+            some = min(at_once, moves - batch)
+            run_moves(self.layout, weights, memory, choice, profile, self._random, self._tree, some, 0.0, 1.0)
         self.consider(choice)

@@ -17,6 +17,7 @@ from math import prod
 import numpy as np
 
 from autoshard.problem.model import Ints
+from autoshard.solve.clock import Clock, check
 from autoshard.solve.core import Core
 from autoshard.solve.graph import FINITE_BELOW, ContradictionError, clamped_sum
 
@@ -30,8 +31,12 @@ class Factor:
     values: Ints
 
 
-def elimination_order(core: Core) -> list[int] | None:
-    """An order whose tables stay within the caps, or None."""
+def elimination_order(core: Core, clock: Clock | None = None) -> list[int] | None:
+    """An order whose tables stay within the caps, or None.
+
+    Raises:
+        OutOfTimeError: the clock is over.
+    """
     counts = core.counts.tolist()
     neighbours: list[set[int]] = [set() for _ in counts]
     for u, v in core.ends.tolist():
@@ -47,6 +52,7 @@ def elimination_order(core: Core) -> list[int] | None:
     gone: set[int] = set()
     entries = 0
     while heap:
+        check(clock)
         size, node = heappop(heap)
         if node in gone or size != table_size(node):
             continue
@@ -63,11 +69,12 @@ def elimination_order(core: Core) -> list[int] | None:
     return order
 
 
-def eliminate_all(core: Core, order: list[int]) -> Ints:
+def eliminate_all(core: Core, order: list[int], clock: Clock | None = None) -> Ints:
     """The cheapest choice [n] of the core, memory rows left aside.
 
     Raises:
         ContradictionError: every choice is forbidden.
+        OutOfTimeError: the clock is over.
     """
     buckets: list[list[Factor]] = [[] for _ in order]
     position = np.argsort(order).tolist() if order else []
@@ -83,6 +90,7 @@ def eliminate_all(core: Core, order: list[int]) -> Ints:
     for edge, (u, v) in enumerate(core.ends.tolist()):
         place(Factor((u, v), core.matrix(edge)))
     for node, bucket in zip(order, buckets, strict=True):
+        check(clock)
         place(_minimised(bucket, node))
     choice = np.zeros(core.node_count, dtype=np.int64)
     for node, bucket in zip(reversed(order), reversed(buckets), strict=True):

@@ -7,16 +7,19 @@ import numpy as np
 from autoshard.problem import Problem, Table
 from autoshard.problem.evaluate import group_by
 from autoshard.problem.model import Ints
+from autoshard.solve.clock import Clock, check, watched
 from autoshard.solve.graph import FORBIDDEN, ContradictionError, Graph, positions
 from autoshard.solve.rows import binding_rows, onto_rows
 
 
-def load(problem: Problem, *, with_memory: bool = True) -> Graph:
+def load(problem: Problem, clock: Clock | None = None, *, with_memory: bool = True) -> Graph:
     """Everything that can matter for the choice.
 
     Raises:
         ContradictionError: a node without strategies, or too little memory whatever is chosen.
+        OutOfTimeError: the clock is over.
     """
+    check(clock)
     costs = np.split(problem.node_cost, problem.node_start[1:-1]) if problem.node_count else []
     graph = Graph(
         cost=costs,
@@ -29,12 +32,13 @@ def load(problem: Problem, *, with_memory: bool = True) -> Graph:
         graph.memo.intern(
             table.cost if table.allowed is None else np.where(table.allowed, table.cost, FORBIDDEN)
         )
-        for table in problem.tables
+        for table in watched(clock, problem.tables)
     ]
-    for (u, v), index in zip(problem.edge_nodes.tolist(), problem.edge_table.tolist(), strict=True):
+    edges = zip(problem.edge_nodes.tolist(), problem.edge_table.tolist(), strict=True)
+    for (u, v), index in watched(clock, edges):
         graph.add_matrix(u, v, matrices[index])
     if with_memory and problem.memory_limit is not None:
-        _add_memory(graph, problem, problem.memory_limit)
+        _add_memory(graph, problem, problem.memory_limit, clock)
     forbidden = np.flatnonzero(~problem.node_allowed)
     for node in np.unique(np.searchsorted(problem.node_start, forbidden, side="right") - 1).tolist():
         mask = problem.node_mask(node)
@@ -42,7 +46,7 @@ def load(problem: Problem, *, with_memory: bool = True) -> Graph:
     return graph
 
 
-def _add_memory(graph: Graph, problem: Problem, limit: int) -> None:
+def _add_memory(graph: Graph, problem: Problem, limit: int, clock: Clock | None) -> None:
     low, high = item_ranges(problem)
     begin = np.concatenate([problem.node_item[:, 1], problem.edge_item[:, 1]])
     end = np.concatenate([problem.node_item[:, 2], problem.edge_item[:, 2]])
@@ -54,11 +58,11 @@ def _add_memory(graph: Graph, problem: Problem, limit: int) -> None:
     begin, end = onto_rows(rows, begin, end)
     matters = (begin < end) & (high > low)
     nodes = len(problem.node_item)
-    for item in np.flatnonzero(matters[:nodes]).tolist():
+    for item in watched(clock, np.flatnonzero(matters[:nodes]).tolist()):
         usage = np.maximum(problem.item_usage(item) - low[item], 0)
         graph.node_items[problem.node_item[item, 0]].append((int(begin[item]), int(end[item]), usage))
     lowered: dict[tuple[int, int], Ints] = {}
-    for item in np.flatnonzero(matters[nodes:]).tolist():
+    for item in watched(clock, np.flatnonzero(matters[nodes:]).tolist()):
         edge, _, _, table = problem.edge_item[item].tolist()
         least = int(low[nodes + item])
         usage = lowered.setdefault((table, least), np.maximum(problem.usage_tables[table] - least, 0))

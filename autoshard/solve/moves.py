@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoshard.problem.model import Ints
+from autoshard.solve.core import Core
 from autoshard.solve.kernels import kernel
 from autoshard.solve.layout import Layout
 from autoshard.solve.messages import Floats
@@ -25,6 +26,8 @@ from autoshard.solve.messages import Floats
 RandomState = NDArray[np.uint64]  # [1], not zero
 _MOST_BRANCHES = 64  # neighbours of a node that a tree looks at
 _HUB = 256  # a node with more neighbours is only ever a root
+_PAIRS_AT_ONCE = 50_000_000  # that the moves between two looks at the clock look at, about
+_MOVES_AT_ONCE = 500
 
 
 class Weights(NamedTuple):
@@ -72,6 +75,12 @@ def new_tree(layout: Layout, largest: int) -> Tree:
         pick=np.empty((largest, widest), dtype=np.int64),
         fresh=np.empty(largest, dtype=np.int64),
     )
+
+
+def moves_at_once(core: Core, largest: int) -> int:
+    """How many moves with trees of up to `largest` nodes take a fraction of a second."""
+    pairs = core.pair_count() / max(1, len(core.ends))
+    return max(1, min(_MOVES_AT_ONCE, int(_PAIRS_AT_ONCE / (max(1.0, pairs) * largest))))
 
 
 @kernel

@@ -43,13 +43,14 @@ def smallest_peak(
 
     Raises:
         ContradictionError: no choice is allowed, even with all the memory in the world.
+        OutOfTimeError: the clock is over before the search began.
     """
-    graph = load(replace(problem, memory_limit=certain))
+    graph = load(replace(problem, memory_limit=certain), clock)
     _forget_costs(graph)
     room = graph.room.copy()
     graph.room = room + _UNLIMITED
     presolve(graph, clock, REDUCTIONS, tighten=False)
-    core = replace(flatten(graph), room=graph.room - _UNLIMITED)
+    core = replace(flatten(graph, clock), room=graph.room - _UNLIMITED)
 
     def whole(choice: Ints) -> Ints:
         full = np.zeros(problem.node_count, dtype=np.int64)
@@ -73,7 +74,7 @@ def _descend(
     """The search on a large core; returns a bound on the excess over the room."""
     from autoshard.solve.descent import PeakDescent
 
-    descent = PeakDescent(core, seed)
+    descent = PeakDescent(core, seed, clock)
     for start in starts:
         descent.consider(start)
     quiet = 0

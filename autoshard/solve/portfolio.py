@@ -7,13 +7,14 @@ is small, and by message passing with search, which shrinks it, if it is large.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from autoshard.problem import Problem, evaluate, validate
 from autoshard.problem.model import Bools, Ints
-from autoshard.solve.clock import Clock
+from autoshard.solve.clock import Clock, OutOfTimeError
 from autoshard.solve.core import Core, flatten
 from autoshard.solve.cpsat import solve_cpsat
 from autoshard.solve.dynamic import eliminate_all, elimination_order
@@ -54,13 +55,15 @@ def solve(
     """
     validate(problem)
     run = Run(problem, Clock(time_limit_s, work_limit), seed, progress)
-    for hint in hints:
-        run.hints.append(np.asarray(hint, dtype=np.int64))
-        run.offer(run.hints[-1])
     try:
+        for hint in hints:
+            run.hints.append(np.asarray(hint, dtype=np.int64))
+            run.offer(run.hints[-1])
         run.go()
     except KeyboardInterrupt:
         run.clock.interrupt()
+    except OutOfTimeError:
+        pass
     return run.solution()
 
 
@@ -92,7 +95,11 @@ class Run:
         return priced.feasible
 
     def go(self) -> None:
-        """Look for the cheapest choice; where none fits, for the smallest peak, which may turn out to fit."""
+        """Look for the cheapest choice; where none fits, for the smallest peak, which may turn out to fit.
+
+        Raises:
+            OutOfTimeError: the clock is over.
+        """
         try:
             self.minimise_cost()
         except ContradictionError:
@@ -114,14 +121,18 @@ class Run:
 
     def minimise_cost(self) -> None:
         """Without memory first, unless it cannot bind; the relaxed optimum, if it fits, ends it."""
-        tight = load(self.problem)
+        tight = load(self.problem, self.clock)
         presolve(tight, self.clock)
         if len(tight.room):
-            free = load(self.problem, with_memory=False)
-            self.reduce(free, self.clock.part(_RELAXED_SHARE))
+            self.minimise_without_memory(self.clock.part(_RELAXED_SHARE))
             if self.done():
                 return
         self.reduce(tight, self.clock)
+
+    def minimise_without_memory(self, clock: Clock) -> None:
+        """A bound for the whole, and the optimum if it happens to fit, within a part of the clock."""
+        with suppress(OutOfTimeError):
+            self.reduce(load(self.problem, clock, with_memory=False), clock)
 
     def done(self) -> bool:
         return self.clock.over() or (self.best.cost is not None and self.best.cost <= self.lower_bound)
@@ -132,7 +143,7 @@ class Run:
         incumbent: Ints | None = None
         pairs = _CPSAT_FIRST
         while True:
-            core = flatten(graph)
+            core = flatten(graph, clock)
             self.note(graph, core)
             if clock.over() or self.exactly(graph, core, incumbent, clock, pairs):
                 return
@@ -151,10 +162,10 @@ class Run:
         if not core.node_count:
             self.settle(graph, core, core.cost, core.constant)
             return True
-        order = None if len(core.room) else elimination_order(core)
+        order = None if len(core.room) else elimination_order(core, clock)
         if order is not None:
             self.statistics["engine"] = "dynamic programming"
-            choice = eliminate_all(core, order)
+            choice = eliminate_all(core, order, clock)
             self.settle(graph, core, choice, core.cost_of(choice))
             return True
         if core.pair_count() > pairs:
@@ -175,7 +186,7 @@ class Run:
         from autoshard.solve.anytime import Anytime
 
         self.statistics["engine"] = "message passing"
-        engine = Anytime(core, self.seed)
+        engine = Anytime(core, self.seed, clock)
         starts = [incumbent] if incumbent is not None else [*self.hints, self.best.choice]
         for start in starts:
             if start is not None:
@@ -230,6 +241,7 @@ class Run:
     def solution(self) -> Solution:
         best = self.best
         if self.infeasible:
+            assert best.cost is None, "a proof that nothing fits, and a choice that does"
             status = Status.INFEASIBLE
         elif best.cost is None:
             status = Status.NOT_FOUND

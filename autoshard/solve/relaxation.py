@@ -17,6 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from autoshard.problem.model import Ints
+from autoshard.solve.clock import Clock, check, watched
 from autoshard.solve.core import Core
 from autoshard.solve.graph import FINITE_BELOW, FORBIDDEN
 from autoshard.solve.layout import Layout, message_size
@@ -31,16 +32,21 @@ _LARGEST_PRICED = 2.0**60  # scaled sum of all priced bytes; lowering a price ke
 class Relaxation:
     """Messages and multipliers of one core, improved step by step."""
 
-    def __init__(self, core: Core, layout: Layout, total: int = 0) -> None:
-        """`total` raises what the largest sum of costs is taken to be."""
+    def __init__(self, core: Core, layout: Layout, total: int = 0, clock: Clock | None = None) -> None:
+        """`total` raises what the largest sum of costs is taken to be.
+
+        Raises:
+            OutOfTimeError: the clock is over.
+        """
         self.core, self.layout = core, layout
         finite = core.pool < FINITE_BELOW
-        self.total = max(total, _largest_per_node(core) + _largest_per_edge(core) + 1)
+        self.total = max(total, _largest_per_node(core) + _largest_per_edge(core, clock) + 1)
         self._scale = 1 << min(_MOST_SCALE, max(0, _SCALED_TOTAL - self.total.bit_length()))
         self._cost = core.cost.astype(np.float64)
         self._pool = np.where(finite, core.pool, 4.0 * self.total)
-        self._prices = _Prices(core)
+        self._prices = _Prices(core, clock)
         self.table, self._priced_pool_of = self._prices.private_tables(core)
+        check(clock)
         self.messages = np.zeros(message_size(core))
         self.multipliers = self._first_multipliers()
         self._reprice()
@@ -60,9 +66,12 @@ class Relaxation:
         core = self.core
         return Memory(core.room, core.item_begin, core.item_end, core.item_usage, core.usage_pool)
 
-    def improve(self, times: int) -> None:
-        """Message passing at the current prices."""
-        sweep(self.layout, self._priced_cost, self.table, self._priced_pool, self.messages, times)
+    def improve(self, times: int, clock: Clock | None = None) -> None:
+        """Message passing at the current prices, as often as the clock allows."""
+        for _ in range(times):
+            if clock is not None and clock.over():
+                return
+            sweep(self.layout, self._priced_cost, self.table, self._priced_pool, self.messages, 1)
 
     def decoded(self) -> Ints:
         return decode(self.layout, self._priced_cost, self.table, self._priced_pool, self.messages)
@@ -110,7 +119,7 @@ class Relaxation:
 class _Prices:
     """Items -> priced bytes of the strategies of nodes, and of the pairs of the edges that have items."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, clock: Clock | None) -> None:
         nodes = core.node_count
         sizes = np.concatenate([core.counts, core.counts[core.ends[:, 0]] * core.counts[core.ends[:, 1]]])
         has_items = np.unique(core.item_owner[core.item_owner >= nodes]) - nodes
@@ -120,14 +129,17 @@ class _Prices:
         self._has_items = has_items
         self._sizes = sizes
         lengths = sizes[core.item_owner]
+        check(clock)
         self._item = np.repeat(np.arange(len(lengths)), lengths)
         within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        check(clock)
         at = np.where(
             core.item_owner < nodes,
             core.start[np.minimum(core.item_owner, nodes)],
             len(core.cost) + self.edge_bytes[np.maximum(core.item_owner - nodes, 0)] if len(core.ends) else 0,
         )
         self._target = np.repeat(at, lengths) + within
+        check(clock)
         self._usage = core.usage_pool[np.repeat(core.item_usage, lengths) + within].astype(np.float64)
         self._begin, self._end = core.item_begin, core.item_end
         self._strategies = len(core.cost)
@@ -187,9 +199,9 @@ def _largest_per_node(core: Core) -> int:
     return int(np.maximum.reduceat(np.abs(core.cost), core.start[:-1]).sum())
 
 
-def _largest_per_edge(core: Core) -> int:
+def _largest_per_edge(core: Core, clock: Clock | None) -> int:
     largest: dict[int, int] = {}
-    for edge, table in enumerate(core.table.tolist()):
+    for edge, table in enumerate(watched(clock, core.table.tolist())):
         if table not in largest:
             matrix = core.matrix(edge)
             largest[table] = int(np.abs(matrix[matrix < FINITE_BELOW]).max(initial=0))

@@ -6,11 +6,12 @@ from __future__ import annotations
 import numpy as np
 
 from autoshard.problem.model import Ints
+from autoshard.solve.clock import Clock, watched
 from autoshard.solve.graph import FINITE_BELOW, FORBIDDEN, ContradictionError, Graph, Item, positions
 from autoshard.solve.rows import RangeMinimum, binding_rows, onto_rows
 
 
-def tighten_memory(graph: Graph) -> list[int]:
+def tighten_memory(graph: Graph, clock: Clock | None = None) -> list[int]:
     """Nodes whose memory or strategies changed."""
     if not len(graph.room):
         return []
@@ -18,7 +19,8 @@ def tighten_memory(graph: Graph) -> list[int]:
     owners += [edge for edge, items in graph.edge_items.items() for _ in items]
     items = [item for of_node in graph.node_items for item in of_node]
     items += [item for of_edge in graph.edge_items.values() for item in of_edge]
-    ranges = np.array([_range(graph, o, i) for o, i in zip(owners, items, strict=True)], dtype=np.int64)
+    owned = watched(clock, zip(owners, items, strict=True))
+    ranges = np.array([_range(graph, owner, item) for owner, item in owned], dtype=np.int64)
     low, high = ranges.reshape(-1, 2).T
     begin, end = (np.array([item[side] for item in items], dtype=np.int64) for side in (0, 1))
     rows, graph.room = binding_rows(begin, end, low, high, graph.room)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 
-from autoshard.solve.clock import Clock
+from autoshard.solve.clock import Clock, check
 from autoshard.solve.graph import Graph
 from autoshard.solve.presolve.binding import tighten_memory
 from autoshard.solve.presolve.consistency import drop_unsupported, fix_single
@@ -32,19 +32,18 @@ def presolve(
     *,
     tighten: bool = True,
 ) -> None:
-    """Reduce the graph in place as far as the reductions go, or until the clock is over.
+    """Reduce the graph in place as far as the reductions go.
 
     Raises:
         ContradictionError: no choice is valid.
+        OutOfTimeError: the clock is over; what was done until then is done.
     """
     queue = _Queue(graph)
     queue.add(graph.nodes)
     while queue:
         _drain(graph, queue, clock, reductions)
-        if clock is not None and clock.over():
-            return
         if tighten:
-            queue.add(tighten_memory(graph))
+            queue.add(tighten_memory(graph, clock))
 
 
 class _Queue:
@@ -73,9 +72,10 @@ class _Queue:
 
 
 def _drain(graph: Graph, queue: _Queue, clock: Clock | None, reductions: Sequence[Reduction]) -> None:
-    while queue and not (clock is not None and clock.over()):
+    while queue:
         node = queue.take()
         for reduction in reductions:
             if not len(graph.cost[node]):
                 break
+            check(clock)
             queue.add(reduction(graph, node))
