@@ -1,4 +1,4 @@
-"""Every closed sharding of a tensor that the search considers: mesh axes on dimensions, whole, in mesh order."""
+"""The closed shardings of a tensor that the search considers: mesh axes on dimensions, whole, in mesh order."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,19 +15,33 @@ def searched_axes(mesh: Mesh) -> tuple[AxisRef, ...]:
 def assignments(
     sizes: Sequence[int], axes: Sequence[AxisRef], base: Sequence[tuple[AxisRef, ...]] | None = None
 ) -> Iterator[tuple[tuple[AxisRef, ...], ...]]:
-    """Each axis to one of the slots of these sizes or to none; a slot gets at most as many shards as it has elements.
+    """Axes to slots of these sizes, or to none; a slot gets at most as many shards as it has elements.
 
-    Order: slot contents in the order of `axes`, after what `base` already puts there. Slots of size 0 take nothing.
+    Each of two axes goes where it likes. More axes are cut into a major and a minor part at every place, and each part goes as one:
+    all combinations of n axes would be (slots + 1)^n, most of them of no use. Order: slot contents in the order of `axes`, after
+    what `base` already puts there. Slots of size 0 take nothing.
     """
     start = tuple(base) if base is not None else ((),) * len(sizes)
-    if not axes:
+    if len(axes) <= 2:
+        yield from _assign(sizes, [(axis,) for axis in axes], start)
+        return
+    found: dict[tuple[tuple[AxisRef, ...], ...], None] = {}
+    for cut in range(1, len(axes)):
+        found.update(dict.fromkeys(_assign(sizes, [tuple(axes[:cut]), tuple(axes[cut:])], start)))
+    yield from found
+
+
+def _assign(
+    sizes: Sequence[int], parts: Sequence[tuple[AxisRef, ...]], start: tuple[tuple[AxisRef, ...], ...]
+) -> Iterator[tuple[tuple[AxisRef, ...], ...]]:
+    if not parts:
         yield start
         return
-    first, rest = axes[0], axes[1:]
-    yield from assignments(sizes, rest, start)
+    first, rest = parts[0], parts[1:]
+    yield from _assign(sizes, rest, start)
     for slot, size in enumerate(sizes):
-        if total_size(start[slot]) * first.size <= size:
-            yield from assignments(sizes, rest, (*start[:slot], (*start[slot], first), *start[slot + 1 :]))
+        if total_size(start[slot]) * total_size(first) <= size:
+            yield from _assign(sizes, rest, (*start[:slot], (*start[slot], *first), *start[slot + 1 :]))
 
 
 def tensor_shardings(

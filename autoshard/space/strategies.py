@@ -138,7 +138,7 @@ def _of_assignment(shape: KernelShape, factor_axes: FactorAxes, mesh: Mesh) -> I
     reduced = _reduced(rule, factor_axes, mesh)
     variants = [produced]
     if reduced and len(produced) == 1:
-        variants += [(scattered,) for scattered in _scattered(produced[0], reduced, shape)]
+        variants += [(scattered,) for scattered in _scattered(produced[0], reduced, shape, mesh)]
     for settled in variants:
         kept = settled if shape.demand is None else _meeting(settled, shape.demand)
         if kept is not None:
@@ -156,14 +156,23 @@ def _reduced(rule: OpShardingRule, factor_axes: FactorAxes, mesh: Mesh) -> tuple
 
 
 def _scattered(
-    produced: TensorSharding, reduced: tuple[AxisRef, ...], shape: KernelShape
+    produced: TensorSharding, reduced: tuple[AxisRef, ...], shape: KernelShape, mesh: Mesh
 ) -> Iterator[TensorSharding]:
-    """Shardings that split the result over all reduced axes as well, appended to its dimensions."""
+    """Shardings that split the result over all reduced axes as well, appended to its dimensions.
+
+    On a mesh of more than two axes they go to one dimension, whose axes stay in mesh order: other orders would multiply the
+    shardings of a rank by those of every order.
+    """
     sizes = list(shape.results[0].shape)
+    has_many_axes = len(searched_axes(mesh)) > 2
     for axes in assignments(sizes, reduced, produced.axes):
         scattered = TensorSharding.closed(axes)
-        if scattered.num_shards == produced.num_shards * _size(reduced) and scattered.divides(sizes):
-            yield scattered
+        if scattered.num_shards != produced.num_shards * _size(reduced) or not scattered.divides(sizes):
+            continue
+        grown = [after for before, after in zip(produced.axes, axes, strict=True) if after != before]
+        if has_many_axes and (len(grown) > 1 or list(grown[0]) != sorted(grown[0], key=mesh.order)):
+            continue
+        yield scattered
 
 
 def _size(axes: tuple[AxisRef, ...]) -> int:
