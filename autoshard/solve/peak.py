@@ -13,13 +13,14 @@ the rows that are highest (multiplicative weights [1]), and tree moves push the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
 from autoshard.problem import Problem
 from autoshard.problem.model import Ints
-from autoshard.solve.clock import Clock
+from autoshard.solve.clock import Clock, OutOfTimeError
 from autoshard.solve.core import Core, flatten
 from autoshard.solve.cpsat import solve_peak
 from autoshard.solve.graph import FINITE_BELOW, FORBIDDEN, ContradictionError, Graph
@@ -27,6 +28,7 @@ from autoshard.solve.load import load
 from autoshard.solve.presolve.chain import REDUCTIONS, presolve
 
 _CPSAT_PAIRS = 2_000
+_PRESOLVE_SHARE = 0.3  # of the time that is left
 _QUIET_ROUNDS = 12  # without progress before the search ends
 _UNLIMITED = 2**59
 
@@ -49,7 +51,8 @@ def smallest_peak(
     _forget_costs(graph)
     room = graph.room.copy()
     graph.room = room + _UNLIMITED
-    presolve(graph, clock, REDUCTIONS, tighten=False)
+    with suppress(OutOfTimeError):
+        presolve(graph, clock.part(_PRESOLVE_SHARE), REDUCTIONS, tighten=False)
     core = replace(flatten(graph, clock), room=graph.room - _UNLIMITED)
 
     def whole(choice: Ints) -> Ints:

@@ -21,6 +21,7 @@ from autoshard.solve.dynamic import eliminate_all, elimination_order
 from autoshard.solve.graph import ContradictionError, Graph, positions
 from autoshard.solve.load import certain_peak, load, trivial_bound
 from autoshard.solve.peak import smallest_peak
+from autoshard.solve.polish import polish
 from autoshard.solve.presolve import presolve
 from autoshard.solve.solution import Best, Figure, Solution, Status
 
@@ -28,11 +29,13 @@ if TYPE_CHECKING:
     from autoshard.solve.anytime import Anytime
 
 Progress = Callable[[str, float | None], None]
+_PRESOLVE_SHARE = 0.3  # of the time that is left
 _RELAXED_SHARE = 0.2  # of the time for the problem without memory
 _CPSAT_FIRST = 2_000  # pairs of a core that goes to CP-SAT at once
 _CPSAT_LATER = 60_000  # the same once the search has stalled
 _CPSAT_SHARE = 0.5  # of the time that is left then
 _GIVE_UP_AFTER = 0.6  # of the time, to look for the smallest peak if nothing fits so far
+_POLISHING_S = 0.5  # beyond the limit at most
 _WORTH_SHRINKING = 0.1  # of the strategies
 
 
@@ -64,6 +67,8 @@ def solve(
         run.clock.interrupt()
     except OutOfTimeError:
         pass
+    with suppress(KeyboardInterrupt):
+        run.polish()
     return run.solution()
 
 
@@ -72,6 +77,18 @@ def shrink(graph: Graph, core: Core, removable: Bools) -> None:
     for index in np.unique(np.searchsorted(core.start, np.flatnonzero(removable), side="right") - 1).tolist():
         stays = ~removable[core.start[index] : core.start[index + 1]]
         graph.keep_strategies(int(core.graph_nodes[index]), np.flatnonzero(stays), positions(stays))
+
+
+def shorten(graph: Graph, clock: Clock) -> None:
+    """Presolve as far as a share of the clock allows.
+
+    Raises:
+        ContradictionError: no choice is valid.
+        OutOfTimeError: the whole clock is over.
+    """
+    with suppress(OutOfTimeError):
+        presolve(graph, clock.part(_PRESOLVE_SHARE))
+    clock.check()
 
 
 class Run:
@@ -107,6 +124,16 @@ class Run:
         if self.best.choice is None:
             self.minimise_peak()
 
+    def polish(self) -> None:
+        """Of choices of the same cost take one that needs less memory."""
+        if self.best.choice is None or self.clock.interrupted or self.clock.time_limit_s <= 0:
+            return
+        choice = polish(self.problem, self.best.choice, Clock(_POLISHING_S))
+        priced = evaluate(self.problem, choice)
+        assert priced.feasible and priced.cost is not None and self.best.cost is not None
+        assert priced.cost <= self.best.cost
+        self.best.choice, self.best.cost, self.best.peak = choice, priced.cost, priced.peak
+
     def minimise_peak(self) -> None:
         self.tell("looking for the smallest peak")
         starts = [start for start in (*self.hints, self.best.peak_choice) if start is not None]
@@ -116,13 +143,11 @@ class Run:
             self.infeasible = True
             return
         self.peak_bound = max(self.peak_bound, bound)
-        limit = self.problem.memory_limit
-        self.infeasible = self.infeasible or (limit is not None and self.peak_bound > limit)
 
     def minimise_cost(self) -> None:
         """Without memory first, unless it cannot bind; the relaxed optimum, if it fits, ends it."""
         tight = load(self.problem, self.clock)
-        presolve(tight, self.clock)
+        shorten(tight, self.clock)
         if len(tight.room):
             self.minimise_without_memory(self.clock.part(_RELAXED_SHARE))
             if self.done():
@@ -132,14 +157,15 @@ class Run:
     def minimise_without_memory(self, clock: Clock) -> None:
         """A bound for the whole, and the optimum if it happens to fit, within a part of the clock."""
         with suppress(OutOfTimeError):
-            self.reduce(load(self.problem, clock, with_memory=False), clock)
+            free = load(self.problem, clock, with_memory=False)
+            shorten(free, clock)
+            self.reduce(free, clock)
 
     def done(self) -> bool:
         return self.clock.over() or (self.best.cost is not None and self.best.cost <= self.lower_bound)
 
     def reduce(self, graph: Graph, clock: Clock) -> None:
-        """Solve what is left of a graph, shrinking it by what the bound rules out, until proved or out of time."""
-        presolve(graph, clock)
+        """Solve a presolved graph, shrinking it by what the bound rules out, until proved or out of time."""
         incumbent: Ints | None = None
         pairs = _CPSAT_FIRST
         while True:
@@ -155,7 +181,7 @@ class Run:
                 return
             pairs = _CPSAT_LATER
             shrink(graph, core, removable)
-            presolve(graph, clock)
+            shorten(graph, clock)
 
     def exactly(self, graph: Graph, core: Core, incumbent: Ints | None, clock: Clock, pairs: int) -> bool:
         """Dynamic programming or CP-SAT, where the core is narrow or small enough; is it solved?"""
@@ -240,7 +266,8 @@ class Run:
 
     def solution(self) -> Solution:
         best = self.best
-        if self.infeasible:
+        limit = self.problem.memory_limit
+        if self.infeasible or (limit is not None and self.peak_bound > limit):
             assert best.cost is None, "a proof that nothing fits, and a choice that does"
             status = Status.INFEASIBLE
         elif best.cost is None:

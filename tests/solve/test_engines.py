@@ -35,7 +35,7 @@ def random_core(seed: int, *, memory: bool) -> tuple[Problem, Core] | None:
     return problem, flatten(graph)
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", range(50))
 def test_dynamic_programming_equals_brute_force(seed: int) -> None:
     """Bucket elimination finds the optimum of every problem without memory."""
     pair = random_core(seed, memory=False)
@@ -67,7 +67,7 @@ def test_cp_sat_equals_brute_force(seed: int) -> None:
         assert core.cost_of(answer.choice) == answer.lower_bound == reference.cost
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", range(80))
 def test_anytime_brackets_the_optimum(seed: int) -> None:
     """The bound is never above the optimum, a choice never below, and what is removable is in no better choice."""
     pair = random_core(seed, memory=seed % 3 > 0)
@@ -122,7 +122,7 @@ def out_of_reach(core: Core, clock: Clock) -> list[int] | None:
     return None if core.node_count else []
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", range(80))
 def test_search_path_of_the_portfolio(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the exact engines out of reach at first, shrinking still ends at the optimum."""
     monkeypatch.setattr(portfolio, "_CPSAT_FIRST", -1)

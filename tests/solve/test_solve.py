@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import autoshard.solve.portfolio as portfolio
 from autoshard.problem import Problem, ProblemBuilder, Table, evaluate
 from autoshard.solve import Status, brute_force, solve
 from tests.problem.strategies import random_problem
 
+ROOT = Path(__file__).parents[2]
 
-@pytest.mark.parametrize("seed", range(250))
+
+@pytest.mark.parametrize("seed", range(150))
 def test_solve_equals_brute_force(seed: int) -> None:
     """Cost, status and bound agree with trying everything, and the choice is worth what is said."""
     problem = random_problem(np.random.default_rng(seed))
@@ -97,6 +104,72 @@ def test_the_same_seed_gives_the_same_answer() -> None:
     assert first.choice.tolist() == second.choice.tolist()
     assert (first.cost, first.lower_bound) == (second.cost, second.lower_bound)
     assert first.lower_bound <= (first.cost or 0)
+
+
+def choice_of_a_fresh_process(hash_seed: str) -> str:
+    """What a process with that hash seed answers to a problem with memory and edge usage."""
+    code = (
+        "import numpy as np\nfrom autoshard.solve import solve\n"
+        "from tests.problem.strategies import random_problem\nfrom tests.solve.test_solve import ladder\n"
+        "for p in [*(random_problem(np.random.default_rng(s), memory=True) for s in range(6)), ladder(8, 4)]:\n"
+        "    a = solve(p, time_limit_s=600, seed=1, work_limit=30)\n"
+        "    print(a.status, a.cost, a.lower_bound, None if a.choice is None else a.choice.tolist())"
+    )
+    environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment, cwd=ROOT
+    )
+    return done.stdout
+
+
+def test_hash_seeds_do_not_change_the_answer() -> None:
+    """Nothing depends on the order of a set of strings or on where objects lie."""
+    first, second = choice_of_a_fresh_process("1"), choice_of_a_fresh_process("2")
+    assert first == second
+    assert len(first.splitlines()) == 7
+
+
+def wide(seed: int) -> Problem:
+    """Few nodes with many strategies, items on every edge, and a limit that no choice meets: presolve takes long."""
+    rng = np.random.default_rng(seed)
+    builder = ProblemBuilder()
+    nodes, strategies = 60, 150
+    for node in range(nodes):
+        builder.add_node(rng.integers(0, 1000, strategies))
+        builder.add_node_usage(node, node, node + 9, rng.integers(50, 100, strategies))
+    for node in range(nodes):
+        for other in (node + 1, node + 7):
+            if other < nodes:
+                edge = builder.add_edge(node, other, Table(rng.integers(0, 1000, (strategies, strategies))))
+                usage = rng.integers(0, 100, (strategies, strategies))
+                builder.add_edge_usage(edge, node, node + 9, usage)
+    return builder.build(600)
+
+
+@pytest.mark.parametrize("limit_s", [0.0, 0.3, 1.0])
+def test_the_clock_is_looked_at_in_every_stage(limit_s: float) -> None:
+    """Where the answer is nowhere near, it still comes in time; twice as much is allowed for slow machines."""
+    solve(ladder(4, 1), time_limit_s=2, work_limit=20)  # compiles
+    problem = wide(1)
+    began = time.monotonic()
+    answer = solve(problem, time_limit_s=limit_s)
+    assert time.monotonic() - began < 2 * limit_s + 4
+    assert answer.status is not Status.OPTIMAL
+
+
+def test_an_interrupt_during_presolve_returns_the_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C before any engine has run."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(portfolio, "presolve", interrupted)
+    problem = ladder(6, 1)
+    assert solve(problem, time_limit_s=60).status is Status.NOT_FOUND
+    free = replace(problem, memory_limit=None)
+    answer = solve(free, time_limit_s=60, hints=[np.zeros(free.node_count, dtype=np.int64)])
+    assert answer.status is Status.FEASIBLE
+    assert answer.choice is not None and answer.choice.tolist() == [0] * free.node_count
 
 
 def test_an_interrupt_returns_the_best_so_far() -> None:

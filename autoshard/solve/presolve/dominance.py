@@ -29,8 +29,8 @@ def drop_dominated(graph: Graph, node: int) -> list[int]:
     dominates = worse <= 0
     if np.count_nonzero(dominates) == len(cost):
         return []
-    dominates &= _uses_no_more(graph, node)
     np.fill_diagonal(dominates, False)
+    _keep_if_no_more_memory(graph, node, dominates)
     earlier = np.arange(len(cost))[:, None] < np.arange(len(cost))[None, :]
     removes = dominates & (~dominates.T | earlier)
     dropped = removes.any(axis=0)
@@ -41,16 +41,17 @@ def drop_dominated(graph: Graph, node: int) -> list[int]:
     return [node, *graph.adjacent[node]]
 
 
-def _uses_no_more(graph: Graph, node: int) -> Bools:
-    """[K, K] does a use at most the bytes of b in every item."""
-    count = len(graph.cost[node])
-    no_more = np.ones((count, count), dtype=np.bool_)
+def _keep_if_no_more_memory(graph: Graph, node: int, dominates: Bools) -> None:
+    """Clear dominates[a, b] where a uses more bytes than b in some item."""
     for _, _, usage in graph.node_items[node]:
-        no_more &= usage[:, None] <= usage[None, :]
+        dominates &= usage[:, None] <= usage[None, :]
     for other in graph.adjacent[node] if graph.edge_items else ():
         for _, _, usage in graph.items_between(node, other):
-            no_more &= graph.memo.call(largest_loss, usage) <= 0
-    return no_more
+            a, b = np.nonzero(dominates)
+            step = max(1, _AT_ONCE // max(1, usage.shape[1]))
+            for begin in range(0, len(a), step):
+                part = slice(begin, begin + step)
+                dominates[a[part], b[part]] = (usage[a[part]] <= usage[b[part]]).all(axis=1)
 
 
 def _replacement(removes: Bools, keep: Ints) -> Ints:
