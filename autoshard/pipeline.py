@@ -23,7 +23,8 @@ from autoshard.cost import (
 )
 from autoshard.errors import AutoshardError
 from autoshard.mlir import passes
-from autoshard.mlir.listing import Listing
+from autoshard.mlir.emit import WITH_SHARDING
+from autoshard.mlir.listing import Listing, Op
 from autoshard.mlir.read import Handles, read
 from autoshard.mlir.source import SourceModule, load, resolve_mesh
 from autoshard.mlir.write import Constraints, Form, write
@@ -39,7 +40,7 @@ from autoshard.plan import (
 )
 from autoshard.problem import evaluate
 from autoshard.program import RESULT_SITE, Program, batch_arguments, build_program
-from autoshard.sharding import DimSharding, Mesh, TensorSharding, total_size
+from autoshard.sharding import DimSharding, Mesh, TensorSharding, factor_axes_of, total_size
 from autoshard.solve import Solution, solve
 from autoshard.xla import VerifyReport, verify
 from costmodels import Communication, Hardware
@@ -115,6 +116,7 @@ def plan_loaded(
 ) -> Plan:
     """The best plan found within the time limit, with its bound; `status` says what was proved."""
     clock = _Clock()
+    _require_plannable_demands(loaded.listing)
     progress("pricing", None)
     priced = price(loaded)
     clock.lap("build_s")
@@ -134,9 +136,16 @@ def cost_loaded(loaded: Loaded, progress: Progress = _silent) -> Plan:
     progress("propagating", None)
     given = passes.propagate(loaded.handles, loaded.listing, {})
     progress("pricing", None)
+    listing = _without_followed_demands(loaded.listing, given)
+    loaded = replace(loaded, listing=listing, program=build_program(listing, loaded.program.carried_pairs))
     graph = build_graph(loaded.program, loaded.mesh, given)
     priced = assemble(
-        graph, loaded.hardware, loaded.communication, passes.decompose_reshards, loaded.memory_bytes
+        graph,
+        loaded.hardware,
+        loaded.communication,
+        passes.decompose_reshards,
+        loaded.memory_bytes,
+        lowering=loaded.lowering,
     )
     choice = follow(priced, given)
     return _plan_of_choice(
@@ -188,6 +197,12 @@ def check_plan(
     Raises:
         AutoshardError: the module cannot be read, or the plan is for another one.
     """
+    if hardware is None and found.hardware not in costmodels.names():
+        raise AutoshardError(
+            f"the plan is for {found.hardware!r}, which is no built-in profile, and a plan keeps the name only",
+            where="the plan",
+            fix="name the profile's file: --hardware FILE.toml",
+        )
     loaded = load_module(
         module,
         Request(
@@ -232,6 +247,42 @@ def form_named(name: str) -> Form:
 def constraints_named(name: str) -> Constraints:
     assert name in ("minimal", "all")
     return "minimal" if name == "minimal" else "all"
+
+
+def _without_followed_demands(listing: Listing, given: Mapping[int, TensorSharding]) -> Listing:
+    """Ops that are annotated with what their rule makes of their operands fuse as if they were not."""
+
+    def follows(op: Op) -> bool:
+        if op.rule is None:
+            return False
+        mappings = (*op.rule.operands, *op.rule.results)
+        values = (*op.operands, *op.results)
+        pairs = [(m, given[v]) for m, v in zip(mappings, values, strict=True) if v in given]
+        mapped, shardings = [m for m, _ in pairs], [s for _, s in pairs]
+        return factor_axes_of(op.rule, mapped, shardings, listing.mesh) is not None
+
+    consistent = list(map(follows, listing.ops))
+    split = {v for op, is_one in zip(listing.ops, consistent, strict=True) if not is_one for v in op.operands}
+    ops = tuple(
+        replace(op, demand=None)
+        if op.demand is not None
+        and op.name not in WITH_SHARDING
+        and is_one
+        and not split.intersection(op.results)
+        else op
+        for op, is_one in zip(listing.ops, consistent, strict=True)
+    )
+    return replace(listing, ops=ops)
+
+
+def _require_plannable_demands(listing: Listing) -> None:
+    for op in listing.ops:
+        if any(any(dim.is_closed or dim.axes for dim in demand.dims) for demand in op.other_demands):
+            raise AutoshardError(
+                f"shardings on the second or a later result of {op.name} are not supported yet",
+                where=op.location,
+                fix="put a sdy.sharding_constraint on that result instead",
+            )
 
 
 class _Clock:
@@ -416,17 +467,21 @@ def _named(loaded: Loaded, chosen: Chosen) -> tuple[tuple[NamedSharding, ...], t
         sharding = sharding if sharding is not None else TensorSharding.replicated_closed(type_.rank)
         return NamedSharding(name, str(type_), str(sharding), sharding.local_bytes(type_), is_carried)
 
+    def settled(value: int) -> TensorSharding | None:
+        found = chosen.values.get(value)
+        return None if found is None else found.settled
+
     arguments = tuple(
         row(
             a.value,
             a.name,
-            v.settled if (v := chosen.values.get(a.value)) is not None else None,
+            settled(a.value),
             i in carried_arguments,
         )
         for i, a in enumerate(listing.arguments)
     )
     results = tuple(
-        row(r.value, r.name, chosen.uses.get((RESULT_SITE, i)), i in carried_results)
+        row(r.value, r.name, chosen.uses.get((RESULT_SITE, i), settled(r.value)), i in carried_results)
         for i, r in enumerate(listing.results)
     )
     return arguments, results

@@ -119,8 +119,9 @@ def _demanded(planned: Planned) -> Iterator[tuple[str, TensorSharding | None, Te
         if flow.demand is not None:
             yield f"{flow.kind} {flow.location}", planned.settled.get(flow.target), flow.demand
     for number, op in enumerate(listing.ops):
-        if op.demand is not None and planned.is_ranked(op.results[0]):
-            yield planned.where(number), planned.settled.get(op.results[0]), op.demand
+        if op.demand is not None:
+            first = next(filter(planned.is_ranked, op.results))
+            yield planned.where(number), planned.settled.get(first), op.demand
 
 
 def unmet(sharding: TensorSharding, demand: TensorSharding) -> str | None:

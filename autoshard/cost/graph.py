@@ -181,8 +181,12 @@ def _space_of(shape: KernelShape, found: Sequence[Strategy], layouts: LayoutsByR
 
 
 def _connect(graph: Graph, value: int, reads: list[_Read]) -> None:
-    """Join a value's provider to its readers, through a hub where there are several."""
+    """Join a value's provider to its readers, through a hub where there are several.
+
+    State that is handed back to itself is not moved.
+    """
     provider, result = graph.provider[value]
+    reads = [read for read in reads if read.node != provider]
     type_ = graph.program.listing.values[value].type
     assert type_ is not None
     if len(reads) > 1:

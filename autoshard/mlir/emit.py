@@ -234,6 +234,8 @@ class _Emitter:
     def _annotate(self, op: ir.Operation, shardings: Sequence[TensorSharding]) -> None:
         if op.name in WITH_SHARDING:
             op.attributes["sharding"] = self._shardings.attribute(shardings[0])
+        elif SHARDING in op.attributes and self._shardings.is_maximal(op.attributes[SHARDING]):
+            return
         elif self._emission.annotates_ops and any(sharding.rank for sharding in shardings):
             op.attributes[SHARDING] = self._shardings.per_value(shardings)
         elif SHARDING in op.attributes:

@@ -55,7 +55,9 @@ def _made(op: ir.Operation, shardings: Shardings) -> dict[Value, TensorSharding]
     if op.name in ("sdy.reshard", "sdy.sharding_constraint"):
         return {op.result: shardings.read(op.attributes["sharding"], "")}
     attribute = op.attributes.get(SHARDING)
-    return {} if attribute is None else dict(zip(op.results, shardings.read_each(attribute, ""), strict=True))
+    if attribute is None or shardings.is_maximal(attribute):
+        return {}
+    return dict(zip(op.results, shardings.read_each(attribute, ""), strict=True))
 
 
 def _handed_in(walked: Walked, mesh: Mesh) -> dict[int, TensorSharding]:

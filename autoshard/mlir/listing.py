@@ -28,7 +28,8 @@ class Op:
     repeat: int  # how often it runs: product of the trip counts of the loops around it
     region: int  # innermost loop body, branch or function that holds it; 0 is main
     location: str
-    demand: TensorSharding | None = None  # sharding that the user wrote on the first result
+    demand: TensorSharding | None = None  # sharding that the user wrote on the first ranked result
+    other_demands: tuple[TensorSharding, ...] = ()  # and on the ranked results after that
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ def chosen_mesh(module: ir.Operation, where: str, user_axes: Sequence[tuple[str,
         raise AutoshardError(
             f"the module has several meshes: {_listed(meshes)}", where=where, fix="choose one with --mesh"
         )
+    meshes[0].validate()
     return meshes[0]
 
 
@@ -73,7 +74,7 @@ def add_mesh(module: ir.Operation, mesh: Mesh) -> None:
     if any(theirs.name == mesh.name for theirs in module_meshes(module)):
         return
     with module.context, ir.Location.unknown():
-        op = ir.Operation.parse(f"sdy.mesh @{mesh.name} = {mesh}")
+        op = ir.Operation.parse(f"sdy.mesh {mesh.symbol} = {mesh}")
         ir.InsertionPoint.at_block_begin(body_of(module)).insert(op)
 
 

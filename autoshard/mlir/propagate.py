@@ -122,4 +122,6 @@ def _written(
     if op.name in ("sdy.sharding_constraint", "sdy.reshard"):
         return (shardings.read(attributes["sharding"], "").as_closed(),)
     attribute = attributes.get(SHARDING)
-    return None if attribute is None else tuple(s.as_closed() for s in shardings.read_each(attribute, ""))
+    if attribute is None or shardings.is_maximal(attribute):
+        return None
+    return tuple(s.as_closed() for s in shardings.read_each(attribute, ""))

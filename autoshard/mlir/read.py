@@ -27,6 +27,7 @@ _NOT_YET = {
     "sdy.manual_computation": "manual computations (shard_map) are not supported yet",
     "sdy.sharding_group": "sharding groups are not supported yet",
 }
+_GSPMD = "mhlo.sharding"
 _WITH_SHARDING = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 
 
@@ -102,8 +103,20 @@ def _listing(
         flows,
         listed_arguments,
         results(walked, shardings),
-        (*warnings, *_ruleless(ops, types)),
+        (*warnings, *_ignored_annotations(walked), *_ruleless(ops, types)),
     )
+
+
+def _ignored_annotations(walked: Walked) -> list[str]:
+    """A warning where the module is annotated in GSPMD's notation, which nobody reads here."""
+    main = walked.main.attributes
+    of_main = sum(str(main[key]).count(f"{_GSPMD} =") for key in ("arg_attrs", "res_attrs") if key in main)
+    count = of_main + sum(_GSPMD in op.attributes for op in walked.ops)
+    if not count:
+        return []
+    return [
+        f"{count} GSPMD annotations ({_GSPMD}) are ignored; lower the program with Shardy (jax_use_shardy_partitioner) to keep them"
+    ]
 
 
 def _ops(
@@ -144,19 +157,24 @@ def _ops(
                 repeats[scope],
                 scope,
                 location,
-                _demand(op, name, shardings, location),
+                *_demands(op, name, [types[value] for value in produced], shardings, location),
             )
         )
     return tuple(listed)
 
 
-def _demand(op: ir.Operation, name: str, shardings: Shardings, where: str) -> TensorSharding | None:
+def _demands(
+    op: ir.Operation, name: str, types: Sequence[TensorType | None], shardings: Shardings, where: str
+) -> tuple[TensorSharding | None, tuple[TensorSharding, ...]]:
+    """The user's sharding of the first ranked result, and those of the ranked results after it."""
     if name in _WITH_SHARDING:
-        return shardings.read(op.attributes["sharding"], where)
+        return shardings.read(op.attributes["sharding"], where), ()
     attribute = op.attributes.get(SHARDING)
-    if attribute is None or not len(op.results):
-        return None
-    return shardings.read_each(attribute, where)[0]
+    if attribute is None or shardings.is_maximal(attribute):
+        return None, ()
+    each = zip(types, shardings.read_each(attribute, where), strict=True)
+    ranked = [sharding for type_, sharding in each if type_ is not None and type_.rank]
+    return (ranked[0], tuple(ranked[1:])) if ranked else (None, ())
 
 
 def _flow(

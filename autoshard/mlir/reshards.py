@@ -48,12 +48,12 @@ def _module_text(mesh: Mesh, requests: Sequence[Request]) -> str:
     body: list[str] = []
     for index, (rank, before, after) in enumerate(requests):
         type_ = f"tensor<{'x'.join([*[str(mesh.num_devices)] * rank, 'f32'])}>"
-        source, target = (f"<@{mesh.name}, {sharding.as_closed()}>" for sharding in (before, after))
+        source, target = (f"<{mesh.symbol}, {sharding.as_closed()}>" for sharding in (before, after))
         arguments.append(f"%a{index}: {type_} {{sdy.sharding = #sdy.sharding{source}}}")
         if source != target:
             body.append(f"  %r{index} = sdy.reshard %a{index} {target} : {type_}")
     ids = f", device_ids={list(mesh.device_ids)}" if mesh.device_ids else ""
-    header = f"sdy.mesh @{mesh.name} = {str(mesh).removesuffix('>')}{ids}>"
+    header = f"sdy.mesh {mesh.symbol} = {str(mesh).removesuffix('>')}{ids}>"
     return "\n".join([header, f"func.func @main({', '.join(arguments)}) {{", *body, "  return", "}"])
 
 

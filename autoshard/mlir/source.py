@@ -139,6 +139,10 @@ def entry_function(module: ir.Module, name: str) -> str:
         raise AutoshardError(
             "the module has no function", where=name, fix="give a module with a func.func @main"
         )
+    without_body = [f for f in functions if not len(f.regions[0].blocks)]
+    if without_body:
+        symbol = ir.StringAttr(without_body[0].attributes["sym_name"]).value
+        raise AutoshardError(f"function @{symbol} has no body", where=name, fix="give its definition")
     by_name = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in functions}
     public = [n for n, f in by_name.items() if "sym_visibility" not in f.attributes]
     entry = "main" if "main" in by_name else (public if len(public) == 1 else list(by_name))[0]
@@ -148,8 +152,6 @@ def entry_function(module: ir.Module, name: str) -> str:
             where=name,
             fix="name the entry function main",
         )
-    if not len(by_name[entry].regions[0].blocks):
-        raise AutoshardError(f"function @{entry} has no body", where=name, fix="give its definition")
     if len(by_name[entry].regions[0].blocks) > 1:
         raise AutoshardError(
             f"function @{entry} has branches between blocks", where=name, fix="use stablehlo.while and case"

@@ -6,9 +6,11 @@ from autoshard.errors import AutoshardError
 from autoshard.mlir.context import ir, sdy
 from autoshard.sharding import Mesh, TensorSharding, TensorType, parse_sharding
 
+_WITHOUT_BYTES = frozenset({"!stablehlo.token", "tuple<>", "none"})
+
 
 class TensorTypes:
-    """Ranked tensor types by MLIR type; other types (tokens, tuples) are None."""
+    """Ranked tensor types by MLIR type; tokens are None, anything else is refused."""
 
     def __init__(self) -> None:
         self._known: dict[ir.Type, TensorType | None] = {}
@@ -21,7 +23,13 @@ class TensorTypes:
 
 def _tensor_type(type_: ir.Type) -> TensorType | None:
     if not isinstance(type_, ir.RankedTensorType):
-        return None
+        if str(type_) in _WITHOUT_BYTES:
+            return None
+        if isinstance(type_, ir.UnrankedTensorType):
+            raise AutoshardError(
+                f"{type_} has no known rank", fix="lower the program with the shapes that it will run on"
+            )
+        raise AutoshardError(f"values of type {type_} are not supported", fix="use ranked tensors and tokens")
     if not type_.has_static_shape:
         raise AutoshardError(
             f"{type_} has a dynamic shape", fix="lower the program with the shapes that it will run on"
@@ -49,8 +57,13 @@ class Shardings:
     def read_each(self, attribute: ir.Attribute, where: str) -> tuple[TensorSharding, ...]:
         return tuple(self.read(a, where) for a in sdy.TensorShardingPerValueAttr(attribute).shardings)
 
+    def is_maximal(self, per_value: ir.Attribute) -> bool:
+        """Whether the op is to run on one device alone (a host callback): its shardings name a mesh without axes."""
+        each = sdy.TensorShardingPerValueAttr(per_value).shardings
+        return any(_mesh_named(sharding) not in self._same_axes | self._others for sharding in each)
+
     def _parse(self, attribute: ir.Attribute, where: str) -> TensorSharding:
-        mesh = str(sdy.TensorShardingAttr(attribute).mesh_or_ref).removeprefix("@").strip('"')
+        mesh = _mesh_named(attribute)
         if mesh in self._others:
             raise AutoshardError(
                 f"a sharding on mesh @{mesh} in a plan for mesh @{self._mesh.name} {self._mesh}",
@@ -68,7 +81,7 @@ class Shardings:
 
     def attribute(self, sharding: TensorSharding) -> ir.Attribute:
         if sharding not in self._written:
-            text = f"#sdy.sharding<@{self._mesh.name}, {sharding}>"
+            text = f"#sdy.sharding<{self._mesh.symbol}, {sharding}>"
             self._written[sharding] = ir.Attribute.parse(text, self._context)
         return self._written[sharding]
 
@@ -78,3 +91,7 @@ class Shardings:
             attributes = [self.attribute(sharding) for sharding in key]
             self._written_each[key] = sdy.TensorShardingPerValueAttr.get(attributes, self._context)
         return self._written_each[key]
+
+
+def _mesh_named(attribute: ir.Attribute) -> str:
+    return str(sdy.TensorShardingAttr(attribute).mesh_or_ref).removeprefix("@").strip('"')

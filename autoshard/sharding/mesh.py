@@ -11,6 +11,11 @@ from dataclasses import dataclass
 
 from autoshard.errors import AutoshardError
 
+MAX_DEVICES = 1 << 20  # of a mesh; ten times the largest systems
+
+
+_PLAIN = re.compile(r"[ !#-\[\]-~]+")
+
 
 @dataclass(frozen=True, slots=True)
 class MeshAxis:
@@ -63,8 +68,18 @@ class Mesh:
     @staticmethod
     def of(axes: Iterable[tuple[str, int]], name: str = "mesh") -> "Mesh":
         mesh = Mesh(tuple(MeshAxis(axis, size) for axis, size in axes), name)
-        names = mesh.axis_names
-        for axis in mesh.axes:
+        mesh.validate()
+        return mesh
+
+    def validate(self) -> None:
+        """Raises AutoshardError: an axis without devices, named twice, or with a name that has no plain notation."""
+        names = self.axis_names
+        for axis in self.axes:
+            if not _PLAIN.fullmatch(axis.name):
+                raise AutoshardError(
+                    f"mesh axis {axis.name!r} has a name that Shardy's notation has to escape",
+                    fix='use printable ASCII without " and \\',
+                )
             if axis.size < 1:
                 raise AutoshardError(
                     f"mesh axis {axis} has no devices", fix="give every axis a size of at least 1"
@@ -73,11 +88,20 @@ class Mesh:
                 raise AutoshardError(
                     f'mesh axis "{axis.name}" is named twice', fix="give each axis a name of its own"
                 )
-        return mesh
+        if self.num_devices > MAX_DEVICES:
+            raise AutoshardError(
+                f"mesh {self} has {self.num_devices} devices", fix=f"name at most {MAX_DEVICES} devices"
+            )
 
     @property
     def axis_names(self) -> tuple[str, ...]:
         return tuple(axis.name for axis in self.axes)
+
+    @property
+    def symbol(self) -> str:
+        """The name as MLIR writes a reference to it."""
+        is_bare = re.fullmatch(r"[A-Za-z_][\w$.]*", self.name, re.ASCII) is not None
+        return f"@{self.name}" if is_bare else f'@"{self.name}"'
 
     @property
     def num_devices(self) -> int:

@@ -121,6 +121,8 @@ def _register_custom_calls(xla_client: Any) -> None:
     """LAPACK kernels, which jax would register for linear algebra on a CPU."""
     try:
         from jaxlib import lapack
+
+        lapack.prepare_lapack_call("potrf", np.dtype(np.float32))  # finds LAPACK; kernels without it crash
     except ImportError:  # it needs scipy; without it XLA names the call that it misses
         return
     for name, target, api_version in lapack.registrations()["cpu"]:
