@@ -19,6 +19,7 @@ def every_sharding(rank: int) -> list[TensorSharding]:
             [[a for a, home in zip(axes, homes, strict=True) if home == d] for d in range(rank)]
         )
         for homes in itertools.product(range(rank + 1), repeat=len(axes))
+        if any(len(set(homes[:cut])) <= 1 and len(set(homes[cut:])) <= 1 for cut in range(1, len(axes)))
     ]
 
 
@@ -30,7 +31,10 @@ def test_axes_of_one_device_are_not_searched() -> None:
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 24), max_size=3), st.booleans())
 def test_all_shardings(shape: list[int], must_divide: bool) -> None:
-    """Whole axes in mesh order, no more shards than elements, evenly where that is asked; each once, replicated first."""
+    """Whole axes in mesh order, no more shards than elements, evenly where that is asked; each once, replicated first.
+
+    More than two axes are cut into a major and a minor part, each of which goes to one dimension or to none.
+    """
     found = tensor_shardings(TensorType(tuple(shape), "f32"), MESH, None, must_divide)
     expected = {
         s

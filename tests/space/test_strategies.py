@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -42,13 +42,23 @@ def key(strategy: Strategy) -> Key:
 
 
 def dealt(mesh: Mesh, slots: int) -> Iterator[Hands]:
-    """Every way to give each axis with several devices to one slot or none, in mesh order within a slot."""
+    """Every way to give each axis with several devices to one slot or none, in mesh order within a slot.
+
+    Three axes and more go in two parts, a major and a minor one.
+    """
     axes = [mesh.axis(axis.name) for axis in mesh.axes if axis.size > 1]
     for homes in itertools.product(range(slots + 1), repeat=len(axes)):
+        if len(axes) > 2 and not in_two_parts(homes):
+            continue
         yield tuple(
             tuple(axis for axis, home in zip(axes, homes, strict=True) if home == slot)
             for slot in range(slots)
         )
+
+
+def in_two_parts(homes: Sequence[int]) -> bool:
+    """Whether a cut leaves one home on either side."""
+    return any(len(set(homes[:cut])) == len(set(homes[cut:])) == 1 for cut in range(1, len(homes)))
 
 
 def may_split(rule: OpShardingRule, hands: Hands) -> bool:
@@ -74,16 +84,22 @@ def projected(rule: OpShardingRule, mapping: TensorMapping, hands: Hands) -> Ten
     return TensorSharding.closed(dims)
 
 
-def scattered(result: TensorSharding, reduced: Hands, shape: tuple[int, ...]) -> Iterator[TensorSharding]:
-    """Every way to split a result that divides over all reduced axes besides, behind the axes that it has."""
-    axes = [axis for axes in reduced for axis in axes]
+def scattered(
+    result: TensorSharding, axes: Sequence[AxisRef], shape: tuple[int, ...], mesh: Mesh
+) -> Iterator[TensorSharding]:
+    """Every way to split a result that divides over all reduced axes besides, behind the axes that it has.
+
+    With three axes and more only one dimension takes them, and stays in mesh order.
+    """
+    has_many_axes = sum(axis.size > 1 for axis in mesh.axes) > 2
     for homes in itertools.product(range(len(shape)), repeat=len(axes)):
         dims = [
             (*have, *(axis for axis, home in zip(axes, homes, strict=True) if home == dim))
             for dim, have in enumerate(result.axes)
         ]
+        is_in_order = len(set(homes)) == 1 and dims[homes[0]] == tuple(sorted(dims[homes[0]], key=mesh.order))
         sharding = TensorSharding.closed(dims)
-        if sharding.divides(shape):
+        if sharding.divides(shape) and (is_in_order or not has_many_axes):
             yield sharding
 
 
@@ -107,7 +123,7 @@ def by_brute_force(rule: OpShardingRule, mesh: Mesh) -> set[Key]:
         settled = {tuple(makes)}
         if reduced and len(makes) == 1:
             shape = tensor_shape(rule, rule.results[0])
-            settled |= {(sharding,) for sharding in scattered(makes[0], (reduced,), shape)}
+            settled |= {(sharding,) for sharding in scattered(makes[0], reduced, shape, mesh)}
         found |= {(tuple(reads), leaves, reduced) for leaves in settled}
     return found
 
