@@ -1,4 +1,4 @@
-"""What Python callers use: `autoshard.plan(...)` and `autoshard.cost(...)`."""
+"""What Python callers use: `autoshard.plan(...)` and `autoshard.price(...)`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Literal
 
 from autoshard.mlir.write import Form
 from autoshard.pipeline import Carry, Progress, Request, cost_loaded, load_module, plan_loaded
-from autoshard.plan import Plan
+from autoshard.plans import Plan
 
 MeshLike = Mapping[str, int] | Sequence[tuple[str, int]]
 
@@ -45,7 +45,7 @@ def plan(
     )
 
 
-def cost(
+def price(
     module: str | bytes | Path,
     *,
     mesh: MeshLike | None = None,

@@ -13,7 +13,7 @@ from autoshard.errors import AutoshardError
 
 if TYPE_CHECKING:
     from autoshard.pipeline import Request
-    from autoshard.plan import Plan
+    from autoshard.plans import Plan
 
 EXAMPLE_MESH = "data=4,model=4"
 
@@ -176,7 +176,7 @@ def cost(
 def check(model: str, plan_file: Path, hardware: str | None, deep: bool, as_json: bool) -> None:
     """Check a plan for MODEL independently: legality, cost, peak memory, bound. Exit status 1 when a finding fails."""
     from autoshard import pipeline
-    from autoshard.plan import read_plan
+    from autoshard.plans import read_plan
 
     found = read_plan(plan_file)
     with _progress() as progress:

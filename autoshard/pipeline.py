@@ -28,7 +28,7 @@ from autoshard.mlir.listing import Listing, Op
 from autoshard.mlir.read import Handles, read
 from autoshard.mlir.source import SourceModule, load, resolve_mesh
 from autoshard.mlir.write import Constraints, Form, write
-from autoshard.plan import (
+from autoshard.plans import (
     Baseline,
     NamedSharding,
     Plan,
@@ -91,7 +91,9 @@ def _silent(phase: str, fraction: float | None) -> None:
     pass
 
 
-def load_module(module: str | bytes | Path, request: Request, progress: Progress = _silent) -> Loaded:
+def load_module(
+    module: str | bytes | Path | SourceModule, request: Request, progress: Progress = _silent
+) -> Loaded:
     """Read a module and place its mesh on the hardware.
 
     Raises:
@@ -99,7 +101,7 @@ def load_module(module: str | bytes | Path, request: Request, progress: Progress
     """
     hardware = _hardware(request.hardware)
     progress("reading the module", None)
-    source = load(module)
+    source = module if isinstance(module, SourceModule) else load(module)
     mesh = resolve_mesh(source, list(request.mesh) if request.mesh is not None else None)
     communication = _place(hardware, mesh, request.topology)
     listing, handles = read(source, mesh)
@@ -203,8 +205,10 @@ def check_plan(
             where="the plan",
             fix="name the profile's file: --hardware FILE.toml",
         )
+    source = load(module)
+    require_same_module(found, source.sha256, "the plan")
     loaded = load_module(
-        module,
+        source,
         Request(
             found.mesh,
             hardware or found.hardware,
@@ -215,7 +219,6 @@ def check_plan(
         ),
         progress,
     )
-    require_same_module(found, loaded.listing.module_hash, "the plan")
     emitted = None
     if deep:
         progress("running Shardy's passes", None)

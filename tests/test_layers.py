@@ -19,7 +19,7 @@ FLOORS = {
     "autoshard.solve": 4,
     "autoshard.space": 4,
     "autoshard.cost": 5,
-    "autoshard.plan": 6,
+    "autoshard.plans": 6,
     "autoshard.mlir.write": 7,
     "autoshard.check": 7,
     "autoshard.report": 7,

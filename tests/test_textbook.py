@@ -8,7 +8,7 @@ from collections import Counter
 
 import costmodels
 from autoshard import api
-from autoshard.plan import Plan
+from autoshard.plans import Plan
 
 DEVICES = 8
 MESH = f'sdy.mesh @mesh = <["x"={DEVICES}]>'

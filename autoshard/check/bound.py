@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from autoshard.check.report import Finding, of_offenders
-from autoshard.plan import Plan
+from autoshard.plans import Plan
 
 WITH_PLAN = ("optimal", "feasible")
 STATUSES = (*WITH_PLAN, "infeasible", "not_found")

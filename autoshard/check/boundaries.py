@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from autoshard.check.parts import parts_of
 from autoshard.check.planned import Planned
 from autoshard.check.report import Finding, of_offenders
-from autoshard.plan import NamedSharding, Plan
+from autoshard.plans import NamedSharding, Plan
 from autoshard.program import RESULT_SITE
 from autoshard.sharding import DimSharding, TensorSharding
 

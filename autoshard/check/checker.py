@@ -15,7 +15,7 @@ from autoshard.check.reads import Reads, find_reads
 from autoshard.check.report import CheckReport, Finding, of_equality, of_offenders
 from autoshard.check.rules import check_rules
 from autoshard.mlir.collective import Collective
-from autoshard.plan import Plan, PlannedCollective
+from autoshard.plans import Plan, PlannedCollective
 from autoshard.program import Program
 from costmodels import Communication, Hardware
 

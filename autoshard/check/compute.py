@@ -47,8 +47,11 @@ def _kernel_ns(read: KernelRead, written: tuple[TensorSharding, ...], hardware: 
     bytes_ = _bytes_moved(read, written)
     if not shape.is_matmul:
         whole = math.prod(factor.size for factor in rule.factors)
-        return hardware.kernel_ns(
-            flops=shape.flops * math.prod(sizes) / max(whole, 1), bytes=bytes_, dtype=dtype
+        local = shape.flops * math.prod(sizes) / max(whole, 1)
+        launched = hardware.kernel_ns(flops=local, bytes=bytes_, dtype=dtype)
+        is_part_of_readers = not shape.writes and not any(shape.reads)
+        return (
+            launched - hardware.kernel_ns(flops=0, bytes=0, dtype=dtype) if is_part_of_readers else launched
         )
     m, k, n, batch = _matmul_sizes(rule, sizes, shape.flops)
     return int(hardware.matmul_ns(m=m, k=k, n=n, batch=batch, dtype=dtype, bytes=bytes_))

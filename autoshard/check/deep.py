@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from autoshard.check.movement import SLICE, Totals, axis_names, differences, totals
 from autoshard.check.report import Finding, of_offenders
 from autoshard.mlir.collective import Collective
-from autoshard.plan import Plan
+from autoshard.plans import Plan
 
 
 def compare_emitted(plan: Plan, emitted: Sequence[Collective]) -> Finding:

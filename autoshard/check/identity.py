@@ -1,7 +1,7 @@
 """Whether a plan is for this module, mesh and hardware at all."""
 
 from autoshard.check.report import Finding, of_equality
-from autoshard.plan import Plan
+from autoshard.plans import Plan
 from autoshard.program import Program
 from costmodels import Communication, Hardware
 from costmodels.hardware import Torus

@@ -20,7 +20,7 @@ from autoshard.check.reads import KernelRead, Reads
 from autoshard.check.rules import WINDOWED
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.mlir.passes import decompose_reshards
-from autoshard.plan import PlannedCollective
+from autoshard.plans import PlannedCollective
 from autoshard.sharding import AxisRef, FactorKind, Mesh, TensorSharding, TensorType
 from costmodels import Communication, Hardware
 

@@ -13,7 +13,7 @@ from autoshard.check.parts import num_shards, overlapping, parts_of
 from autoshard.check.report import Finding, of_offenders
 from autoshard.errors import AutoshardError
 from autoshard.mlir.listing import Listing, Op
-from autoshard.plan import Plan
+from autoshard.plans import Plan
 from autoshard.program import RESULT_SITE, Program
 from autoshard.sharding import Mesh, TensorSharding, TensorType, parse_sharding
 

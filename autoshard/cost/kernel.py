@@ -57,7 +57,7 @@ def price_kernel(
 
 
 def compute_ns(shape: KernelShape, strategies: Sequence[Strategy], hardware: Hardware) -> Ints:
-    """[K] ns of the kernel on one device."""
+    """[K] ns of the kernel on one device; one that moves no bytes is repeated in its readers and has no launch of its own."""
     sizes = np.asarray(
         [
             [
@@ -74,7 +74,9 @@ def compute_ns(shape: KernelShape, strategies: Sequence[Strategy], hardware: Har
     tensors = shape.operands + shape.results if shape.is_matmul else shape.results + shape.operands
     dtype = tensors[0].dtype if tensors else "f32"
     if not shape.is_matmul:
-        return np.asarray(hardware.kernel_ns(flops=flops, bytes=bytes_, dtype=dtype), dtype=np.int64)
+        ns = np.asarray(hardware.kernel_ns(flops=flops, bytes=bytes_, dtype=dtype), dtype=np.int64)
+        is_part_of_readers = not shape.writes and not any(shape.reads)
+        return ns - hardware.kernel_ns(flops=0, bytes=0, dtype=dtype) if is_part_of_readers else ns
     m, k, n, batch = _matmul_dims(shape, sizes)
     return np.asarray(
         hardware.matmul_ns(m=m, k=k, n=n, batch=batch, dtype=dtype, bytes=bytes_), dtype=np.int64

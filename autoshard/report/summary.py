@@ -6,7 +6,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autoshard.plan import NamedSharding, Plan, Price, priced_groups
+from autoshard.plans import NamedSharding, Plan, Price, priced_groups
 from autoshard.report.units import bytes_text, time_text
 
 MAX_ROWS = 24

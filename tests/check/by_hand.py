@@ -9,7 +9,7 @@ from functools import lru_cache
 import costmodels
 from autoshard.check import Subject
 from autoshard.mlir.listing import Argument, DataFlow, Listing, Op, Result, Source, Value
-from autoshard.plan import NamedSharding, Plan, PlannedCollective, PlannedUse, PlannedValue, Price
+from autoshard.plans import NamedSharding, Plan, PlannedCollective, PlannedUse, PlannedValue, Price
 from autoshard.program import RESULT_SITE, build_program
 from autoshard.sharding import Mesh, OpShardingRule, TensorType, parse_rule
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from autoshard.check import check
-from autoshard.plan import PlannedUse, PlannedValue
+from autoshard.plans import PlannedUse, PlannedValue
 from autoshard.sharding import parse_sharding
 from tests.check import by_hand
 

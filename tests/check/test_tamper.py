@@ -7,7 +7,7 @@ import pytest
 
 from autoshard.check import check
 from autoshard.check.report import CheckReport
-from autoshard.plan import Plan, PlannedUse, PlannedValue, Price
+from autoshard.plans import Plan, PlannedUse, PlannedValue, Price
 from tests.check import by_hand
 from tests.check.by_hand import RESULT_SITE, X_BY_Y, X_ROWS, XY_ROWS, Y_ROWS
 
