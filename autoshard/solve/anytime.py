@@ -116,6 +116,8 @@ class Anytime:
             if clock.over():
                 break
             choice = self.relaxation.decoded()
+        if clock.left_s() <= 0:
+            return choice
         bound, conditional = self.relaxation.bound()
         self.lower_bound = max(self.lower_bound, bound)
         np.maximum(self._tightest, conditional, out=self._tightest)

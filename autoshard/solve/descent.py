@@ -51,7 +51,8 @@ class PeakDescent:
             self.consider(choice)
             self._follow(choice)
             clock.step()
-        self.lower_bound = max(self.lower_bound, self.relaxation.bound()[0])
+        if clock.left_s() > 0:
+            self.lower_bound = max(self.lower_bound, self.relaxation.bound()[0])
         if not clock.over():
             self._push(self.best if self.best is not None else choice, clock)
 

@@ -50,6 +50,7 @@ class Relaxation:
         self.messages = np.zeros(message_size(core))
         self.multipliers = self._first_multipliers()
         self._reprice()
+        check(clock)
 
     def weights(self) -> Weights:
         """For local search: costs, and bytes at the current prices."""
@@ -93,7 +94,7 @@ class Relaxation:
     def bound(self) -> tuple[int, Ints]:
         """A lower bound on the cost, and [sum K] one for every strategy if it is taken, scaled, for `reaches`."""
         core, scale = self.core, self._scale
-        cost, pool, offset = self._prices.scaled(core, self.multipliers, scale)
+        cost, pool, offset = self._prices.scaled(core, self.multipliers, scale, self._priced_pool_of)
         conditional = np.empty(len(cost), dtype=np.int64)
         messages = np.clip(np.rint(self.messages * scale), -(2.0**57), 2.0**57).astype(np.int64)
         raw = int(exact_bound(self.layout, cost, self.table, pool, messages, conditional)) - offset
@@ -166,9 +167,8 @@ class _Prices:
         prices = np.asarray(total, dtype=np.float64)
         return prices[: self._strategies], prices[self._strategies :]
 
-    def scaled(self, core: Core, multipliers: Floats, scale: int) -> tuple[Ints, Ints, int]:
+    def scaled(self, core: Core, multipliers: Floats, scale: int, copied: Ints) -> tuple[Ints, Ints, int]:
         """Integer costs and matrices at these prices, rounded down, and the price of all room, rounded up."""
-        _, copied = self.private_tables(core)
         cost = core.cost * scale
         pool = np.where(core.pool < FINITE_BELOW, core.pool * scale, FORBIDDEN)
         if not len(multipliers):

@@ -37,6 +37,39 @@ def test_solve_equals_brute_force(seed: int) -> None:
         assert answer.peak_lower_bound == reference.smallest_peak == answer.smallest_peak
 
 
+def crowded(rng: np.random.Generator) -> Problem:
+    """Several items on every node and edge, forbidden strategies and pairs, and a limit within 3 of the smallest peak."""
+    builder = ProblemBuilder()
+    sizes = rng.integers(1, 5, int(rng.integers(2, 6))).tolist()
+    for node, size in enumerate(sizes):
+        allowed = rng.random(size) < 0.75
+        allowed[rng.integers(size)] = True
+        builder.add_node(rng.integers(0, 12, size), allowed)
+        for start in rng.integers(0, 6, int(rng.integers(1, 5))).tolist():
+            builder.add_node_usage(node, start, start + int(rng.integers(0, 4)), rng.integers(0, 9, size))
+    for _ in range(int(rng.integers(1, 2 * len(sizes)))):
+        u, v = rng.choice(len(sizes), 2, replace=False).tolist()
+        shape = (sizes[u], sizes[v])
+        mask = rng.random(shape) < 0.75 if rng.random() < 0.6 else None
+        edge = builder.add_edge(u, v, Table(rng.integers(0, 12, shape), mask))
+        for start in rng.integers(0, 6, int(rng.integers(0, 3))).tolist():
+            builder.add_edge_usage(edge, start, start + int(rng.integers(0, 4)), rng.integers(0, 9, shape))
+    smallest = brute_force(builder.build()).smallest_peak or 0
+    return builder.build(max(0, smallest + int(rng.integers(-3, 4))))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_infeasible_is_said_exactly_where_nothing_fits(seed: int) -> None:
+    """Near the limit, with memory on edges and several items each; and without time only what is proved."""
+    problem = crowded(np.random.default_rng(seed))
+    reference = brute_force(problem)
+    answer, hasty = solve(problem, time_limit_s=60), solve(problem, time_limit_s=0)
+    assert (answer.status, answer.cost) == (reference.status, reference.cost)
+    assert hasty.status is not Status.INFEASIBLE or reference.status is Status.INFEASIBLE
+    if reference.smallest_peak is not None:
+        assert max(answer.peak_lower_bound, hasty.peak_lower_bound) <= reference.smallest_peak
+
+
 def test_the_empty_problem_is_optimal() -> None:
     """No nodes, nothing to choose, cost zero."""
     answer = solve(ProblemBuilder().build(), time_limit_s=10)
