@@ -212,7 +212,7 @@ def check_plan(
         Request(
             found.mesh,
             hardware or found.hardware,
-            found.topology,
+            _asked_topology(found, _hardware(hardware or found.hardware)),
             found.memory_bytes,
             found.carry,
             form_named(found.form),
@@ -401,7 +401,7 @@ def _plan_of_choice(
         mesh=tuple((axis.name, axis.size) for axis in loaded.mesh.axes),
         mesh_name=loaded.mesh.name,
         hardware=loaded.hardware.name,
-        topology=_topology(loaded.communication),
+        topology=_topology(loaded.communication, loaded.hardware),
         form=loaded.form,
         lowering=loaded.lowering,
         memory_bytes=loaded.memory_bytes,
@@ -430,10 +430,21 @@ def _plan_of_choice(
     )
 
 
-def _topology(communication: Communication) -> tuple[int, ...]:
-    """The physical shape, its first dimension (slices or nodes) left out where there is one."""
+def _topology(communication: Communication, hardware: Hardware) -> tuple[int, ...]:
+    """The physical shape in chips; its first dimension (slices or nodes) is left out where there is one."""
     slices, *shape = communication.placement.shape
+    if hardware.chip.devices_per_chip > 1:
+        shape = shape[:-1]
     return tuple(shape) if slices == 1 and shape else (slices, *shape)
+
+
+def _asked_topology(found: Plan, hardware: Hardware) -> tuple[int, ...] | None:
+    """What to ask for to get the plan's topology again; None where it is the mesh's default, which may be of several slices."""
+    try:
+        default = _place(hardware, found.sharding_mesh(), None)
+    except AutoshardError:
+        return found.topology
+    return None if _topology(default, hardware) == found.topology else found.topology
 
 
 def _price_of(

@@ -7,7 +7,7 @@ import pytest
 from autoshard import pipeline
 from autoshard.errors import AutoshardError
 from autoshard.pipeline import Loaded, Request
-from autoshard.plan import Plan
+from autoshard.plans import Plan
 
 MESH = (("x", 4), ("y", 2))
 CALLBACK = """sdy.mesh @one = <[], device_ids=[0]>
@@ -114,3 +114,12 @@ def test_axis_names_that_the_notation_escapes_are_refused(name: str) -> None:
 def test_a_mesh_larger_than_any_system_is_refused() -> None:
     with pytest.raises(AutoshardError, match="at most 1048576 devices"):
         loaded(SOFTMAX, [("x", 10**20)])
+
+
+@pytest.mark.parametrize(("hardware", "mesh"), [("tpu7x", MESH), ("tpu-v5e", (("x", 32), ("y", 16)))])
+def test_a_plan_for_chips_of_two_devices_or_several_slices_can_be_checked(
+    hardware: str, mesh: tuple[tuple[str, int], ...]
+) -> None:
+    module = pipeline.load_module(SOFTMAX.encode(), Request(mesh, hardware))
+    found = pipeline.plan_loaded(module, time_limit_s=5)
+    assert pipeline.check_plan(SOFTMAX.encode(), found).passed
