@@ -112,6 +112,8 @@ def plan(
     for path in (output, plan_out):
         if path is not None:
             files.require_writable(path)
+    if output is not None and plan_out is not None and output.resolve() == plan_out.resolve():
+        raise AutoshardError("-o and --plan-out name one file", where=str(output), fix="name two files")
     request = _request(
         mesh or (EXAMPLE_MESH if model is None else None), hardware, topology, memory, carry, form
     )
@@ -236,7 +238,7 @@ def _parse_mesh(text: str) -> list[tuple[str, int]]:
     axes: list[tuple[str, int]] = []
     for item in text.split(","):
         name, equals, size = item.strip().partition("=")
-        if not name or not equals or not size.strip().lstrip("-").isdigit():
+        if not name or not equals or not size.strip().lstrip("-").isdecimal():
             raise AutoshardError(
                 f"cannot read the mesh {text!r} at {item!r}", fix="write axes as in data=4,model=4"
             )
@@ -246,7 +248,7 @@ def _parse_mesh(text: str) -> list[tuple[str, int]]:
 
 def _parse_topology(text: str) -> tuple[int, ...]:
     sizes = text.lower().split("x")
-    if not all(size.strip().isdigit() and int(size) > 0 for size in sizes):
+    if not all(size.strip().isdecimal() and int(size) > 0 for size in sizes):
         raise AutoshardError(f"cannot read the topology {text!r}", fix="write sizes as in 4x4 or 4x4x8")
     return tuple(map(int, sizes))
 

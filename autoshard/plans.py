@@ -141,13 +141,20 @@ class Plan:
 def read_plan(path: Path) -> Plan:
     """Raises AutoshardError: the file is not there, is not a plan, or one of another version."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Plan)
+        found = msgspec.json.decode(path.read_bytes(), type=Plan)
     except OSError as error:
         raise AutoshardError(f"cannot read the plan: {error.strerror}", where=str(path)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise AutoshardError(
             f"not a plan: {error}", where=str(path), fix="write one with autoshard plan --plan-out"
         ) from None
+    if found.version != PLAN_VERSION or found.form not in ("xla", "shardy"):
+        raise AutoshardError(
+            f"a plan of version {found.version}, form {found.form!r}; this autoshard reads version {PLAN_VERSION}, xla or shardy",
+            where=str(path),
+            fix="plan the module anew",
+        )
+    return found
 
 
 def require_same_module(plan: Plan, module_sha256: str, where: str) -> None:
