@@ -28,7 +28,7 @@ from autoshard.solve.load import load
 from autoshard.solve.presolve.chain import REDUCTIONS, presolve
 
 _CPSAT_PAIRS = 2_000
-_PRESOLVE_SHARE = 0.3  # of the time that is left
+_PRESOLVE_SHARE = 0.5  # of the time that is left
 _QUIET_ROUNDS = 12  # without progress before the search ends
 _UNLIMITED = 2**59
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from autoshard.solve.anytime import Anytime
 
 Progress = Callable[[str, float | None], None]
-_PRESOLVE_SHARE = 0.3  # of the time that is left
+_PRESOLVE_SHARE = 0.5  # of the time that is left
 _RELAXED_SHARE = 0.2  # of the time for the problem without memory
 _CPSAT_FIRST = 2_000  # pairs of a core that goes to CP-SAT at once
 _CPSAT_LATER = 60_000  # the same once the search has stalled
