@@ -26,8 +26,8 @@ def tensor_sharding(
                 continue
             if any(total_size(factor_axes[f]) != rule.factors[f].size for f in dim[:position]):
                 return None
-            if position < len(dim) - 1 and size % total_size(mine) != 0:
-                return None
+            if (position < len(dim) - 1 or axes) and size % total_size(mine) != 0:
+                return None  # padding inside a dimension, or blocks that cross factors
             axes.extend(mine)
         dims.append(merge_sub_axes(axes, mesh))
     return TensorSharding.closed(dims)

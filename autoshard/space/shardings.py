@@ -17,17 +17,20 @@ def assignments(
 ) -> Iterator[tuple[tuple[AxisRef, ...], ...]]:
     """Axes to slots of these sizes, or to none; a slot gets at most as many shards as it has elements.
 
-    Each of two axes goes where it likes. More axes are cut into a major and a minor part at every place, and each part goes as one:
-    all combinations of n axes would be (slots + 1)^n, most of them of no use. Order: slot contents in the order of `axes`, after
-    what `base` already puts there. Slots of size 0 take nothing.
+    Each of two axes goes where it likes. More axes are cut into a major and a minor part at every place, and each part goes as one,
+    or a single axis goes alone: all combinations of n axes would be (slots + 1)^n, most of them of no use. Order: slot contents in
+    the order of `axes`, after what `base` already puts there. Slots of size 0 take nothing.
     """
     start = tuple(base) if base is not None else ((),) * len(sizes)
     if len(axes) <= 2:
         yield from _assign(sizes, [(axis,) for axis in axes], start)
         return
+    parts = [[tuple(axes[:cut]), tuple(axes[cut:])] for cut in range(1, len(axes))] + [
+        [(axis,)] for axis in axes
+    ]
     found: dict[tuple[tuple[AxisRef, ...], ...], None] = {}
-    for cut in range(1, len(axes)):
-        found.update(dict.fromkeys(_assign(sizes, [tuple(axes[:cut]), tuple(axes[cut:])], start)))
+    for mine in parts:
+        found.update(dict.fromkeys(_assign(sizes, mine, start)))
     yield from found
 
 

@@ -141,8 +141,7 @@ def _of_assignment(shape: KernelShape, factor_axes: FactorAxes, mesh: Mesh) -> I
         variants += [(scattered,) for scattered in _scattered(produced[0], reduced, shape, mesh)]
     for settled in variants:
         kept = settled if shape.demand is None else _meeting(settled, shape.demand)
-        if kept is not None:
-            yield Strategy(factor_axes, demanded, produced, kept, reduced)
+        yield Strategy(factor_axes, demanded, produced, kept, reduced)
 
 
 def _reduced(rule: OpShardingRule, factor_axes: FactorAxes, mesh: Mesh) -> tuple[AxisRef, ...]:
@@ -182,12 +181,8 @@ def _size(axes: tuple[AxisRef, ...]) -> int:
     return size
 
 
-def _meeting(
-    settled: tuple[TensorSharding, ...], demand: TensorSharding
-) -> tuple[TensorSharding, ...] | None:
-    """`settled` with its first sharding made to meet the demand: itself, or a reshard to a closed demand."""
+def _meeting(settled: tuple[TensorSharding, ...], demand: TensorSharding) -> tuple[TensorSharding, ...]:
+    """`settled` with its first sharding made to meet the demand: itself, or a reshard to what the demand names and no more."""
     if settled[0].satisfies(demand):
         return settled
-    if demand.is_fully_closed:
-        return (demand.as_closed(), *settled[1:])
-    return None
+    return (demand.as_closed(), *settled[1:])

@@ -20,6 +20,7 @@ def every_sharding(rank: int) -> list[TensorSharding]:
         )
         for homes in itertools.product(range(rank + 1), repeat=len(axes))
         if any(len(set(homes[:cut])) <= 1 and len(set(homes[cut:])) <= 1 for cut in range(1, len(axes)))
+        or sum(home != rank for home in homes) == 1
     ]
 
 
@@ -33,7 +34,8 @@ def test_axes_of_one_device_are_not_searched() -> None:
 def test_all_shardings(shape: list[int], must_divide: bool) -> None:
     """Whole axes in mesh order, no more shards than elements, evenly where that is asked; each once, replicated first.
 
-    More than two axes are cut into a major and a minor part, each of which goes to one dimension or to none.
+    More than two axes are cut into a major and a minor part, each of which goes to one dimension or to none, or one axis goes
+    alone.
     """
     found = tensor_shardings(TensorType(tuple(shape), "f32"), MESH, None, must_divide)
     expected = {
