@@ -1,6 +1,7 @@
 """The command line: reads requests, calls the pipeline, prints. Every command imports what it needs when it runs, so --help is quick."""
 
 import json
+import math
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -109,6 +110,10 @@ def plan(
     from autoshard import pipeline
     from autoshard.mlir import files
 
+    if not math.isfinite(time_limit):
+        raise AutoshardError(
+            f"a time limit of {time_limit} s is no limit", fix="give a number of seconds, as in 60"
+        )
     for path in (output, plan_out):
         if path is not None:
             files.require_writable(path)

@@ -169,6 +169,7 @@ BAD_INPUT: dict[str, tuple[dict[str, str | bytes], tuple[str, ...], tuple[str, .
         ("carry [0, 0]", "tensor<64x16xf32>", "tensor<64x32xf32>"),
     ),
     "time limit below 0": ({}, ("model.mlir", *ON_X, "--time-limit", "-3"), ("--time-limit",)),
+    "time limit that never strikes": ({}, ("model.mlir", *ON_X, "--time-limit", "nan"), ("time limit of nan",)),
     "unknown form": ({}, ("model.mlir", *ON_X, "--form", "gspmd"), ("--form", "xla", "shardy")),
 }  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Plans StableHLO modules on meshes and writes one row each, as CSV and as a table, while it goes.
 
-    python experiments/models/run.py FOLDER [--only REGEX] [--meshes 4,16] [--hardware tpu-v5e,tpu-v5p] [--time-limit 60]
+python experiments/models/run.py FOLDER [--only REGEX] [--meshes 4,16] [--hardware tpu-v5e,tpu-v5p] [--time-limit 60]
 """
 
 import argparse
@@ -57,7 +57,17 @@ def _fitting(model: Path, size: int, hardware: list[str], time_limit: float) -> 
 def _plan(model: Path, size: int, hardware: str, time_limit: float) -> dict[str, Any]:
     """One run of the command line, as a user runs it."""
     meta = model.parent / "meta" / model.name.replace(".mlir.gz", ".json")
-    command = [sys.executable, "-m", "autoshard", "plan", str(model), "--mesh", f"x={size},y={size}", "--hardware", hardware]
+    command = [
+        sys.executable,
+        "-m",
+        "autoshard",
+        "plan",
+        str(model),
+        "--mesh",
+        f"x={size},y={size}",
+        "--hardware",
+        hardware,
+    ]
     command += ["--time-limit", str(time_limit), "--json"]
     if meta.exists():
         command += ["--carry", str(meta)]
