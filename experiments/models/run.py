@@ -17,10 +17,31 @@ from typing import Any
 import pandas as pd
 
 RESULTS = Path(__file__).parent / "results"
-COLUMNS = (
-    "model mesh hardware status step_ms compute_ms communication_ms bound_ms gap_percent peak_gb budget_gb data_parallel_ms"
-    " data_parallel_gb data_parallel_fits replicated_ms build_s baselines_s solve_s total_s nodes edges max_rss_gb error"
-).split()
+COLUMNS = [
+    "model",
+    "mesh",
+    "hardware",
+    "status",
+    "step_ms",
+    "compute_ms",
+    "communication_ms",
+    "bound_ms",
+    "gap_percent",
+    "peak_gb",
+    "budget_gb",
+    "data_parallel_ms",
+    "data_parallel_gb",
+    "data_parallel_fits",
+    "replicated_ms",
+    "build_s",
+    "baselines_s",
+    "solve_s",
+    "total_s",
+    "nodes",
+    "edges",
+    "max_rss_gb",
+    "error",
+]
 
 
 def main() -> None:
