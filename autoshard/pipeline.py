@@ -130,7 +130,7 @@ def plan_loaded(
     solution = solve(priced.problem, time_limit_s=time_limit_s, seed=seed, hints=hints, progress=progress)
     clock.lap("solve_s")
     rows = tuple(_baseline(loaded, priced, *baseline) for baseline in baselines)
-    return _plan_of(loaded, priced, solution, rows, clock.laps)
+    return _plan_of(loaded, priced, solution, hints, rows, clock.laps)
 
 
 def cost_loaded(loaded: Loaded, progress: Progress = _silent) -> Plan:
@@ -356,10 +356,13 @@ def _plan_of(
     loaded: Loaded,
     priced: PricedGraph,
     solution: Solution,
+    hints: Sequence[NDArray[np.int64]],
     baselines: tuple[Baseline, ...],
     laps: dict[str, float],
 ) -> Plan:
     choice = solution.choice if solution.choice is not None else solution.smallest_peak_choice
+    if solution.choice is not None:
+        choice = _familiar(priced, solution.choice, hints)
     if choice is None:
         choice = follow(priced, {})
     statistics: dict[str, float | int | str] = {
@@ -381,6 +384,18 @@ def _plan_of(
     if solution.smallest_peak is not None and solution.smallest_peak < plan.smallest_peak_bytes:
         plan = replace(plan, smallest_peak_bytes=int(solution.smallest_peak))
     return plan
+
+
+def _familiar(
+    priced: PricedGraph, choice: NDArray[np.int64], hints: Sequence[NDArray[np.int64]]
+) -> NDArray[np.int64]:
+    """A baseline that is as good as the choice, if there is one: it follows propagation, and so needs the fewest constraints."""
+    cost = evaluate(priced.problem, choice).cost
+    for hint in hints:
+        found = evaluate(priced.problem, hint)
+        if found.feasible and found.cost == cost:
+            return hint
+    return choice
 
 
 def _plan_of_choice(
