@@ -7,11 +7,12 @@ Kinds, axes and bytes are Shardy's; the price is that of what runs:
   over many devices by summing zero-padded arrays. Both were seen in what libtpu 0.0.51 compiles for v5e (4x4, 8x8, 16x16): gathers
   over 64 and 256 devices change over between shards of 128 KiB and 160 KiB, gathers over 16 devices are left as they are.
 
-XLA also combines all-reduces that wait for nothing in between, so that they share one latency. Of those in data-parallel steps of
-three real programs these are left: 99 of 320 (ResNet-50, whose batch statistics wait for each other), 6 of 393 (ViT-L), 9 of 296
-(GPT-2 medium).
+An all-reduce of little data is no slower than gathering all parts and summing them on every device, which pays one latency instead of
+two.
 
-An all-slice moves nothing between devices: it reads and writes the part that it keeps.
+An all-slice moves nothing between devices: it reads and writes the part that it keeps. In `xla-tpu` it reads and writes the whole: a
+sharding constraint keeps XLA from fusing what makes the value (a ViT-L step whose gradient norm was sliced took 1 % more matrix
+time).
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,6 @@ Lowering = Literal["shardy", "xla-tpu"]
 
 SMALL_SHARD_BYTES = 128 * 1024
 MANY_DEVICES = 33
-COMBINED_LATENCY_SHARE = 4  # an all-reduce pays one part in so many of its latency
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +41,20 @@ class CollectivePrices:
         """Whole ns of one run; `bytes_` as in costmodels, for an all-slice of the result on one device."""
         sizes = np.asarray(bytes_, dtype=np.int64)
         if kind == "all_slice":
-            return np.ceil(2 * sizes * (1e9 / self.hardware.hbm_bytes_per_s)).astype(np.int64)
+            stored = total_size(axes) if self.lowering == "xla-tpu" else 1
+            return np.ceil(2 * sizes * stored * (1e9 / self.hardware.hbm_bytes_per_s)).astype(np.int64)
         if self.lowering == "xla-tpu":
             if kind in ("reduce_scatter", "all_reduce"):
-                return self._combined_all_reduce(sizes, axes)
+                return self._all_reduce(sizes, axes)
             if kind == "all_gather" and (devices := total_size(axes)) >= MANY_DEVICES:
                 is_small = sizes <= SMALL_SHARD_BYTES * devices
-                summed = self._combined_all_reduce(sizes, axes)
+                summed = self._all_reduce(sizes, axes)
                 return np.where(is_small, summed, self._itself(kind, sizes, axes))
         return self._itself(kind, sizes, axes)
 
-    def _combined_all_reduce(self, sizes: NDArray[np.int64], axes: Sequence[AxisRef]) -> NDArray[np.int64]:
-        latency = int(self._itself("all_reduce", np.zeros((), dtype=np.int64), axes))
-        return self._itself("all_reduce", sizes, axes) - (latency - latency // COMBINED_LATENCY_SHARE)
+    def _all_reduce(self, sizes: NDArray[np.int64], axes: Sequence[AxisRef]) -> NDArray[np.int64]:
+        gathered = self._itself("all_gather", sizes * total_size(axes), axes)
+        return np.minimum(self._itself("all_reduce", sizes, axes), gathered)
 
     def _itself(self, kind: str, sizes: NDArray[np.int64], axes: Sequence[AxisRef]) -> NDArray[np.int64]:
         price = getattr(self.communication, f"{kind}_ns")
