@@ -87,8 +87,8 @@ def _ns(prices: Prices, kind: str, bytes_: int, axes: Sequence[AxisRef]) -> int:
         devices = math.prod(axis.size for axis in axes)
         is_gathered_by_sum = kind == "all_gather" and devices > 32 and bytes_ <= devices << 17
         if kind in ("all_reduce", "reduce_scatter") or is_gathered_by_sum:
-            gathered = prices.communication.all_gather_ns(bytes_ * devices, _group(axes))
-            return min(prices.communication.all_reduce_ns(bytes_, _group(axes)), gathered)
+            latency = prices.communication.all_reduce_ns(0, _group(axes))
+            return prices.communication.all_reduce_ns(bytes_, _group(axes)) - latency + latency // 4
     communication, group = prices.communication, _group(axes)
     match kind:
         case "all_gather":

@@ -7,8 +7,9 @@ Kinds, axes and bytes are Shardy's; the price is that of what runs:
   over many devices by summing zero-padded arrays. Both were seen in what libtpu 0.0.51 compiles for v5e (4x4, 8x8, 16x16): gathers
   over 64 and 256 devices change over between shards of 128 KiB and 160 KiB, gathers over 16 devices are left as they are.
 
-An all-reduce of little data is no slower than gathering all parts and summing them on every device, which pays one latency instead of
-two.
+XLA also combines all-reduces that wait for nothing in between, so that they share one latency. Of those in data-parallel steps of
+three real programs these are left: 99 of 320 (ResNet-50, whose batch statistics wait for each other), 6 of 393 (ViT-L), 9 of 296
+(GPT-2 medium).
 
 An all-slice moves nothing between devices: it reads and writes the part that it keeps. In `xla-tpu` it reads and writes the whole: a
 sharding constraint keeps XLA from fusing what makes the value (a ViT-L step whose gradient norm was sliced took 1 % more matrix
@@ -29,6 +30,7 @@ Lowering = Literal["shardy", "xla-tpu"]
 
 SMALL_SHARD_BYTES = 128 * 1024
 MANY_DEVICES = 33
+COMBINED_LATENCY_SHARE = 4  # an all-reduce pays one part in so many of its latency
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,8 @@ class CollectivePrices:
         return self._itself(kind, sizes, axes)
 
     def _all_reduce(self, sizes: NDArray[np.int64], axes: Sequence[AxisRef]) -> NDArray[np.int64]:
-        gathered = self._itself("all_gather", sizes * total_size(axes), axes)
-        return np.minimum(self._itself("all_reduce", sizes, axes), gathered)
+        latency = int(self._itself("all_reduce", np.zeros((), dtype=np.int64), axes))
+        return self._itself("all_reduce", sizes, axes) - (latency - latency // COMBINED_LATENCY_SHARE)
 
     def _itself(self, kind: str, sizes: NDArray[np.int64], axes: Sequence[AxisRef]) -> NDArray[np.int64]:
         price = getattr(self.communication, f"{kind}_ns")
