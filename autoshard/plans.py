@@ -4,7 +4,6 @@ Value numbers are positions in the listing of the module that the plan is for; `
 Shardings are in Shardy's notation.
 """
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -165,10 +164,6 @@ def require_same_module(plan: Plan, module_sha256: str, where: str) -> None:
             where=where,
             fix="plan this module anew, or name the module that the plan was made for",
         )
-
-
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def priced_groups(price: Price) -> Mapping[tuple[str, tuple[str, ...]], list[PlannedCollective]]:

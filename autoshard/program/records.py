@@ -8,8 +8,21 @@ argument or result, or a value that a loop or branch carries.
 from dataclasses import dataclass
 from enum import Enum
 
+from autoshard.mlir.decisions import RESULT_SITE
 from autoshard.mlir.listing import Listing
 from autoshard.sharding import OpShardingRule, TensorMapping, TensorSharding, TensorType
+
+__all__ = [
+    "RESULT_SITE",
+    "Flow",
+    "FlowKind",
+    "FlowSource",
+    "Kernel",
+    "KernelShape",
+    "Lifetime",
+    "Program",
+    "Use",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +93,6 @@ class Flow:
     demands: tuple[TensorSharding, ...]  # the user's, on either end
     must_divide: bool
     name: str
-
-
-RESULT_SITE = -(1 << 40)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from autoshard.sharding import (
     TensorSharding,
     factor_axes_of,
     tensor_sharding,
+    total_size,
 )
 from autoshard.space.shardings import assignments, searched_axes
 
@@ -166,19 +167,12 @@ def _scattered(
     has_many_axes = len(searched_axes(mesh)) > 2
     for axes in assignments(sizes, reduced, produced.axes):
         scattered = TensorSharding.closed(axes)
-        if scattered.num_shards != produced.num_shards * _size(reduced) or not scattered.divides(sizes):
+        if scattered.num_shards != produced.num_shards * total_size(reduced) or not scattered.divides(sizes):
             continue
         grown = [after for before, after in zip(produced.axes, axes, strict=True) if after != before]
         if has_many_axes and (len(grown) > 1 or list(grown[0]) != sorted(grown[0], key=mesh.order)):
             continue
         yield scattered
-
-
-def _size(axes: tuple[AxisRef, ...]) -> int:
-    size = 1
-    for axis in axes:
-        size *= axis.size
-    return size
 
 
 def _meeting(settled: tuple[TensorSharding, ...], demand: TensorSharding) -> tuple[TensorSharding, ...]:
