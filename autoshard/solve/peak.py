@@ -22,7 +22,7 @@ from autoshard.problem import Problem
 from autoshard.problem.model import Ints
 from autoshard.solve.clock import Clock, OutOfTimeError
 from autoshard.solve.core import Core, flatten
-from autoshard.solve.cpsat import solve_peak
+from autoshard.solve.exact.cpsat import solve_peak
 from autoshard.solve.graph import FINITE_BELOW, FORBIDDEN, ContradictionError, Graph
 from autoshard.solve.load import load
 from autoshard.solve.presolve.chain import REDUCTIONS, presolve

@@ -16,8 +16,8 @@ from autoshard.problem import Problem, evaluate, validate
 from autoshard.problem.model import Bools, Ints
 from autoshard.solve.clock import Clock, OutOfTimeError
 from autoshard.solve.core import Core, flatten
-from autoshard.solve.cpsat import solve_cpsat
-from autoshard.solve.dynamic import eliminate_all, elimination_order
+from autoshard.solve.exact.cpsat import solve_cpsat
+from autoshard.solve.exact.dynamic import eliminate_all, elimination_order
 from autoshard.solve.graph import ContradictionError, Graph, positions
 from autoshard.solve.load import certain_peak, load, trivial_bound
 from autoshard.solve.peak import smallest_peak

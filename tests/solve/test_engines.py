@@ -14,9 +14,9 @@ from autoshard.solve import Status, brute_force, solve
 from autoshard.solve.anytime import Anytime
 from autoshard.solve.clock import Clock
 from autoshard.solve.core import Core, flatten
-from autoshard.solve.cpsat import solve_cpsat
+from autoshard.solve.exact.cpsat import solve_cpsat
 from autoshard.solve.descent import PeakDescent
-from autoshard.solve.dynamic import eliminate_all, elimination_order
+from autoshard.solve.exact.dynamic import eliminate_all, elimination_order
 from autoshard.solve.graph import FINITE_BELOW, ContradictionError
 from autoshard.solve.load import certain_peak, load
 from autoshard.solve.presolve import presolve

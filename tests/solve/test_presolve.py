@@ -12,7 +12,7 @@ from autoshard.problem.model import Ints
 from autoshard.solve import brute_force
 from autoshard.solve.clock import Clock
 from autoshard.solve.core import flatten
-from autoshard.solve.cpsat import solve_cpsat
+from autoshard.solve.exact.cpsat import solve_cpsat
 from autoshard.solve.graph import ContradictionError, Graph
 from autoshard.solve.load import load
 from autoshard.solve.presolve import presolve
