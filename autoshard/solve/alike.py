@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from autoshard.problem import Problem, Table
 from autoshard.problem.model import Ints
+from autoshard.solve.distinct import distinct
 
 _Hashes = NDArray[np.uint64]
 
@@ -92,10 +93,7 @@ class _Numbers:
 
 def numbered(rows: Ints) -> Ints:
     """[N] equal numbers for equal rows, numbered as they first appear."""
-    _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), dtype=np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[inverse.ravel()]
+    return distinct(rows).in_order_of_appearance()
 
 
 def _mixed(values: _Hashes) -> _Hashes:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from autoshard.problem import Problem, ProblemBuilder, Table
 from autoshard.problem.model import Bools, Ints
 from autoshard.solve.alike import numbered, refinements
-from autoshard.solve.intervals import merged
+from autoshard.solve.distinct import distinct
+from autoshard.solve.intervals import Parts, merged
 
 _Entry = TypeVar("_Entry", np.int64, np.bool_)
 _MOST_LEFT = 2 / 3  # of the nodes, for a fold to be worth it
@@ -91,10 +92,10 @@ class _Edges:
         ends = classes[problem.edge_nodes]
         self.inner = ends[:, 0] == ends[:, 1]
         self.turned = ends[:, 0] > ends[:, 1]
-        pairs, number = np.unique(np.sort(ends[~self.inner], axis=1), axis=0, return_inverse=True)
-        self.pairs = pairs  # [P, 2] the folded edges
+        pairs = distinct(np.sort(ends[~self.inner], axis=1))
+        self.pairs = pairs.rows  # [P, 2] the folded edges
         self.owner = ends[:, 0].copy()  # [E] a class, or a folded edge
-        self.owner[~self.inner] = number.ravel()
+        self.owner[~self.inner] = pairs.number
 
 
 def _contracted(problem: Problem, classes: Ints) -> Problem:
@@ -115,8 +116,8 @@ def _add_nodes(problem: Problem, classes: Ints, edges: _Edges, builder: ProblemB
     allowed = np.ones(start[-1], dtype=np.bool_)
     np.add.at(cost, row, np.where(problem.node_allowed, problem.node_cost, 0))
     np.logical_and.at(allowed, row, problem.node_allowed)
-    within = np.column_stack([edges.owner, problem.edge_table])[edges.inner]
-    for (owner, index), count in zip(*_counted(within), strict=True):
+    within = distinct(np.column_stack([edges.owner, problem.edge_table.astype(np.int64)])[edges.inner])
+    for (owner, index), count in zip(within.rows.tolist(), within.counts.tolist(), strict=True):
         table, rows = problem.tables[index], slice(start[owner], start[owner + 1])
         if table.allowed is not None:
             allowed[rows] &= table.allowed.diagonal()
@@ -127,9 +128,11 @@ def _add_nodes(problem: Problem, classes: Ints, edges: _Edges, builder: ProblemB
 
 def _add_edges(problem: Problem, edges: _Edges, builder: ProblemBuilder) -> None:
     """Edge p of the folded problem is `edges.pairs[p]`."""
-    between = np.column_stack([edges.owner, problem.edge_table, edges.turned.astype(np.int64)])[~edges.inner]
+    between = distinct(
+        np.column_stack([edges.owner, problem.edge_table, edges.turned]).astype(np.int64)[~edges.inner]
+    )
     parts: list[list[tuple[int, int, int]]] = [[] for _ in edges.pairs]
-    for (owner, index, turned), count in zip(*_counted(between), strict=True):
+    for (owner, index, turned), count in zip(between.rows.tolist(), between.counts.tolist(), strict=True):
         parts[owner].append((index, turned, count))
     sums: dict[tuple[tuple[int, int, int], ...], Table] = {}
     for (u, v), summands in zip(edges.pairs.tolist(), parts, strict=True):
@@ -176,7 +179,7 @@ class _Usages:
     def __init__(self) -> None:
         self._numbers: dict[tuple[tuple[int, ...], bytes], int] = {}
         self._arrays: list[Ints] = []
-        self._sums: dict[tuple[tuple[int, int], ...], Ints] = {}
+        self._sums: dict[Parts, Ints] = {}
 
     def number(self, usage: Ints) -> int:
         number = self._numbers.setdefault((usage.shape, usage.tobytes()), len(self._arrays))
@@ -184,17 +187,11 @@ class _Usages:
             self._arrays.append(usage)
         return number
 
-    def total(self, parts: tuple[tuple[int, int], ...]) -> Ints:
+    def total(self, parts: Parts) -> Ints:
         """Of (number, how often)."""
         if parts not in self._sums:
             self._sums[parts] = np.asarray(sum(count * self._arrays[number] for number, count in parts))
         return self._sums[parts]
-
-
-def _counted(rows: NDArray[np.integer]) -> tuple[list[list[int]], list[int]]:
-    """The distinct rows in rising order, and how often each is there."""
-    distinct, counts = np.unique(rows, axis=0, return_counts=True)
-    return distinct.tolist(), counts.tolist()
 
 
 def _finite(table: Table) -> Ints:
