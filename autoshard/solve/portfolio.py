@@ -16,8 +16,9 @@ from autoshard.problem import Problem, evaluate, validate
 from autoshard.problem.model import Bools, Ints
 from autoshard.solve.clock import Clock, OutOfTimeError
 from autoshard.solve.core import Core, flatten
-from autoshard.solve.exact.cpsat import solve_cpsat
+from autoshard.solve.exact.cpsat import CpSat
 from autoshard.solve.exact.dynamic import eliminate_all, elimination_order
+from autoshard.solve.exact.lazy import solve_lazily
 from autoshard.solve.graph import ContradictionError, Graph, positions
 from autoshard.solve.load import certain_peak, load, trivial_bound
 from autoshard.solve.peak import smallest_peak
@@ -199,7 +200,7 @@ class Run:
         self.statistics["engine"] = "CP-SAT"
         hint = None if incumbent is None else graph.project(incumbent)[core.graph_nodes]
         share = clock if pairs == _CPSAT_FIRST else clock.part(_CPSAT_SHARE)
-        answer = solve_cpsat(core, share, seed=self.seed, hint=hint)
+        answer = solve_lazily(CpSat(core, self.seed), core, share, hint=hint).answer
         if answer.infeasible:
             raise ContradictionError("CP-SAT proves that nothing fits")
         self.settle(graph, core, answer.choice, answer.lower_bound)

@@ -14,9 +14,10 @@ from autoshard.solve import Status, brute_force, solve
 from autoshard.solve.anytime import Anytime
 from autoshard.solve.clock import Clock
 from autoshard.solve.core import Core, flatten
-from autoshard.solve.exact.cpsat import solve_cpsat
 from autoshard.solve.descent import PeakDescent
+from autoshard.solve.exact.cpsat import CpSat
 from autoshard.solve.exact.dynamic import eliminate_all, elimination_order
+from autoshard.solve.exact.lazy import solve_lazily
 from autoshard.solve.graph import FINITE_BELOW, ContradictionError
 from autoshard.solve.load import certain_peak, load
 from autoshard.solve.presolve import presolve
@@ -60,7 +61,7 @@ def test_cp_sat_equals_brute_force(seed: int) -> None:
         return
     problem, core = pair
     reference = brute_force(problem)
-    answer = solve_cpsat(core, Clock(60), seed=0)
+    answer = solve_lazily(CpSat(core, 0), core, Clock(60)).answer
     assert answer.infeasible == (reference.status is Status.INFEASIBLE)
     if answer.choice is not None:
         assert core.fits(answer.choice)
@@ -92,8 +93,8 @@ def test_anytime_brackets_the_optimum(seed: int) -> None:
 
 def without(core: Core, removable: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int | None:
     """The optimum among the choices that use no removed strategy."""
-    cost = np.where(removable, 2**50, core.cost)
-    answer = solve_cpsat(replace(core, cost=cost), Clock(60), seed=0)
+    changed = replace(core, cost=np.where(removable, 2**50, core.cost))
+    answer = solve_lazily(CpSat(changed, 0), changed, Clock(60)).answer
     return None if answer.choice is None else core.cost_of(answer.choice)
 
 

@@ -12,7 +12,8 @@ from autoshard.problem.model import Ints
 from autoshard.solve import brute_force
 from autoshard.solve.clock import Clock
 from autoshard.solve.core import flatten
-from autoshard.solve.exact.cpsat import solve_cpsat
+from autoshard.solve.exact.cpsat import CpSat
+from autoshard.solve.exact.lazy import solve_lazily
 from autoshard.solve.graph import ContradictionError, Graph
 from autoshard.solve.load import load
 from autoshard.solve.presolve import presolve
@@ -33,7 +34,7 @@ def optimum_through(problem: Problem, reductions: tuple[Reduction, ...]) -> tupl
     except ContradictionError:
         return None, None
     core = flatten(graph)
-    answer = solve_cpsat(core, Clock(60), seed=0)
+    answer = solve_lazily(CpSat(core, 0), core, Clock(60)).answer
     if answer.choice is None:
         assert answer.infeasible
         return None, graph

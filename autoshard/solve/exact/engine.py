@@ -13,6 +13,10 @@ from autoshard.solve.core import Core
 Found = Callable[[Ints], None]
 
 
+class UnsuitableError(Exception):
+    """The engine cannot take this core; another may."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """All of it holds for the memory rows that were asked for, and for choices cheaper than the cutoff."""
