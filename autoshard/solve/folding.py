@@ -123,7 +123,7 @@ def _add_nodes(problem: Problem, classes: Ints, edges: _Edges, builder: ProblemB
             allowed[rows] &= table.allowed.diagonal()
         cost[rows] += count * _finite(table).diagonal()
     for begin, end in pairwise(start.tolist()):
-        builder.add_node(np.where(allowed[begin:end], cost[begin:end], 0), allowed[begin:end])
+        builder.add_node(cost[begin:end], allowed[begin:end])
 
 
 def _add_edges(problem: Problem, edges: _Edges, builder: ProblemBuilder) -> None:

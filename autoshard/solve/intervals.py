@@ -16,7 +16,6 @@ def merged(items: Ints) -> list[tuple[int, int, int, Parts]]:
     Where one interval of an owner's usage ends as another one begins, the two become one: only the begins and the ends
     matter, not which belong together. Usages over the same interval come together.
     """
-    items = items[items[:, 1] < items[:, 2]]
     changes = distinct(np.concatenate([items[:, [0, 3, 1]], items[:, [0, 3, 2]]]))
     rise = np.zeros(len(changes.rows), dtype=np.int64)
     np.add.at(rise, changes.number, np.repeat([1, -1], len(items)))

@@ -219,7 +219,7 @@ def test_an_edge_within_a_class_becomes_node_cost() -> None:
         builder.add_edge_usage(edge, u, u + 1, np.diag([4, 5, 6]))
     folded = fold(builder.build(memory_limit=100))
     assert folded is not None
-    assert folded.problem.node_costs(0).tolist() == [33, 0, 99]
+    assert folded.problem.node_costs(0)[[0, 2]].tolist() == [33, 99]
     assert folded.problem.node_mask(0).tolist() == [True, False, True]
     assert folded.problem.edge_count == 0
     assert folded.problem.node_item.tolist() == [[0, 0, 3]]
@@ -242,6 +242,65 @@ def test_nodes_that_may_not_be_equal_stay_apart() -> None:
     assert folded is not None
     assert folded.problem.node_count == 5
     assert brute_force(folded.problem).cost == 2 * (1 + 2) + 4 + 20 * 3
+
+
+def test_classes_that_forbid_each_other_everything_stay_apart() -> None:
+    """Two pairs of nodes, equal before the first round: one pair must agree and the other one differ."""
+    builder = ProblemBuilder()
+    for _ in range(4):
+        builder.add_node([1, 2])
+    for _ in range(9):
+        builder.add_node([3, 4, 5])
+    same = np.eye(2, dtype=np.bool_)
+    zero = np.zeros((2, 2), dtype=np.int64)
+    builder.add_edge(0, 2, Table(zero, same))
+    builder.add_edge(1, 3, Table(zero, ~same))
+    folded = fold_classes(builder.build(), np.array([0, 0, 1, 1] + [2] * 9))
+    assert folded.classes.tolist() == [0, 1, 2, 3] + [4] * 9
+    assert brute_force(folded.problem).cost == 2 * 1 + 1 + 2 + 9 * 3
+
+
+def test_what_forbidden_entries_cost_means_nothing() -> None:
+    """Large numbers in forbidden places, of which a sum would overflow, neither tell nodes apart nor enter a cost."""
+    builder = ProblemBuilder()
+    mask = np.array([True, False])
+    for node in range(40):
+        builder.add_node([1, 10**18 + node], mask)
+    for node in range(0, 40, 2):
+        cost = np.array([[1, 2], [3, 10**18 + node]])
+        builder.add_edge(node, node + 1, Table(cost, np.array([[True, True], [True, False]])))
+    folded = fold(builder.build())
+    assert folded is not None
+    assert folded.problem.node_count == 2
+    validate(folded.problem)
+    assert np.abs(folded.problem.node_cost).max() < 1000
+    assert np.abs(folded.problem.tables[0].cost).max() < 1000
+    assert brute_force(folded.problem).cost == 40 + 20
+
+
+def test_which_pairs_are_allowed_tells_nodes_apart() -> None:
+    """Two kinds of pairs with equal costs and different masks."""
+    builder = ProblemBuilder()
+    cost = np.array([[1, 0], [0, 1]])
+    for _ in range(24):
+        builder.add_node([1, 2])
+    for node in range(0, 24, 2):
+        allowed = np.array([[True, False], [node < 12, True]])
+        builder.add_edge(node, node + 1, Table(cost, allowed))
+    folded = fold(builder.build())
+    assert folded is not None
+    assert folded.classes.tolist() == [0, 1] * 6 + [2] * 12  # the latter masks are symmetric
+
+
+def test_usage_tells_nodes_apart_and_its_times_do_not() -> None:
+    """Before the first round already."""
+    builder = ProblemBuilder()
+    for node in range(12):
+        builder.add_node([1, 2])
+        builder.add_node_usage(node, node, node + 3, [5, 6] if node < 6 else [6, 5])
+    folded = fold(builder.build(memory_limit=50), rounds=0)
+    assert folded is not None
+    assert folded.classes.tolist() == [0] * 6 + [1] * 6
 
 
 def test_nothing_repeated_nothing_folded() -> None:
