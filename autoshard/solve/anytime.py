@@ -1,19 +1,27 @@
-"""Large cores: message passing for the bound, decoding and exact tree moves for the choice, in turns."""
+"""Large cores: message passing for the bound, decoding and exact tree moves for the choice, side by side.
+
+A round has two jobs that share nothing while they run: one raises the bound, one searches from the choices and prices
+of the round before. So two threads give the same result as one, in half the time.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from autoshard.problem.model import Bools, Ints
+from autoshard.solve.ascent import Ascent
 from autoshard.solve.clock import Clock
 from autoshard.solve.core import Core
 from autoshard.solve.layout import lay_out
-from autoshard.solve.moves import moves_at_once, new_tree, run_moves
+from autoshard.solve.moves import Weights, moves_at_once, new_tree, run_moves
 from autoshard.solve.relaxation import Relaxation
 
 _TREE = 300  # nodes in the largest tree of a move
 _TURNS = 10  # updates of the multipliers in a round
-_SWEEPS = 4  # of messages for each of them
+_BLOCKS_FIRST = 3  # of them before the first search: both rules have had a try
 _STALLED_AFTER = 4  # rounds without progress
 _PROGRESS = 0.02  # of the gap, in a round, counts as progress
 _HEAVIEST = (2.0, 0.5, 8.0, 32.0)  # weights on priced bytes, one a round
@@ -23,22 +31,24 @@ _COOLEST, _SPREAD = 1e-8, 1e4  # temperatures as a fraction of the cost
 class Anytime:
     """Keeps messages, multipliers and the best choice of one core between its rounds."""
 
-    def __init__(self, core: Core, seed: int, clock: Clock | None = None) -> None:
+    def __init__(self, core: Core, seed: int, clock: Clock | None = None, threads: int = 1) -> None:
         """Raises OutOfTimeError where the clock is over before all is laid out."""
         self.core, self.layout = core, lay_out(core)
         self.relaxation = Relaxation(core, self.layout, clock=clock)
+        self.ascent = Ascent(self.relaxation)
         self.lower_bound = -(2**62)
         self.best: Ints | None = None
         self.best_cost: int | None = None
         self.rounds = 0
-        self._conditional: Ints | None = None
+        self._decoded: Ints | None = None
+        self._found: list[Ints] = []
         self._tightest = np.full(len(core.cost), -(2**62), dtype=np.int64)
         self._tree = new_tree(self.layout, _TREE)
         self._random = np.array([2 * seed + 88172645463325253], dtype=np.uint64)
         self._draw = np.random.default_rng(seed)
-        self._rate = 0.5
         self._quiet = 0
         self._nearest: Ints | None = None
+        self._threads = threads
 
     @property
     def removable(self) -> Bools:
@@ -59,6 +69,7 @@ class Anytime:
         ):
             return False
         self.best, self.best_cost = choice.copy(), cost
+        self._found.append(self.best)
         return True
 
     def proved(self) -> bool:
@@ -71,21 +82,61 @@ class Anytime:
         """Better bound, then better choices from the messages and from the best one."""
         self.rounds += 1
         bound, cost = self.lower_bound, self.best_cost
-        choice = self._raise_bound(clock)
-        moves = max(300, self.core.node_count // 4)
-        heaviest = _HEAVIEST[self.rounds % len(_HEAVIEST)]
-        self._repaired(self.search(choice, moves, 0.0, heaviest, clock), moves, clock)
-        if self.best is not None and self.best_cost is not None and not clock.over() and not self.proved():
-            heat = abs(self.best_cost) * _COOLEST * _SPREAD ** float(self._draw.random())
-            warm = self.search(self.best, moves, heat, heaviest, clock)
-            self.search(warm, moves, 0.0, heaviest, clock)
+        decoded, weights = self._decoded, self.relaxation.weights()
+        if decoded is None:
+            self._raise_bound(_BLOCKS_FIRST, clock)
+        else:
+            self._side_by_side(
+                lambda: self._raise_bound(1, clock), lambda: self._improve(decoded, weights, clock), clock
+            )
+        for choice in self._found:
+            self.ascent.note(choice)
+        self._found.clear()
         self._note_progress(bound, cost)
 
-    def search(self, choice: Ints, moves: int, temperature: float, heaviest: float, clock: Clock) -> Ints:
+    def _side_by_side(self, first: Callable[[], None], second: Callable[[], None], clock: Clock) -> None:
+        """Both jobs, at the same time if there are threads for it. An interrupt ends the clock, not the round."""
+        if self._threads == 1:
+            second()
+            return first()
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(second)
+            try:
+                first()
+                running.result()
+            except KeyboardInterrupt:
+                clock.interrupt()
+        return running.result()
+
+    def _raise_bound(self, blocks: int, clock: Clock) -> None:
+        """Message passing, and the strategies that the new bound rules out."""
+        for _ in range(blocks):
+            self._decoded = self.ascent.block(_TURNS, clock)
+            if clock.over():
+                break
+        if clock.left_s() <= 0:
+            return
+        bound, conditional = self.relaxation.bound()
+        self.lower_bound = max(self.lower_bound, bound)
+        np.maximum(self._tightest, conditional, out=self._tightest)
+
+    def _improve(self, choice: Ints, weights: Weights, clock: Clock) -> None:
+        """Moves from the decoded choice, then from the best one, at first with some noise."""
+        moves = max(300, self.core.node_count // 4)
+        heaviest = _HEAVIEST[self.rounds % len(_HEAVIEST)]
+        self._repair(self._search(choice, weights, moves, 0.0, heaviest, clock), weights, moves, clock)
+        if self.best is not None and self.best_cost is not None and not clock.over():
+            heat = abs(self.best_cost) * _COOLEST * _SPREAD ** float(self._draw.random())
+            warm = self._search(self.best, weights, moves, heat, heaviest, clock)
+            self._search(warm, weights, moves, 0.0, heaviest, clock)
+
+    def _search(
+        self, choice: Ints, weights: Weights, moves: int, temperature: float, heaviest: float, clock: Clock
+    ) -> Ints:
         """Exact tree moves from a choice, which stays as it is; returns where they end."""
         choice = choice.copy()
         profile = self.core.profile_of(choice)
-        weights, memory = self.relaxation.weights(), self.relaxation.memory()
+        memory = self.relaxation.memory()
         at_once = moves_at_once(self.core, _TREE)
         for batch in range(0, moves, at_once):
             if clock.over():
@@ -106,24 +157,7 @@ class Anytime:
         self.consider(choice)
         return choice
 
-    def _raise_bound(self, clock: Clock) -> Ints:
-        """Some turns of message passing; returns the last decoded choice."""
-        choice = self.relaxation.decoded()
-        for _ in range(_TURNS):
-            self.relaxation.follow(choice, self._rate)
-            self.relaxation.improve(_SWEEPS, clock)
-            clock.step()
-            if clock.over():
-                break
-            choice = self.relaxation.decoded()
-        if clock.left_s() <= 0:
-            return choice
-        bound, conditional = self.relaxation.bound()
-        self.lower_bound = max(self.lower_bound, bound)
-        np.maximum(self._tightest, conditional, out=self._tightest)
-        return choice
-
-    def _repaired(self, choice: Ints, moves: int, clock: Clock) -> None:
+    def _repair(self, choice: Ints, weights: Weights, moves: int, clock: Clock) -> None:
         """While nothing fits: price the rows that are over until a choice fits."""
         if self.best is not None or not len(self.core.room):
             return
@@ -131,8 +165,7 @@ class Anytime:
             self._nearest = choice
         for weight in _HEAVIEST:
             if self.best is None and not clock.over():
-                ended = self.search(self._nearest, moves, 0.0, 4 * weight, clock)
-                self._nearest = ended
+                self._nearest = self._search(self._nearest, weights, moves, 0.0, 4 * weight, clock)
 
     def _excess(self, choice: Ints) -> float:
         return float(np.maximum(self.core.profile_of(choice) - self.core.room, 0).sum(dtype=np.float64))
@@ -146,4 +179,3 @@ class Anytime:
             self._quiet = 0
         else:
             self._quiet += 1
-            self._rate = max(0.02, 0.8 * self._rate)

@@ -99,6 +99,30 @@ def sweep(layout: Layout, cost: Floats, table: Ints, pool: Floats, messages: Flo
 
 
 @kernel
+def float_bound(layout: Layout, cost: Floats, table: Ints, pool: Floats, messages: Floats) -> float:
+    """bound(m) in floating point: to steer by, not to report."""
+    start, ends, where = layout.start, layout.ends, layout.message
+    rest = cost.copy()
+    bound = 0.0
+    for e in range(len(ends)):
+        u, v = ends[e, 0], ends[e, 1]
+        columns = start[v + 1] - start[v]
+        for t in range(columns):
+            rest[start[v] + t] += messages[where[e, 1] + t]
+        least = np.inf
+        for s in range(start[u + 1] - start[u]):
+            sent = messages[where[e, 0] + s]
+            rest[start[u] + s] += sent
+            row = table[e] + s * columns
+            for t in range(columns):
+                least = min(least, pool[row + t] - sent - messages[where[e, 1] + t])
+        bound += least
+    for i in range(len(start) - 1):
+        bound += rest[start[i] : start[i + 1]].min()
+    return bound
+
+
+@kernel
 def exact_bound(
     layout: Layout, cost: Ints, table: Ints, pool: Ints, messages: Ints, conditional: Ints
 ) -> int:

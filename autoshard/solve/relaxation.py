@@ -21,7 +21,7 @@ from autoshard.solve.clock import Clock, check, watched
 from autoshard.solve.core import Core
 from autoshard.solve.graph import FINITE_BELOW, FORBIDDEN
 from autoshard.solve.layout import Layout, message_size
-from autoshard.solve.messages import Floats, decode, exact_bound, sweep
+from autoshard.solve.messages import Floats, decode, exact_bound, float_bound, sweep
 from autoshard.solve.moves import Memory, Weights
 
 _SCALED_TOTAL = 52  # bits of the scaled sum of all costs
@@ -77,19 +77,17 @@ class Relaxation:
     def decoded(self) -> Ints:
         return decode(self.layout, self._priced_cost, self.table, self._priced_pool, self.messages)
 
-    def follow(self, choice: Ints, rate: float) -> None:
-        """Raise the price of rows that the choice overloads, lower that of the others."""
-        core = self.core
-        if not len(core.room):
-            return
-        overload = (core.profile_of(choice) - core.room) / max(float(core.room.max()), 1.0)
-        self.multipliers = self.multipliers * np.exp(rate * np.clip(overload, -0.25, 1.0))
-        self._reprice()
-
     def price_rows(self, multipliers: Floats) -> None:
         """Set the multipliers."""
         self.multipliers = multipliers
         self._reprice()
+
+    def value(self) -> float:
+        """The bound at these multipliers and messages, the constant of the core left out, roughly."""
+        of_messages = float_bound(
+            self.layout, self._priced_cost, self.table, self._priced_pool, self.messages
+        )
+        return float(of_messages) - float(self.multipliers @ self.core.room)
 
     def bound(self) -> tuple[int, Ints]:
         """A lower bound on the cost, and [sum K] one for every strategy if it is taken, scaled, for `reaches`."""
