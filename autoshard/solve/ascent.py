@@ -2,12 +2,15 @@
 
 Two rules for the next multipliers, because no one is good everywhere. `_follow` raises the price of the rows that the
 decoded choice overloads, l_t *= exp(rate * clip(bytes_t / room - 1, -1/4, 1)): robust while messages are far from
-converged and the scale of the multipliers is unknown. The bundle uses all choices seen: exact in a few dozen turns
+converged and the scale of the multipliers is unknown. Where they have a given sum, as in the search for the smallest
+peak, it becomes the multiplicative weights update. The bundle uses all choices seen: exact in a few dozen turns
 once the decoded choices are near-optimal for their multipliers. They take turns in blocks; the one that gained more
 the last time goes on, the other has a try now and then.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -26,10 +29,14 @@ _LOWEST_RATE = 0.02
 class Ascent:
     """The best multipliers and messages so far, and the two rules."""
 
-    def __init__(self, relaxation: Relaxation) -> None:
+    def __init__(
+        self, relaxation: Relaxation, total: float | None = None, seen: Callable[[Ints], None] | None = None
+    ) -> None:
+        """The multipliers sum to `total` if it is given; `seen` is told every decoded choice."""
         self.relaxation = relaxation
         self.best = -np.inf
-        self._bundle = Bundle(len(relaxation.core.room))
+        self._total, self._seen = total, seen
+        self._bundle = Bundle(len(relaxation.core.room), total)
         self._multipliers = relaxation.multipliers
         self._messages = relaxation.messages.copy()
         self._rate = 0.5
@@ -54,6 +61,8 @@ class Ascent:
                 self._remember(reached)
             choice = self.relaxation.decoded()
             self.note(choice)
+            if self._seen is not None:
+                self._seen(choice)
         gained = self.best - before if np.isfinite(before) else np.inf
         self._gains[rule] = gained if gained > _NOTHING * abs(self.best) else 0.0
         if not rule and not self._gains[rule]:
@@ -88,8 +97,12 @@ class Ascent:
         if rule:
             multipliers, promised = self._bundle.proposal(self._multipliers, self.best)
         else:
-            overload = (relaxation.core.profile_of(choice) - room) / max(float(room.max()), 1.0)
-            multipliers = relaxation.multipliers * np.exp(self._rate * np.clip(overload, -0.25, 1.0))
+            over = relaxation.core.profile_of(choice) - room
+            scale = float(room.max()) if self._total is None else float(np.abs(over).max())
+            change = self._rate * np.clip(over / max(scale, 1.0), -0.25, 1.0)
+            multipliers = relaxation.multipliers * np.exp(change)
+            if self._total is not None:
+                multipliers *= self._total / multipliers.sum()
             promised = np.inf
         relaxation.price_rows(multipliers)
         return promised

@@ -9,8 +9,8 @@ relative entropy, because multipliers are positive and their scale is what is un
 
     max_l  min_k (cost_k + g_k . l)  -  1/step * sum_t (l_t log(l_t / c_t) - l_t + c_t)
 
-whose dual over weights a_k >= 0 that sum to one has l(a) = c * exp(step * sum_k a_k g_k), and is minimised here by moving
-weight between the two cuts that differ most. A proximal bundle method [1] with the distance of [2].
+whose dual over weights a_k >= 0 that sum to one has l(a) = c * exp(step * sum_k a_k g_k), scaled to a given sum where the
+multipliers must have one, and is minimised here by moving weight between the two cuts that differ most. A proximal bundle method [1] with the distance of [2].
 
 [1] C. Lemarechal, An extension of Davidon methods to nondifferentiable problems, Mathematical Programming Study 3, 1975.
 [2] M. Teboulle, Entropic proximal mappings with applications to nonlinear programming, Mathematics of OR 17(3), 1992.
@@ -33,8 +33,9 @@ _SMALLEST = 1e-12  # of the largest multiplier, so that all can come back
 class Bundle:
     """The cuts, and the step size, which follows how well the cuts predict."""
 
-    def __init__(self, rows: int) -> None:
-        """For multipliers [rows]."""
+    def __init__(self, rows: int, total: float | None = None) -> None:
+        """For multipliers [rows], which sum to `total` if it is given."""
+        self.total = total
         self.costs: Floats = np.zeros(0)
         self.slopes: Floats = np.zeros((0, rows))
         self.step = 0.0
@@ -94,7 +95,8 @@ class Bundle:
 
     def _moved(self, centre: Floats, slope: Floats) -> Floats:
         moved = centre * np.exp(np.clip(self.step * slope, *_LARGEST_STEP))
-        return np.maximum(moved, _SMALLEST * moved.max(initial=0.0))
+        moved = np.maximum(moved, _SMALLEST * moved.max(initial=0.0))
+        return moved if self.total is None else moved * (self.total / moved.sum())
 
     def _forget(self, centre: Floats) -> None:
         """Keep the recent cuts and those that are lowest at the centre."""

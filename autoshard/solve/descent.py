@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from autoshard.problem.model import Ints
+from autoshard.solve.ascent import Ascent
 from autoshard.solve.clock import Clock
 from autoshard.solve.core import Core
 from autoshard.solve.layout import lay_out
@@ -13,7 +14,7 @@ from autoshard.solve.relaxation import Relaxation
 
 _TREE = 300
 _TURNS = 10
-_RATE = 0.3
+_SUM = 1 - 1e-9  # of the multipliers: at most one after rounding
 _STEP = 0.03  # how far the target sinks below the best peak, as a part of what is left to the bound
 _NOTHING = 2**62
 
@@ -26,14 +27,16 @@ class PeakDescent:
         self.core, self.layout = core, lay_out(core)
         largest = float(core.usage_pool.max(initial=1)) * (core.node_count + len(core.ends))
         self.relaxation = Relaxation(core, self.layout, total=int(largest) + 1, clock=clock)
+        self.relaxation.price_rows(np.full(len(core.room), _SUM / max(1, len(core.room))))
+        self.ascent = Ascent(self.relaxation, _SUM, self.consider)
         self.best: Ints | None = None
         self.excess = _NOTHING
         self.lower_bound = 0
-        self._weights = np.full(len(core.room), 1.0 / max(1, len(core.room)))
         self._tree = new_tree(self.layout, _TREE)
         self._random = np.array([2 * seed + 88172645463325253], dtype=np.uint64)
 
     def consider(self, choice: Ints) -> None:
+        """A choice of the core, perhaps of a smaller peak."""
         if self.core.cost_of(choice) is None:
             return
         excess = max(0, int((self.core.profile_of(choice) - self.core.room).max(initial=0)))
@@ -41,26 +44,12 @@ class PeakDescent:
             self.best, self.excess = choice.copy(), excess
 
     def round(self, clock: Clock) -> None:
-        choice = self.relaxation.decoded()
-        for _ in range(_TURNS):
-            self.relaxation.price_rows(self._weights / (self._weights.sum() * (1 + 1e-9)))
-            self.relaxation.improve(2, clock)
-            if clock.over():
-                break
-            choice = self.relaxation.decoded()
-            self.consider(choice)
-            self._follow(choice)
-            clock.step()
+        """Better bound, then lower peaks."""
+        choice = self.ascent.block(_TURNS, clock)
         if clock.left_s() > 0:
             self.lower_bound = max(self.lower_bound, self.relaxation.bound()[0])
         if not clock.over():
             self._push(self.best if self.best is not None else choice, clock)
-
-    def _follow(self, choice: Ints) -> None:
-        over = (self.core.profile_of(choice) - self.core.room).astype(np.float64)
-        spread = max(float(np.abs(over).max(initial=0)), 1.0)
-        self._weights = self._weights * np.exp(_RATE * over / spread)
-        self._weights = np.maximum(self._weights / self._weights.sum(), 1e-12)
 
     def _push(self, choice: Ints, clock: Clock) -> None:
         """Tree moves towards a target below the best peak."""
@@ -78,3 +67,4 @@ class PeakDescent:
             some = min(at_once, moves - batch)
             run_moves(self.layout, weights, memory, choice, profile, self._random, self._tree, some, 0.0, 1.0)
         self.consider(choice)
+        self.ascent.note(choice)
