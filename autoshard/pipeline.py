@@ -118,9 +118,7 @@ def plan_loaded(
 ) -> Plan:
     """The best plan found within the time limit, with its bound; `status` says what was proved."""
     clock = _Clock()
-    _require_plannable_demands(loaded.listing)
-    progress("pricing", None)
-    priced = price(loaded)
+    priced = price_for_planning(loaded, progress)
     clock.lap("build_s")
     progress("propagating data parallelism", None)
     baselines = [_replicated(priced), _data_parallel(loaded, priced)]
@@ -165,6 +163,17 @@ def price(loaded: Loaded) -> PricedGraph:
         loaded.memory_bytes,
         lowering=loaded.lowering,
     )
+
+
+def price_for_planning(loaded: Loaded, progress: Progress = _silent) -> PricedGraph:
+    """The problem that a plan solves.
+
+    Raises:
+        AutoshardError: the module demands what no plan can keep yet.
+    """
+    _require_plannable_demands(loaded.listing)
+    progress("pricing", None)
+    return price(loaded)
 
 
 def write_planned(

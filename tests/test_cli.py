@@ -170,6 +170,8 @@ BAD_INPUT: dict[str, tuple[dict[str, str | bytes], tuple[str, ...], tuple[str, .
     ),
     "time limit below 0": ({}, ("model.mlir", *ON_X, "--time-limit", "-3"), ("--time-limit",)),
     "time limit that never strikes": ({}, ("model.mlir", *ON_X, "--time-limit", "nan"), ("time limit of nan",)),
+    "negative seed": ({}, ("model.mlir", *ON_X, "--seed", "-1"), ("--seed", "-1 is not in the range")),
+    "empty mesh": ({}, ("model.mlir", "--mesh", ""), ("cannot read the mesh ''", "data=4,model=4")),
     "unknown form": ({}, ("model.mlir", *ON_X, "--form", "gspmd"), ("--form", "xla", "shardy")),
 }  # fmt: skip
 
@@ -351,7 +353,7 @@ def test_version(autoshard: Terminal) -> None:
     assert (done.status, done.out.split()[0]) == (0, "autoshard,")
 
 
-@pytest.mark.parametrize("command", ["plan", "check"])
+@pytest.mark.parametrize("command", ["plan", "check", "problem", "solve"])
 def test_help_imports_nothing_heavy(command: str) -> None:
     """Asking for help waits for no compiler and no solver."""
     done = subprocess.run(

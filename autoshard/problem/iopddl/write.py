@@ -1,9 +1,10 @@
 """A Problem -> the contest's JSON, node by node and edge by edge.
 
 The format has one interval for each node, no usage on edges, and a large number for what is forbidden. So a second item
-of a node and an item of an edge become nodes of their own: a copy of the node's strategies tied to it by a diagonal
-table, or the allowed pairs of the edge tied to both ends. Nodes of the original come first, so the first N numbers of a
-solution are a choice of the original.
+of a node and an item of an edge become nodes of their own, which cost nothing. The one of a node has a strategy for every
+distinct usage, tied to the node by a table that allows the strategies that use it. The one of an edge has a strategy for every
+rectangle of pairs that use the same, tied to both ends. Nodes of the original come first, so the first N numbers of
+a solution are a choice of the original.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from autoshard.problem.model import Bools, Ints, Problem, Table
 _SENTINEL = 10**18
 
 
-def write_iopddl(problem: Problem, path: str | Path, *, name: str = "problem") -> None:
-    """Write a `.json` file, or a compressed one if the name ends in `.gz`, whole or not at all.
+def write_iopddl(problem: Problem, path: str | Path, *, name: str = "problem") -> int:
+    """Write a `.json` file, or a compressed one if the name ends in `.gz`, whole or not at all; returns its number of nodes.
 
     Raises:
         AutoshardError: the file cannot be written, or a cost is as large as what the format takes for forbidden.
@@ -46,6 +47,7 @@ def write_iopddl(problem: Problem, path: str | Path, *, name: str = "problem") -
             temporary.replace(target)
     except OSError as error:
         raise AutoshardError(f"cannot be written: {error.strerror or error}", where=str(path)) from None
+    return problem.node_count + sum(1 for _ in _extras(problem, _first_items(problem)))
 
 
 def _check_costs(problem: Problem) -> None:
@@ -113,24 +115,42 @@ def _matrices(problem: Problem) -> Iterator[list[int]]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Extra:
-    """A node that is there for its memory only."""
+    """A node that is there for its memory only; a choice of the nodes that it is tied to leaves it one strategy."""
 
     start: int
     end: int
     usage: Ints  # [strategies]
-    ties: tuple[tuple[int, Ints], ...]  # (node, its strategy for each strategy of this one)
+    ties: tuple[tuple[int, Bools], ...]  # (node, [its strategies, strategies] which go together)
 
 
 def _extras(problem: Problem, first: Ints) -> Iterator[_Extra]:
     for item, (node, start, end) in enumerate(problem.node_item.tolist()):
-        if start < end and item != first[node]:
-            usage = problem.item_usage(item)
-            yield _Extra(start, end, usage, ((node, np.arange(len(usage))),))
+        usage = problem.item_usage(item)
+        if start < end and item != first[node] and usage.any():
+            values = np.unique(usage)
+            yield _Extra(start, end, values, ((node, usage[:, None] == values),))
     for edge, start, end, index in problem.edge_item.tolist():
-        us, vs = np.nonzero(_mask(problem.tables[problem.edge_table[edge]]))
-        if start < end and len(us):  # without an allowed pair the edge itself rules everything out
+        allowed = _mask(problem.tables[problem.edge_table[edge]])
+        usage = np.where(allowed, problem.usage_tables[index], -1)
+        if (
+            start < end and (usage > 0).any()
+        ):  # nor without an allowed pair: then the edge itself rules everything out
             u, v = problem.edge_nodes[edge].tolist()
-            yield _Extra(start, end, problem.usage_tables[index][us, vs], ((u, us), (v, vs)))
+            by_row, by_column = _rectangles(usage), _rectangles(usage.T)
+            ends = (u, v) if len(by_row[0]) <= len(by_column[0]) else (v, u)
+            values, *sides = min(by_row, by_column, key=lambda found: len(found[0]))
+            yield _Extra(start, end, values, tuple(zip(ends, sides, strict=True)))
+
+
+def _rectangles(usage: Ints) -> tuple[Ints, Bools, Bools]:
+    """([R] bytes, [Ku, R] rows, [Kv, R] columns) of disjoint rectangles that cover the entries >= 0, each of one value.
+
+    Equal rows make one rectangle for every value in them.
+    """
+    distinct, of_row = np.unique(usage, axis=0, return_inverse=True)
+    pairs = [(kind, value) for kind, row in enumerate(distinct) for value in np.unique(row[row >= 0])]
+    kinds, values = np.array(pairs, dtype=np.int64).T
+    return values, of_row.reshape(-1, 1) == kinds, values == distinct[kinds].T
 
 
 def _tied_nodes(problem: Problem, first: Ints) -> Iterator[list[int]]:
@@ -140,9 +160,8 @@ def _tied_nodes(problem: Problem, first: Ints) -> Iterator[list[int]]:
 
 def _ties(problem: Problem, first: Ints) -> Iterator[list[int]]:
     for extra in _extras(problem, first):
-        for node, to in extra.ties:
-            same = np.arange(problem.strategy_counts[node])[:, None] == to[None, :]
-            yield np.where(same, 0, _SENTINEL).ravel().tolist()
+        for _, together in extra.ties:
+            yield np.where(together, 0, _SENTINEL).ravel().tolist()
 
 
 def _mask(table: Table) -> Bools:

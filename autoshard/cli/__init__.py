@@ -1,0 +1,37 @@
+"""The command line: reads requests, calls the pipeline, prints. Every command imports what it needs when it runs, so --help is quick."""
+
+import sys
+
+import click
+
+from autoshard.cli.checking import check, verify
+from autoshard.cli.planning import cost, plan, problem
+from autoshard.cli.solving import solve
+from autoshard.errors import AutoshardError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="autoshard", prog_name="autoshard")
+def cli() -> None:
+    """Find the cheapest legal sharding of every value of a StableHLO module on a mesh, and write the module back."""
+
+
+for command in (plan, cost, check, verify, problem, solve):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """Entry point: 0 done, 1 no plan or a check that failed, 2 a request that cannot be honoured."""
+    try:
+        cli(standalone_mode=False)
+    except click.exceptions.Exit as done:
+        sys.exit(done.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        click.echo("autoshard: interrupted", err=True)
+        sys.exit(130)
+    except AutoshardError as error:
+        click.echo(f"autoshard: {error}", err=True)
+        sys.exit(2)

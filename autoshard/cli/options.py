@@ -1,0 +1,186 @@
+"""Options that several commands take, and what their text means."""
+
+import functools
+import json
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from autoshard.errors import AutoshardError
+
+if TYPE_CHECKING:
+    from autoshard.pipeline import Request
+
+_HIGHEST_SEED = 2**31 - 1  # CP-SAT takes no larger one
+
+_mesh_option = click.option(
+    "--mesh",
+    metavar="NAME=SIZE,…",
+    help="Mesh axes, major to minor. Not needed where the module has one sdy.mesh.",
+)
+_hardware_option = click.option(
+    "--hardware", default="tpu-v5e", show_default=True, metavar="NAME|FILE.toml", help="Chip profile."
+)
+_topology_option = click.option(
+    "--topology", metavar="4x4", help="Physical shape of the devices. Default: the mesh's own shape."
+)
+_memory_option = click.option(
+    "--memory",
+    metavar="SIZE|none",
+    help="Budget a device, as 16GB (10^9) or 15.75GiB (2^30). Default: the chip's usable memory less a margin of 7 % for "
+    "what the compiler needs beyond the prediction.",
+)
+carry_option = click.option(
+    "--carry",
+    default="auto",
+    show_default=True,
+    metavar="auto|none|FILE.json",
+    help="Which results are next step's arguments and keep one sharding: the donated ones, none, or the pairs in a file "
+    '{"carry": [[result, argument], …]}.',
+)
+_form_option = click.option(
+    "--form",
+    type=click.Choice(["xla", "shardy"]),
+    default="xla",
+    show_default=True,
+    help="Whose compiler runs the plan: prices are of what it emits, and -o is written for it.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+all_option = click.option("--all", "show_all", is_flag=True, help="Print every argument and result.")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Where and how a module is to run, as the user wrote it."""
+
+    mesh: str | None
+    hardware: str
+    topology: str | None
+    memory: str | None
+    carry: str
+    form: str
+
+    def request(self, default_mesh: str | None = None) -> "Request":
+        """Raises AutoshardError: a text that says nothing."""
+        from autoshard.pipeline import Request, form_named
+
+        mesh = self.mesh if self.mesh is not None else default_mesh
+        return Request(
+            mesh=None if mesh is None else _parse_mesh(mesh),
+            hardware=self.hardware,
+            topology=None if self.topology is None else _parse_topology(self.topology),
+            memory_bytes="chip" if self.memory is None else parse_memory(self.memory),
+            carry=parse_carry(self.carry),
+            form=form_named(self.form),
+        )
+
+
+def request_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with `asked`, an Asked made of six options."""
+
+    @functools.wraps(command)
+    def with_asked(
+        mesh: str | None,
+        hardware: str,
+        topology: str | None,
+        memory: str | None,
+        carry: str,
+        form: str,
+        **others: Any,
+    ) -> None:
+        command(asked=Asked(mesh, hardware, topology, memory, carry, form), **others)
+
+    for option in reversed(
+        (_mesh_option, _hardware_option, _topology_option, _memory_option, carry_option, _form_option)
+    ):
+        with_asked = option(with_asked)
+    return with_asked
+
+
+def time_limit_option(help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(
+        "--time-limit",
+        type=click.FloatRange(min=0),
+        default=60,
+        show_default=True,
+        metavar="SECONDS",
+        callback=_finite,
+        help=help_text,
+    )
+
+
+def seed_option(help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(
+        "--seed", type=click.IntRange(0, _HIGHEST_SEED), default=0, show_default=True, help=help_text
+    )
+
+
+def _finite(_context: click.Context, _parameter: click.Parameter, seconds: float) -> float:
+    if not math.isfinite(seconds):
+        raise AutoshardError(
+            f"a time limit of {seconds} s is no limit", fix="give a number of seconds, as in 60"
+        )
+    return seconds
+
+
+def read_model(model: str | None) -> str | bytes:
+    if model is None:
+        from importlib import resources
+
+        return resources.files("autoshard").joinpath("examples/transformer_train.mlir").read_bytes()
+    return sys.stdin.buffer.read() if model == "-" else model
+
+
+def parse_memory(text: str) -> int | None:
+    """Bytes; None for `none`."""
+    from autoshard.report.units import parse_bytes
+
+    return None if text.lower() == "none" else parse_bytes(text)
+
+
+def _parse_mesh(text: str) -> list[tuple[str, int]]:
+    axes: list[tuple[str, int]] = []
+    for item in text.split(","):
+        name, equals, size = item.strip().partition("=")
+        if not name or not equals or not size.strip().lstrip("-").isdecimal():
+            raise AutoshardError(
+                f"cannot read the mesh {text!r} at {item!r}", fix="write axes as in data=4,model=4"
+            )
+        axes.append((name.strip(), int(size)))
+    return axes
+
+
+def _parse_topology(text: str) -> tuple[int, ...]:
+    sizes = text.lower().split("x")
+    if not all(size.strip().isdecimal() and int(size) > 0 for size in sizes):
+        raise AutoshardError(f"cannot read the topology {text!r}", fix="write sizes as in 4x4 or 4x4x8")
+    return tuple(map(int, sizes))
+
+
+def parse_carry(text: str) -> Any:
+    if text in ("auto", "none"):
+        return text
+    path = Path(text)
+    try:
+        data: Any = json.loads(path.read_text())
+    except OSError as error:
+        raise AutoshardError(
+            f"cannot read the carry file: {error.strerror}",
+            where=text,
+            fix="name a file, or write auto or none",
+        ) from None
+    except ValueError as error:
+        raise AutoshardError(f"not JSON: {error}", where=text) from None
+    pairs: Any = data.get("carry") if isinstance(data, dict) else None
+    if not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
+        raise AutoshardError("no list of pairs", where=text, fix='write {"carry": [[result, argument], ...]}')
+    return [(pair[0], pair[1]) for pair in pairs]
+
+
+def _is_pair(item: Any) -> bool:
+    return isinstance(item, list) and len(item) == 2 and all(type(index) is int for index in item)

@@ -1,0 +1,145 @@
+"""`plan`, `cost` and `problem`: a module and what it is to run on, in."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from autoshard.cli.options import (
+    Asked,
+    all_option,
+    json_option,
+    read_model,
+    request_options,
+    seed_option,
+    time_limit_option,
+)
+from autoshard.cli.progress import progress_bar
+from autoshard.errors import AutoshardError
+
+if TYPE_CHECKING:
+    from autoshard.plans import Plan
+
+EXAMPLE_MESH = "data=4,model=4"
+
+
+@click.command()
+@click.argument("model", required=False)
+@request_options
+@time_limit_option("For solving.")
+@click.option(
+    "--constraints",
+    type=click.Choice(["minimal", "all"]),
+    default="minimal",
+    show_default=True,
+    help="xla form: sharding constraints only where propagation would decide otherwise, or at every value.",
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Write the planned module (.mlir, .mlirbc, .gz)."
+)
+@click.option("--plan-out", type=click.Path(path_type=Path), help="Write the plan as JSON.")
+@seed_option("Seed of the search.")
+@json_option
+@all_option
+def plan(
+    model: str | None,
+    asked: Asked,
+    time_limit: float,
+    constraints: str,
+    output: Path | None,
+    plan_out: Path | None,
+    seed: int,
+    as_json: bool,
+    show_all: bool,
+) -> None:
+    """Plan MODEL (.mlir or .mlirbc, gzipped or not, - for standard input; left out: the embedded example)."""
+    from autoshard import pipeline
+    from autoshard.mlir import files
+
+    for path in (output, plan_out):
+        if path is not None:
+            files.require_writable(path)
+    if output is not None and plan_out is not None and output.resolve() == plan_out.resolve():
+        raise AutoshardError("-o and --plan-out name one file", where=str(output), fix="name two files")
+    request = asked.request(EXAMPLE_MESH if model is None else None)
+    with progress_bar() as progress:
+        loaded = pipeline.load_module(read_model(model), request, progress)
+        found = pipeline.plan_loaded(loaded, time_limit_s=time_limit, seed=seed, progress=progress)
+        has_plan = found.fits and found.status in ("optimal", "feasible")
+        if has_plan and output is not None:
+            progress("writing the module", None)
+            files.write_module(
+                output,
+                pipeline.write_planned(loaded, found, constraints=pipeline.constraints_named(constraints)),
+            )
+        if has_plan and plan_out is not None:
+            files.write_text(plan_out, found.to_json())
+    _print(found, as_json, show_all)
+    if not has_plan:
+        sys.exit(1)
+
+
+@click.command()
+@click.argument("model")
+@request_options
+@json_option
+@all_option
+def cost(
+    model: str,
+    asked: Asked,
+    as_json: bool,
+    show_all: bool,
+) -> None:
+    """Price the shardings that MODEL already has, completed by Shardy's propagation. Nothing is searched."""
+    from autoshard import pipeline
+
+    request = asked.request()
+    with progress_bar() as progress:
+        loaded = pipeline.load_module(read_model(model), request, progress)
+        found = pipeline.cost_loaded(loaded, progress)
+    _print(found, as_json, show_all)
+
+
+@click.command()
+@click.argument("model", required=False)
+@request_options
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The file to write: contest JSON, compressed if its name ends in .gz.",
+)
+def problem(model: str | None, asked: Asked, output: Path) -> None:
+    """Write the optimisation problem behind a plan for MODEL as JSON of the IOPDDL contest, for `autoshard solve`."""
+    from autoshard import pipeline
+    from autoshard.cli.solving import size_text
+    from autoshard.mlir import files
+    from autoshard.problem import write_iopddl
+
+    files.require_writable(output)
+    request = asked.request(EXAMPLE_MESH if model is None else None)
+    with progress_bar() as progress:
+        loaded = pipeline.load_module(read_model(model), request, progress)
+        priced = pipeline.price_for_planning(loaded, progress)
+        progress("writing the problem", None)
+        name = output.name.removesuffix(".gz").removesuffix(".json")
+        nodes = write_iopddl(priced.problem, output, name=name)
+    click.echo(f"{output}: {size_text(priced.problem)}", err=True)
+    if nodes > priced.problem.node_count:
+        further = f"{nodes - priced.problem.node_count} further nodes hold the memory of copies"
+        click.echo(f"{further}; the first {priced.problem.node_count} strategies are the plan's", err=True)
+
+
+def _print(found: "Plan", as_json: bool, show_all: bool) -> None:
+    from autoshard.report import print_summary, summary_data
+
+    if as_json:
+        click.echo(json.dumps(summary_data(found), indent=1))
+        return
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else 150
+    print_summary(found, Console(width=width, soft_wrap=False, highlight=False), show_all=show_all)
