@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
+from threading import Timer
 
 import numpy as np
 import pytest
@@ -169,6 +172,18 @@ def test_clock_ends_a_search() -> None:
     assert answer.choice is not None and core.fits(answer.choice) and answer.lower_bound is not None
     cost = core.cost_of(answer.choice)
     assert cost is not None and answer.lower_bound < cost
+
+
+def test_interrupt_ends_the_clock() -> None:
+    """SIGINT in the middle of the SAT solver leads to an answer, and the clock tells everybody else."""
+    core = hard_core()
+    clock = Clock(60)
+    timer = Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    answer = MaxSat(core, 0).solve(all_rows(core), clock=clock)
+    timer.join()
+    assert clock.interrupted
+    assert answer.choice is not None and not answer.optimal
 
 
 def test_budget_is_deterministic() -> None:

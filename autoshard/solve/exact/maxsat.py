@@ -88,8 +88,9 @@ class _Best:
     def offer(self, choice: Ints) -> int:
         """Take a model of the clauses; its cost, constant included."""
         cost = self._core.cost_of(choice)
-        assert cost is not None and self._fits(choice), "the clauses allow what the core does not"
+        assert cost is not None, "the clauses allow what the core forbids"
         if self.limit is None or cost < self.limit:
+            assert self._fits(choice), "the clauses allow what exceeds the room"
             self.choice, self.limit = choice, cost
             if self._found is not None:
                 self._found(choice)

@@ -80,6 +80,24 @@ class Search(RC2Stratified):
             self._harden()
         return True
 
+    def next_level(self) -> None:
+        """RC2's rule for where a level ends, with running sums: there may be ten thousand weights.
+
+        It ends where one weight exceeds all smaller ones together, or where many soft clauses share each weight below it.
+        """
+        if self.levl is None or self.levl >= len(self.blop):
+            self.levl = None
+            return
+        smaller = self.blop[self.levl + 1 :]
+        count = sum(len(self.wstr[weight]) for weight in smaller)
+        total = sum(weight * len(self.wstr[weight]) for weight in smaller)
+        while self.levl < len(self.blop) - 1:
+            if self.blop[self.levl] > total or count > self.sdiv * (len(self.blop) - self.levl - 1):
+                return
+            self.levl += 1
+            count -= len(self.wstr[self.blop[self.levl]])
+            total -= self.blop[self.levl] * len(self.wstr[self.blop[self.levl]])
+
     def minimize_core(self) -> None:
         """Leave out literals of the core, the lightest first, as long as it stays one."""
         found_by_search = self._conflicts() > self._conflicts_before
