@@ -10,7 +10,8 @@ relative entropy, because multipliers are positive and their scale is what is un
     max_l  min_k (cost_k + g_k . l)  -  1/step * sum_t (l_t log(l_t / c_t) - l_t + c_t)
 
 whose dual over weights a_k >= 0 that sum to one has l(a) = c * exp(step * sum_k a_k g_k), scaled to a given sum where the
-multipliers must have one, and is minimised here by moving weight between the two cuts that differ most. A proximal bundle method [1] with the distance of [2].
+multipliers must have one, and is minimised here by moving weight between the two cuts that differ most. A proximal
+bundle method [1] with the distance of [2].
 
 [1] C. Lemarechal, An extension of Davidon methods to nondifferentiable problems, Mathematical Programming Study 3, 1975.
 [2] M. Teboulle, Entropic proximal mappings with applications to nonlinear programming, Mathematics of OR 17(3), 1992.
