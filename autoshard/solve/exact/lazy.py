@@ -16,7 +16,7 @@ from autoshard.solve.core import Core
 from autoshard.solve.exact.engine import Answer, Engine, Found
 from autoshard.solve.exact.usage import owner_size
 
-_ROWS_A_ROUND = 30
+_ROWS_A_ROUND = 10  # more of them slow every backtrack down, fewer cost more rounds
 
 
 @dataclass(frozen=True, slots=True, eq=False)

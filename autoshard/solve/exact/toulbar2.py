@@ -15,6 +15,8 @@ for the knapsacks' linear relaxation: long doubles, rounded up with a tolerance 
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from math import ceil, gcd
 from typing import Any
@@ -31,16 +33,20 @@ from autoshard.solve.exact.usage import usage_in_row
 
 _EXACT_BELOW = 2**53  # whole numbers that a double holds
 _LARGEST_DOMAIN = 2**15 - 1  # tuples are of 16 bits
-_NO_LIMIT = 2**63 - 1
+_NO_LIMIT = 2**62
+_FIRST_SHARE = 50  # backtracks of the first search
+_GROWTH = 4
 
 
 class Toulbar2:
-    """`budget` counts backtracks. `found` is never called: the library hands out nothing while it runs."""
+    """`budget` counts backtracks, spent in searches from the root of fourfold length: each has the cost of the best
+    choice so far as its upper bound, and starts next to it. `found` is called between them."""
 
     def __init__(self, core: Core, seed: int) -> None:
         import_module("pytoulbar2")  # where it is missing, that shows here
         self._core, self._seed = core, seed
         self._costs = shifted(core)
+        self._interrupted = False  # the last search, by the clock or from outside
 
     def solve(
         self,
@@ -57,11 +63,25 @@ class Toulbar2:
         Raises:
             UnsuitableError: the costs are too large for doubles, or an edge with memory has too many pairs.
         """
+        best, limit, bound = None, cutoff, None
         hint_cost = self._cost_within(rows, hint)
         if hint_cost is not None and (cutoff is None or hint_cost < cutoff):
-            below = self._solve(rows, clock, budget, hint, hint_cost)
-            return _at_least_as_good(below, hint, hint_cost)
-        return self._solve(rows, clock, budget, hint, cutoff)
+            best, limit = hint, hint_cost
+        budget, spent, share = _NO_LIMIT if budget is None else budget, 0, _FIRST_SHARE
+        while True:
+            share = min(share, budget - spent)
+            answer = self._search(rows, clock, share, hint if best is None else best, limit)
+            bound = max((each for each in (bound, answer.lower_bound) if each is not None), default=None)
+            if answer.choice is not None:
+                best, limit = answer.choice, self._core.cost_of(answer.choice)
+                if found is not None:
+                    found(best)
+            if answer.optimal or answer.infeasible:
+                return Answer(best, limit, best is not None, best is None)
+            spent += share
+            if spent >= budget or self._interrupted or clock.over():
+                return Answer(best, bound, False, False)
+            share *= _GROWTH
 
     def _cost_within(self, rows: Ints, choice: Ints | None) -> int | None:
         """Cost of an allowed choice that fits those rows."""
@@ -69,9 +89,8 @@ class Toulbar2:
             return None
         return self._core.cost_of(choice)
 
-    def _solve(
-        self, rows: Ints, clock: Clock, budget: int | None, hint: Ints | None, cutoff: int | None
-    ) -> Answer:
+    def _search(self, rows: Ints, clock: Clock, budget: int, hint: Ints | None, cutoff: int | None) -> Answer:
+        """One search from the root."""
         limit = self._costs.above_all if cutoff is None else min(cutoff, self._costs.above_all)
         if limit <= self._costs.least:
             return Answer(None, cutoff, False, True)
@@ -88,10 +107,12 @@ class Toulbar2:
             except _InfeasibleError:
                 return Answer(None, cutoff, False, True)
             except OutOfTimeError:
+                self._interrupted = True
                 return Answer(None, None, False, False)
             if hint is not None:
                 network.prefer(hint)
             outcome = network.run(budget)
+            self._interrupted = network.interrupted(budget)
             clock.step()
         return self._answer(outcome, rows, cutoff)
 
@@ -107,16 +128,6 @@ class Toulbar2:
 _Outcome = tuple[Ints | None, int, int, bool]  # choice, its shifted cost, shifted bound, search complete
 
 
-def _at_least_as_good(below: Answer, hint: Ints | None, cost: int) -> Answer:
-    """The answer of a search strictly below the cost of the hint, with the hint counted in."""
-    if below.choice is not None:
-        return below
-    bound = (
-        cost if below.infeasible else min(cost, below.lower_bound) if below.lower_bound is not None else None
-    )
-    return Answer(hint, bound, below.infeasible, False)
-
-
 class _InfeasibleError(Exception):
     """Some row, pair or node leaves nothing, seen while encoding."""
 
@@ -127,6 +138,7 @@ class _Network:
     def __init__(self, costs: Shifted, seed: int, top: int, clock: Clock) -> None:
         import pytoulbar2
 
+        _restore_settings()
         self._core, self._costs, self._top, self._clock = costs.core, costs, top, clock
         self._network: Any = pytoulbar2.CFN(float(top), seed=seed, verbose=-1)
         self._pairs: dict[int, Ints] = {}  # edge with a variable of its own -> [p] its pairs, row-major
@@ -210,10 +222,9 @@ class _Network:
         for node, strategy in enumerate(choice.tolist()):
             self._network.CFN.wcsp.setBestValue(node, strategy)
 
-    def run(self, budget: int | None) -> _Outcome:
+    def run(self, budget: int) -> _Outcome:
         network, options = self._network, self._network.Option
-        options.backtrackLimit = _NO_LIMIT if budget is None else budget  # settings outlive a network
-        options.limited = False
+        options.backtrackLimit, options.limited = budget, False
         try:
             solved = network.Solve(timeLimit=max(1, ceil(self._clock.left_s())))
         except network.Contradiction:
@@ -224,6 +235,31 @@ class _Network:
         values, cost, _ = solved
         choice = np.array(values[: self._core.node_count], dtype=np.int64)
         return choice, int(cost), int(network.GetDDualBound()), complete
+
+    def interrupted(self, budget: int) -> bool:
+        """Did the search end before its budget, and unfinished?"""
+        return bool(self._network.Option.limited) and self._network.GetNbBacktracks() <= budget
+
+
+def _restore_settings() -> None:
+    """The library's settings are global, and a search leaves its own behind, such as the length of its dives."""
+    options = import_module("pytoulbar2.pytb2").option
+    for name, value in _settings().items():
+        if getattr(options, name) != value:
+            setattr(options, name, value)
+
+
+@cache
+def _settings() -> dict[str, int | float | str]:
+    """Numbers and texts as they are when this is first called, which is before the first search."""
+    options = import_module("pytoulbar2.pytb2").option
+    settings: dict[str, int | float | str] = {}
+    for name in dir(options):
+        with suppress(TypeError):  # of values that the binding cannot translate
+            value = getattr(options, name)
+            if isinstance(value, (int, float, str)) and not name.startswith("_"):
+                settings[name] = value
+    return settings
 
 
 def _ceil_div(a: int, b: int) -> int:
