@@ -193,6 +193,19 @@ def test_toulbar2_tells_between_searches() -> None:
     assert all(core.fits(choice) for choice in told)
 
 
+def test_toulbar2_and_ctrl_c() -> None:
+    """SIGINT ends a search and its clock, with the best so far; after that it is Python's again."""
+    core, clock = hard_core(4, 90, 6), Clock(60)
+    with subprocess.Popen(
+        ["sh", "-c", f"sleep 0.5; kill -INT {os.getpid()}"]
+    ):  # no thread gets a turn meanwhile
+        answer = Toulbar2(core, 0).solve(every_row(core)[::8], clock=clock)
+    assert clock.interrupted
+    assert not answer.optimal
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
 def test_toulbar2_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     """The library's allocation notes do not reach the user's streams, which work again afterwards."""
     core = hard_core(1, 24, 4)

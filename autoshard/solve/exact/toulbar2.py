@@ -15,10 +15,12 @@ for the knapsacks' linear relaxation: long doubles, rounded up with a tolerance 
 
 from __future__ import annotations
 
+import signal
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from math import ceil, gcd
+from threading import current_thread, main_thread
 from typing import Any
 
 import numpy as np
@@ -46,7 +48,6 @@ class Toulbar2:
         import_module("pytoulbar2")  # where it is missing, that shows here
         self._core, self._seed = core, seed
         self._costs = shifted(core)
-        self._interrupted = False  # the last search, by the clock or from outside
 
     def solve(
         self,
@@ -79,7 +80,7 @@ class Toulbar2:
             if answer.optimal or answer.infeasible:
                 return Answer(best, limit, best is not None, best is None)
             spent += share
-            if spent >= budget or self._interrupted or clock.over():
+            if spent >= budget or clock.over():
                 return Answer(best, bound, False, False)
             share *= _GROWTH
 
@@ -107,12 +108,12 @@ class Toulbar2:
             except _InfeasibleError:
                 return Answer(None, cutoff, False, True)
             except OutOfTimeError:
-                self._interrupted = True
                 return Answer(None, None, False, False)
             if hint is not None:
                 network.prefer(hint)
             outcome = network.run(budget)
-            self._interrupted = network.interrupted(budget)
+            if network.interrupted(budget):
+                clock.interrupt()
             clock.step()
         return self._answer(outcome, rows, cutoff)
 
@@ -229,6 +230,8 @@ class _Network:
             solved = network.Solve(timeLimit=max(1, ceil(self._clock.left_s())))
         except network.Contradiction:
             return None, 0, 0, True
+        finally:
+            _restore_interrupt()
         complete = not options.limited  # set by every limit that ends a search early
         if solved is None:
             return None, 0, int(network.GetDDualBound()), complete
@@ -237,8 +240,15 @@ class _Network:
         return choice, int(cost), int(network.GetDDualBound()), complete
 
     def interrupted(self, budget: int) -> bool:
-        """Did the search end before its budget, and unfinished?"""
+        """Did the clock, SIGINT or SIGVTALRM end the search, and not its budget?"""
         return bool(self._network.Option.limited) and self._network.GetNbBacktracks() <= budget
+
+
+def _restore_interrupt() -> None:
+    """The library's timer takes SIGINT over, for good; Python can set handlers in the main thread only."""
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is not None and current_thread() is main_thread():
+        signal.signal(signal.SIGINT, handler)
 
 
 def _restore_settings() -> None:
