@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from autoshard.cli import solving
 from autoshard.cli.solving import SOLVERS
 from autoshard.problem import evaluate, read_iopddl
 from tests.test_cli import ON_X, Terminal
@@ -196,6 +199,22 @@ def test_an_interrupt_prints_the_best_choice_so_far(as_json: bool, tmp_path: Pat
     printed = json.loads(done.stdout.splitlines()[-1])
     choice = printed["choice"] if as_json else printed
     assert evaluate(read_iopddl(path), choice).feasible
+
+
+def test_an_interrupt_while_printing_is_too_late(
+    autoshard: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is printed whole, with exit status 0."""
+    echo = solving.click.echo
+
+    def interrupted_echo(message: str, err: bool = False) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        echo(message, err=err)
+
+    monkeypatch.setattr(solving.click, "echo", interrupted_echo)
+    done = autoshard("solve", "p.json")
+    assert (done.status, done.out) == (0, "[0, 0, 2, 1, 0]\n")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_problem_is_what_plan_solves(autoshard: Terminal) -> None:

@@ -2,8 +2,11 @@
 
 import json
 import os
+import signal
 import sys
 import time
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,7 +51,13 @@ def usable_cores() -> int:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document with choice and figures.")
 def solve(
-    file: Path, time_limit: float, seed: int, threads: int, solver: str, memory: str | None, as_json: bool
+    file: Path,
+    time_limit: float,
+    seed: int,
+    threads: int,
+    solver: str,
+    memory: str | None,
+    as_json: bool,
 ) -> None:
     """Solve FILE, JSON of the IOPDDL contest (.json, .json.gz).
 
@@ -59,25 +68,37 @@ def solve(
     from autoshard.solve import solve as solve_problem
 
     limit = None if memory is None else _limit(memory)
-    with progress_bar() as progress:
-        progress("reading the problem", None)
-        began = time.monotonic()
-        problem = read_iopddl(file)
-        if memory is not None:
-            problem = replace(problem, memory_limit=limit)
-        read = time.monotonic()
-        progress("solving", None)
-        found = solve_problem(problem, time_limit_s=time_limit, seed=seed, progress=progress)
-        seconds = {"read": round(read - began, 3), "solve": round(time.monotonic() - read, 3)}
-    if as_json:
-        click.echo(json.dumps(_data(problem, found, seconds)))
-    else:
-        click.echo(f"{file}: {size_text(problem)}", err=True)
-        click.echo(_report(problem, found, seconds), err=True)
-        if found.choice is not None:
-            click.echo(str(found.choice.tolist()))
+    with ExitStack() as until_printed:
+        with progress_bar() as progress:
+            progress("reading the problem", None)
+            began = time.monotonic()
+            problem = read_iopddl(file)
+            if memory is not None:
+                problem = replace(problem, memory_limit=limit)
+            read = time.monotonic()
+            progress("solving", None)
+            found = solve_problem(problem, time_limit_s=time_limit, seed=seed, progress=progress)
+            until_printed.enter_context(_interrupts_ignored())
+            seconds = {"read": round(read - began, 3), "solve": round(time.monotonic() - read, 3)}
+        if as_json:
+            click.echo(json.dumps(_data(problem, found, seconds)))
+        else:
+            click.echo(f"{file}: {size_text(problem)}", err=True)
+            click.echo(_report(problem, found, seconds), err=True)
+            if found.choice is not None:
+                click.echo(str(found.choice.tolist()))
     if found.choice is None:
         sys.exit(1)
+
+
+@contextmanager
+def _interrupts_ignored() -> Generator[None]:
+    """Ctrl-C is too late to mean anything: the answer is there and only has to be printed."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def size_text(problem: "Problem") -> str:
