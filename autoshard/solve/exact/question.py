@@ -13,8 +13,8 @@ ENGINES = {
 }
 """Name -> module and class of an Engine; a worker imports only its own."""
 
-FIRST_BUDGET = {"toulbar2": 1000, "cp-sat": 2, "maxsat": 1000}
-"""Work of the first round, each in the engine's own unit: a second or two on a core of a few hundred nodes."""
+FIRST_BUDGET = {"toulbar2": 4000, "cp-sat": 8, "maxsat": 20_000}
+"""Work of the first round, each in the engine's own unit: some ten seconds on a core of a few hundred nodes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
