@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from autoshard import solve
 from autoshard.cli import solving
 from autoshard.cli.solving import SOLVERS
 from autoshard.problem import evaluate, read_iopddl
@@ -51,6 +52,11 @@ def test_the_last_line_is_the_contest_s(autoshard: Terminal) -> None:
     assert figures["p.json:"] == "5 nodes, 5 edges, 9 strategies, 8 time points, memory limit 50"
     assert (figures["cost"], figures["peak"], figures["gap"]) == ("445", "50 of 50", "0.0000%")
     assert figures["status"].startswith("optimal: ")
+
+
+def test_solvers_are_those_of_solve() -> None:
+    """The command line lists them without importing any."""
+    assert solve.SOLVERS == SOLVERS
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

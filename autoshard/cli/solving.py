@@ -18,7 +18,7 @@ from autoshard.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from autoshard.problem import Problem
-    from autoshard.solve import Solution
+    from autoshard.solve import Solution, Solver
 
 SOLVERS = ("auto", "toulbar2", "cp-sat", "maxsat", "search", "brute")
 
@@ -55,7 +55,7 @@ def solve(
     time_limit: float,
     seed: int,
     threads: int,
-    solver: str,
+    solver: "Solver",
     memory: str | None,
     as_json: bool,
 ) -> None:
@@ -77,7 +77,9 @@ def solve(
                 problem = replace(problem, memory_limit=limit)
             read = time.monotonic()
             progress("solving", None)
-            found = solve_problem(problem, time_limit_s=time_limit, seed=seed, progress=progress)
+            found = solve_problem(
+                problem, time_limit_s=time_limit, seed=seed, threads=threads, solver=solver, progress=progress
+            )
             until_printed.enter_context(_interrupts_ignored())
             seconds = {"read": round(read - began, 3), "solve": round(time.monotonic() - read, 3)}
         if as_json:

@@ -22,7 +22,6 @@ from autoshard.solve.relaxation import Relaxation
 _TREE = 300  # nodes in the largest tree of a move
 _TURNS = 10  # updates of the multipliers in a round
 _BLOCKS_FIRST = 3  # of them before the first search: both rules have had a try
-_STALLED_AFTER = 4  # rounds without progress
 _PROGRESS = 0.02  # of the gap, in a round, counts as progress
 _HEAVIEST = (2.0, 0.5, 8.0, 32.0)  # weights on priced bytes, one a round
 _COOLEST, _SPREAD = 1e-8, 1e4  # temperatures as a fraction of the cost
@@ -46,7 +45,7 @@ class Anytime:
         self._tree = new_tree(self.layout, _TREE)
         self._random = np.array([2 * seed + 88172645463325253], dtype=np.uint64)
         self._draw = np.random.default_rng(seed)
-        self._quiet = 0
+        self.quiet_rounds = 0  # one after the other without much progress
         self._nearest: Ints | None = None
         self._threads = threads
 
@@ -74,9 +73,6 @@ class Anytime:
 
     def proved(self) -> bool:
         return self.best_cost is not None and self.lower_bound >= self.best_cost
-
-    def stalled(self) -> bool:
-        return self._quiet >= _STALLED_AFTER
 
     def round(self, clock: Clock) -> None:
         """Better bound, then better choices from the messages and from the best one."""
@@ -172,10 +168,10 @@ class Anytime:
 
     def _note_progress(self, bound: int, cost: int | None) -> None:
         if cost is None or self.best_cost is None:
-            self._quiet = 0 if self.best_cost is not None else self._quiet
+            self.quiet_rounds = 0 if self.best_cost is not None else self.quiet_rounds
             return
         gained = (self.lower_bound - bound) + (cost - self.best_cost)
         if gained > _PROGRESS * (cost - bound):
-            self._quiet = 0
+            self.quiet_rounds = 0
         else:
-            self._quiet += 1
+            self.quiet_rounds += 1

@@ -9,7 +9,7 @@ import numpy as np
 from autoshard.problem import Problem, evaluate, validate
 from autoshard.solve.solution import Best, Solution, Status
 
-_MOST_CHOICES = 1_000_000
+MOST_CHOICES = 1_000_000
 
 
 def brute_force(problem: Problem) -> Solution:
@@ -22,7 +22,7 @@ def brute_force(problem: Problem) -> Solution:
     choices = 1
     for count in problem.strategy_counts.tolist():
         choices *= count
-    if choices > _MOST_CHOICES:
+    if choices > MOST_CHOICES:
         raise ValueError(f"{choices} choices are too many to try one by one")
     best = Best()
     for combination in product(*(range(count) for count in problem.strategy_counts.tolist())):

@@ -43,10 +43,10 @@ class Clock:
         of_work = 0.0 if not self.work_limit else self.steps / self.work_limit
         return max(of_time, of_work)
 
-    def step(self) -> None:
-        self.steps += 1
+    def step(self, count: int = 1) -> None:
+        self.steps += count
         if self.whole is not None:
-            self.whole.step()
+            self.whole.step(count)
 
     def interrupt(self) -> None:
         self.interrupted = True

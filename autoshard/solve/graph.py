@@ -87,6 +87,10 @@ class Graph:
         edges = sum(len(self.adjacent[node]) for node in nodes) // 2
         return f"{len(nodes)} nodes, {edges} edges, {sum(len(self.cost[n]) for n in nodes)} strategies"
 
+    def pair_count(self) -> int:
+        """Entries of all matrices, shared ones counted for every edge."""
+        return sum(matrix.size for near in self.adjacent for matrix in near.values()) // 2
+
     def copy(self) -> Graph:
         """The same graph, to be taken apart separately; the log goes along."""
         return Graph(

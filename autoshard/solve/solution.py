@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Literal
 
 from autoshard.problem import Evaluation
 from autoshard.problem.model import Ints
 
 Figure = int | float | str
+Solver = Literal["auto", "toulbar2", "cp-sat", "maxsat", "search", "brute"]
 
 
 class Status(Enum):

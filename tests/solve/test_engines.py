@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import autoshard.solve.peak as peak
-import autoshard.solve.portfolio as portfolio
+import autoshard.solve.reduce as reduce
 from autoshard.problem import Problem, evaluate
 from autoshard.solve import Status, brute_force, solve
 from autoshard.solve.anytime import Anytime
@@ -125,13 +125,14 @@ def out_of_reach(core: Core, clock: Clock) -> list[int] | None:
 
 @pytest.mark.parametrize("seed", range(80))
 def test_search_path_of_the_portfolio(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the exact engines out of reach at first, shrinking still ends at the optimum."""
-    monkeypatch.setattr(portfolio, "_CPSAT_FIRST", -1)
-    monkeypatch.setattr(portfolio, "elimination_order", out_of_reach)
+    """Search, bounds and shrinking alone claim nothing that is not so."""
+    for pairs in ("_TINY", "_RACE_AT_ONCE", "_RACE_LATER"):
+        monkeypatch.setattr(reduce, pairs, -1)
+    monkeypatch.setattr(reduce, "elimination_order", out_of_reach)
     monkeypatch.setattr(peak, "_CPSAT_PAIRS", -1)
     problem = random_problem(np.random.default_rng(seed), kind=KINDS[seed % len(KINDS)])
     reference = brute_force(problem)
-    answer = solve(problem, time_limit_s=60, work_limit=400)
+    answer = solve(problem, time_limit_s=60, work_limit=200)
     assert reference.cost is None or answer.lower_bound <= reference.cost
     if answer.status is Status.OPTIMAL:
         assert answer.cost == reference.cost

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import autoshard.solve.portfolio as portfolio
+import autoshard.solve.reduce as reduce
 from autoshard.problem import Problem, ProblemBuilder, Table, evaluate
 from autoshard.solve import Status, brute_force, solve
 from tests.problem.strategies import random_problem
@@ -132,7 +132,7 @@ def ladder(rungs: int, seed: int) -> Problem:
 def test_the_same_seed_gives_the_same_answer() -> None:
     """A work limit, not the clock, ends the run; then it is deterministic."""
     problem = ladder(30, 1)
-    first, second = (solve(problem, time_limit_s=600, seed=3, work_limit=150) for _ in range(2))
+    first, second = (solve(problem, time_limit_s=600, seed=3, work_limit=40) for _ in range(2))
     assert first.choice is not None and second.choice is not None
     assert first.choice.tolist() == second.choice.tolist()
     assert (first.cost, first.lower_bound) == (second.cost, second.lower_bound)
@@ -196,7 +196,7 @@ def test_an_interrupt_during_presolve_returns_the_hint(monkeypatch: pytest.Monke
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(portfolio, "presolve", interrupted)
+    monkeypatch.setattr(reduce, "presolve", interrupted)
     problem = ladder(6, 1)
     assert solve(problem, time_limit_s=60).status is Status.NOT_FOUND
     free = replace(problem, memory_limit=None)

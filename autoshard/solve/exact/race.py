@@ -9,6 +9,7 @@ machine, unless the clock strikes. An engine that crashes, does not suit the cor
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
 
 import numpy as np
 
@@ -36,8 +37,11 @@ def race(
     engines: Sequence[str] = ("toulbar2", "cp-sat"),
     hint: Ints | None = None,
     tell: Tell | None = None,
+    rounds: int | None = None,
+    growth: int = 1,
 ) -> Answer:
-    """Minimise over the core with all its rows, `threads` engines at a time.
+    """Minimise over the core with all its rows, `threads` engines at a time; give up after `rounds` of them, the
+    first with `growth` times the least budget.
 
     `hint` [n] is a choice to start from; the answer is never worse, if it fits. `tell` is called with the best choice
     and bound as soon as one of them is better than before. Ctrl-C interrupts the clock and ends the race, not the
@@ -46,13 +50,16 @@ def race(
     if not core.node_count:
         fits = bool((core.room >= 0).all())
         return Answer(np.zeros(0, dtype=np.int64), core.constant, True, False) if fits else _NONE
-    state = _State(core, hint, tell)
+    state = _State(core, hint, tell, growth)
     team = Team(core, clock, seed, engines, max(1, threads), state.found)
     try:
-        while team.engines and not state.proved():
+        for number in count():
+            if not team.engines or state.proved() or number == rounds:
+                break
             clock.check()
+            work = state.growth
             state.merge(team.round(state.question))
-            clock.step()
+            clock.step(work)
     except OutOfTimeError:
         state.merge(team.last_words())
     except KeyboardInterrupt:
@@ -66,14 +73,14 @@ def race(
 class _State:
     """What all engines know when a round begins, and beside it the best that was heard since."""
 
-    def __init__(self, core: Core, hint: Ints | None, tell: Tell | None) -> None:
+    def __init__(self, core: Core, hint: Ints | None, tell: Tell | None, growth: int) -> None:
         self._core, self._hint, self._tell = core, hint, tell
         self._choice: Ints | None = None  # fits all rows
         self._cost: int | None = None
         self._bound: int | None = None
         self._rows: Ints | None = None  # None: an engine's own first rows
         self._infeasible = False
-        self._growth = 1
+        self.growth = growth
         self._heard: Ints | None = None
         self._heard_cost: int | None = None
         if hint is not None and core.fits(hint):
@@ -81,7 +88,7 @@ class _State:
 
     def question(self, engine: str, time_limit_s: float) -> Question:
         hint = self._hint if self._choice is None else self._choice
-        budget = FIRST_BUDGET[engine] * self._growth
+        budget = FIRST_BUDGET[engine] * self.growth
         return Question(self._rows, budget, hint, self._cost, time_limit_s)
 
     def found(self, choice: Ints) -> None:
@@ -104,7 +111,7 @@ class _State:
                 self._take(answer.choice)
         if self._heard is not None and _lower(self._heard_cost, self._cost):
             self._take(self._heard)  # of an engine that is gone
-        self._growth = min(self._growth * _GROWTH, _MOST_GROWTH)
+        self.growth = min(self.growth * _GROWTH, _MOST_GROWTH)
         if self._bound != bound:
             self._report()
 
