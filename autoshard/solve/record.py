@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -31,6 +32,7 @@ class Record:
         self.peak_bound = certain_peak(problem)
         self.infeasible = False
         self.statistics: dict[str, Figure] = {}
+        self._began = time.monotonic()
         self._folded: tuple[int, int] | None = None
 
     def offer(self, choice: Ints) -> bool:
@@ -51,6 +53,13 @@ class Record:
         """A choice to start from."""
         self.hints.append(choice)
         self.offer(choice)
+
+    def note_core(self, size: str) -> None:
+        """What presolve left of the problem, or of what is left of it by now; the first time also when."""
+        cores = sum(name.startswith("core ") for name in self.statistics)
+        self.statistics[f"core {cores}"] = size
+        if not cores:
+            self.statistics["presolve_s"] = round(time.monotonic() - self._began, 3)
 
     def note_folded(self, nodes: int, cost: int) -> None:
         """The best choice that takes alike nodes alike, of a problem folded to so many nodes."""

@@ -200,9 +200,8 @@ class Reducer:
 
     def _note(self, graph: Graph, core: Core) -> None:
         """What presolve left, for the report."""
-        statistics = self.record.statistics
         kind = "with memory" if len(core.room) else "without memory"
-        statistics[f"core {len(statistics)}"] = f"{graph.size()}, {len(core.room)} rows, {kind}"
+        self.record.note_core(f"{graph.size()}, {len(core.room)} rows, {kind}")
         self.record.tell(f"presolved to {graph.size()}")
 
 
