@@ -16,7 +16,9 @@ from autoshard.solve.ascent import Ascent
 from autoshard.solve.clock import Clock
 from autoshard.solve.core import Core
 from autoshard.solve.layout import lay_out
+from autoshard.solve.messages import Floats
 from autoshard.solve.moves import Weights, moves_at_once, new_tree, run_moves
+from autoshard.solve.recombine import recombined
 from autoshard.solve.relaxation import Relaxation
 
 _TREE = 300  # nodes in the largest tree of a move
@@ -48,6 +50,12 @@ class Anytime:
         self.quiet_rounds = 0  # one after the other without much progress
         self._nearest: Ints | None = None
         self._threads = threads
+
+    def start_from(self, multipliers: Floats, messages: Floats) -> None:
+        """Prices of rows and messages of edges that are likely to be good."""
+        self.relaxation.price_rows(multipliers)
+        np.copyto(self.relaxation.messages, messages)
+        self.ascent.warm()
 
     @property
     def removable(self) -> Bools:
@@ -150,7 +158,8 @@ class Anytime:
                 temperature,
                 heaviest,
             )
-        self.consider(choice)
+        if not self.consider(choice) and self.best is not None:
+            self.consider(recombined(self.core, self.best, choice))
         return choice
 
     def _repair(self, choice: Ints, weights: Weights, moves: int, clock: Clock) -> None:

@@ -24,6 +24,7 @@ _RETRY = 6  # blocks until the rule that gained less has another try
 _NOTHING = 1e-7  # of the bound, gained in a block
 _SLOWER = 0.7  # rate, after a block without gain
 _LOWEST_RATE = 0.02
+_WARM_RATE = 0.1
 
 
 class Ascent:
@@ -42,6 +43,14 @@ class Ascent:
         self._rate = 0.5
         self._gains = [np.inf, np.inf]  # of the last block of each rule
         self._blocks = 0
+
+    def warm(self) -> None:
+        """The relaxation has been given multipliers and messages that are good: no large steps at first."""
+        self._rate = _WARM_RATE
+        self._blocks = 3
+        if len(self.relaxation.core.room):
+            self.note(self.relaxation.decoded())
+        self._remember(self.relaxation.value())
 
     def block(self, turns: int, clock: Clock) -> Ints:
         """`turns` updates with one rule, ended at the best state so far; returns the last decoded choice."""

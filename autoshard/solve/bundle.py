@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 _MOST_CUTS = 40
 _RECENT = 10  # cuts that stay whatever they are worth
-_MOST_MOVES = 150  # of weight, in one master problem
+_MOST_MOVES = 80  # of weight, in one master problem
 _EXACT = 1e-4  # of what the cuts promise beyond the bound
 _LARGEST_STEP = (-2.0, 1.0)  # of the logarithm of a multiplier
 _SMALLEST = 1e-12  # of the largest multiplier, so that all can come back

@@ -59,15 +59,18 @@ class Core:
             return None
         return self.constant + int(self.cost[self.start[:-1] + choice].sum()) + int(edges.sum())
 
+    def item_bytes(self, choice: Ints) -> Ints:
+        """[I] bytes of every item."""
+        position = np.zeros(len(self.item_owner), dtype=np.int64)
+        of_node = self.item_owner < self.node_count
+        position[of_node] = choice[self.item_owner[of_node]]
+        u, v = self.ends[self.item_owner[~of_node] - self.node_count].T
+        position[~of_node] = choice[u] * self.counts[v] + choice[v]
+        return self.usage_pool[self.item_usage + position]
+
     def profile_of(self, choice: Ints) -> Ints:
         """[T] bytes used in every row."""
-        position = (
-            choice[np.minimum(self.item_owner, self.node_count - 1)] if self.node_count else self.item_owner
-        )
-        of_edge = np.flatnonzero(self.item_owner >= self.node_count)
-        u, v = self.ends[self.item_owner[of_edge] - self.node_count].T
-        position[of_edge] = choice[u] * self.counts[v] + choice[v]
-        amount = self.usage_pool[self.item_usage + position]
+        amount = self.item_bytes(choice)
         delta = np.zeros(len(self.room) + 1, dtype=np.int64)
         np.add.at(delta, self.item_begin, amount)
         np.subtract.at(delta, self.item_end, amount)

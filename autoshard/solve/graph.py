@@ -74,6 +74,8 @@ class Graph:
     node_items: list[list[Item]]
     edge_items: dict[tuple[int, int], list[Item]]  # (u, v) with u < v, bytes [Ku, Kv]
     room: Ints  # [rows] bytes free beyond what is certain to be used
+    rows: Ints  # [rows] which row each of them was at first
+    origin: list[Ints]  # by node, which strategy each of those left was at first
     constant: int = 0  # ns
     log: list[Undo] = field(default_factory=list[Undo])
     memo: Memo = field(default_factory=Memo)
@@ -99,6 +101,8 @@ class Graph:
             [list(items) for items in self.node_items],
             {edge: list(items) for edge, items in self.edge_items.items()},
             self.room.copy(),
+            self.rows,
+            list(self.origin),
             self.constant,
             list(self.log),
             self.memo,
@@ -109,7 +113,7 @@ class Graph:
         free = self.copy()
         free.node_items = [[] for _ in free.cost]
         free.edge_items = {}
-        free.room = np.zeros(0, dtype=np.int64)
+        free.room, free.rows = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         return free
 
     def items_between(self, u: int, v: int) -> list[Item]:
@@ -155,6 +159,7 @@ class Graph:
             raise ContradictionError(f"node {node} has no strategy left")
         self.log.append(Kept(node, keep, instead))
         self.cost[node] = self.cost[node][keep]
+        self.origin[node] = self.origin[node][keep]
         self.node_items[node] = [(begin, end, usage[keep]) for begin, end, usage in self.node_items[node]]
         for other, matrix in list(self.adjacent[node].items()):
             self.set_matrix(node, other, self.memo.call(_rows_of, matrix, self.memo.intern(keep)))

@@ -27,6 +27,8 @@ def load(problem: Problem, clock: Clock | None = None, *, with_memory: bool = Tr
         node_items=[[] for _ in costs],
         edge_items={},
         room=np.zeros(0, dtype=np.int64),
+        rows=np.zeros(0, dtype=np.int64),
+        origin=[np.arange(len(cost)) for cost in costs],
     )
     matrices = [
         graph.memo.intern(
@@ -53,6 +55,7 @@ def _add_memory(graph: Graph, problem: Problem, limit: int, clock: Clock | None)
     times = np.unique(np.concatenate([begin, end]))
     begin, end = np.searchsorted(times, begin), np.searchsorted(times, end)
     rows, graph.room = binding_rows(begin, end, low, high, np.full(len(times), limit, dtype=np.int64))
+    graph.rows = rows
     if (graph.room < 0).any():
         raise ContradictionError("what is certain to be used exceeds the memory limit")
     begin, end = onto_rows(rows, begin, end)

@@ -14,6 +14,7 @@ import numpy as np
 
 from autoshard.problem import evaluate
 from autoshard.problem.model import Bools, Ints
+from autoshard.solve.carry import Prices, carried, learned
 from autoshard.solve.clock import Clock, OutOfTimeError
 from autoshard.solve.core import Core, flatten
 from autoshard.solve.exact.cpsat import CpSat
@@ -59,6 +60,7 @@ class Reducer:
             None  # [N] the best choice for this graph, which may lack the memory rows
         )
         self._first = True
+        self._learned: Prices | None = None
 
     def solve(self, graph: Graph) -> None:
         """Until proved, out of time or exhausted.
@@ -153,6 +155,8 @@ class Reducer:
         record, clock = self.record, self.clock
         record.statistics["engine"] = "message passing"
         engine = Anytime(core, record.seed, clock, record.threads)
+        if self._learned is not None:
+            engine.start_from(*carried(self._learned, graph, core, engine.layout))
         starts = [self._incumbent] if self._incumbent is not None else [*record.hints, record.best.choice]
         for start in starts:
             if start is not None:
@@ -162,7 +166,12 @@ class Reducer:
             self._round(graph, core, engine)
             if engine.proved() or self._pointless(graph, core, engine):
                 return None
-            if engine.removable.mean() > _WORTH_SHRINKING and self._shrunk(graph, core, engine.removable):
+            if engine.removable.mean() > _WORTH_SHRINKING:
+                relaxation = engine.relaxation
+                self._learned = learned(
+                    graph, core, engine.layout, relaxation.multipliers, relaxation.messages
+                )
+                self._shrink(graph, core, engine.removable)
                 return flatten(graph, clock)
             if engine.quiet_rounds >= patience and core.pair_count() <= _RACE_LATER:
                 if self._race(graph, core, self._engines, growth=growth):
@@ -188,7 +197,7 @@ class Reducer:
         far_over = self._far_over
         return far_over is not None and evaluate(self.record.problem, self._incumbent).peak > far_over
 
-    def _shrunk(self, graph: Graph, core: Core, removable: Bools) -> bool:
+    def _shrink(self, graph: Graph, core: Core, removable: Bools) -> None:
         """Take strategies of the core out of the graph and presolve it again."""
         for index in np.unique(
             np.searchsorted(core.start, np.flatnonzero(removable), side="right") - 1
@@ -196,7 +205,6 @@ class Reducer:
             stays = ~removable[core.start[index] : core.start[index + 1]]
             graph.keep_strategies(int(core.graph_nodes[index]), np.flatnonzero(stays), positions(stays))
         shorten(graph, self.clock)
-        return True
 
     def _note(self, graph: Graph, core: Core) -> None:
         """What presolve left, for the report."""

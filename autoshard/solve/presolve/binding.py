@@ -24,6 +24,7 @@ def tighten_memory(graph: Graph, clock: Clock | None = None) -> list[int]:
     low, high = ranges.reshape(-1, 2).T
     begin, end = (np.array([item[side] for item in items], dtype=np.int64) for side in (0, 1))
     rows, graph.room = binding_rows(begin, end, low, high, graph.room)
+    graph.rows = graph.rows[rows]
     if (graph.room < 0).any():
         raise ContradictionError("what is certain to be used exceeds the memory limit")
     begin, end = onto_rows(rows, begin, end)
