@@ -3,9 +3,10 @@ PACKAGES = autoshard costmodels tests experiments
 
 .DEFAULT_GOAL := help
 .PHONY: help install test slow lint format types docs bench ci
+.PHONY: bench-iopddl bench-solver
 
 help:  ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install:  ## install in place with everything that development needs
 	$(PYTHON) -m pip install -e '.[dev]'
@@ -31,6 +32,12 @@ docs:  ## check that the README's commands, the floors and the examples are what
 
 bench:  ## module to Problem on the largest real programs: seconds and memory (needs ../shared)
 	$(PYTHON) experiments/bench/run.py
+
+bench-iopddl:  ## contest instances at the contest's time limits (needs ../shared); ARGS="--cold G=20"
+	$(PYTHON) experiments/iopddl/run.py $(ARGS)
+
+bench-solver:  ## problems of real programs, with and without a tight memory limit (needs ../shared); ARGS=...
+	$(PYTHON) experiments/solver/run.py $(ARGS)
 
 ci:  ## what continuous integration runs: a fresh clone in a fresh virtual environment
 	.ci/run

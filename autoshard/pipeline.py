@@ -53,6 +53,8 @@ forward on v5e 4x4: 15.6 GB predicted, 17.3 GB needed), and v5e really offers 16
 Progress = Callable[[str, float | None], None]
 MeshAxes = Sequence[tuple[str, int]]
 Carry = Literal["auto", "none"] | Sequence[tuple[int, int]]
+BaselineChoice = tuple[str, NDArray[np.int64] | None, str]
+"""A name, its choice where there is one, and what it is or why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ def plan_loaded(
     priced = price_for_planning(loaded, progress)
     clock.lap("build_s")
     progress("propagating data parallelism", None)
-    baselines = [_replicated(priced), _data_parallel(loaded, priced)]
+    baselines = baseline_choices(loaded, priced)
     clock.lap("baselines_s")
     hints = [choice for _, choice, _ in baselines if choice is not None]
     progress("solving", None)
@@ -174,6 +176,11 @@ def price_for_planning(loaded: Loaded, progress: Progress = _silent) -> PricedGr
     _require_plannable_demands(loaded.listing)
     progress("pricing", None)
     return price(loaded)
+
+
+def baseline_choices(loaded: Loaded, priced: PricedGraph) -> list[BaselineChoice]:
+    """The plans to compare with, as choices of the problem; the solver of `plan_loaded` starts from those that there are."""
+    return [_replicated(priced), _data_parallel(loaded, priced)]
 
 
 def write_planned(
@@ -322,14 +329,11 @@ def _place(hardware: Hardware, mesh: Mesh, topology: tuple[int, ...] | None) -> 
         raise AutoshardError(error.reason, where=error.where, fix=error.fix) from None
 
 
-_Choice = tuple[str, NDArray[np.int64] | None, str]
-
-
-def _replicated(priced: PricedGraph) -> _Choice:
+def _replicated(priced: PricedGraph) -> BaselineChoice:
     return "fully replicated", follow(priced, {}), ""
 
 
-def _data_parallel(loaded: Loaded, priced: PricedGraph) -> _Choice:
+def _data_parallel(loaded: Loaded, priced: PricedGraph) -> BaselineChoice:
     """Batch arguments split over as many axes as divide them, everything else as Shardy propagates it."""
     name = "data parallel"
     batch = batch_arguments(loaded.program)

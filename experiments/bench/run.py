@@ -1,7 +1,6 @@
-"""Seconds and memory of every phase between a module and its planned text, or of one contest instance; a table and a CSV.
+"""Seconds and memory of every phase between a module and its planned text; a table and a CSV.
 
     python experiments/bench/run.py [NAME ...] [--folder ../shared/models] [--mesh 4,4] [--hardware tpu-v5e] [--time-limit 20]
-    python experiments/bench/run.py --iopddl [G A M S] [--time-limit 60]
 
 NAME is a module of the folder, a program of tests/programs, or `example`. Every row is measured in a process of its own.
 """
@@ -9,7 +8,6 @@ NAME is a module of the folder, a program of tests/programs, or `example`. Every
 import argparse
 import json
 import os
-import re
 import resource
 import subprocess
 import sys
@@ -20,7 +18,6 @@ from typing import Any
 import pandas as pd
 
 ROOT = Path(__file__).resolve().parents[2]
-SHARED = ROOT.parent / "shared"
 RESULTS = Path(__file__).parent / "results"
 DEFAULT = [
     "llama3_8b_levanter_scan_train",
@@ -31,7 +28,6 @@ DEFAULT = [
     "segformer_b5_torchax_train",
 ]
 WITHOUT_FOLDER = ["example", "mlp_train", "convnet_train", "moe_train", "transformer_train"]
-INSTANCES = ["G", "A", "M", "S"]
 _COUNTS = ["nodes", "edges", "presolved_nodes"]
 _SECONDS = [
     f"{phase}_s" for phase in ("read", "analyse", "build", "baselines", "presolve", "solve", "write", "total")
@@ -45,35 +41,29 @@ def main() -> None:
         print(json.dumps(_measured(arguments)))
         return
     rows: list[dict[str, Any]] = []
-    for name in arguments.names or _default_names(arguments):
+    default = DEFAULT if arguments.folder.is_dir() else WITHOUT_FOLDER
+    for name in arguments.names or default:
         rows.append(_in_a_process(name, arguments))
         print({key: value for key, value in rows[-1].items() if value is not None}, flush=True)
-        _write(rows, arguments.output or ("iopddl" if arguments.iopddl else "bench"))
+        _write(rows, arguments.output)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*", help="left out: a handful of each size")
     parser.add_argument(
-        "--folder", type=Path, default=SHARED / "models", help="of NAME.mlir.gz and meta/NAME.json"
+        "--folder",
+        type=Path,
+        default=ROOT.parent / "shared" / "models",
+        help="of NAME.mlir.gz and meta/NAME.json",
     )
     parser.add_argument("--mesh", default="4,4", help="sizes of the axes")
     parser.add_argument("--hardware", default="tpu-v5e")
     parser.add_argument("--time-limit", type=float, default=20, help="for solving, in seconds")
     parser.add_argument("--kill-after", type=float, default=600, help="seconds for a row in all")
-    parser.add_argument("--iopddl", action="store_true", help="contest instances instead of modules")
-    parser.add_argument(
-        "--instances", type=Path, default=SHARED / "iopddl", help="folder of the contest instances"
-    )
-    parser.add_argument("--output", default="", help="name of the result files")
+    parser.add_argument("--output", default="bench", help="name of the result files")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     return parser.parse_args()
-
-
-def _default_names(arguments: argparse.Namespace) -> list[str]:
-    if arguments.iopddl:
-        return INSTANCES
-    return DEFAULT if arguments.folder.is_dir() else WITHOUT_FOLDER
 
 
 def _in_a_process(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -88,7 +78,6 @@ def _in_a_process(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
         arguments.mesh,
     ]
     command += ["--hardware", arguments.hardware, "--time-limit", str(arguments.time_limit)]
-    command += ["--instances", str(arguments.instances), *(["--iopddl"] if arguments.iopddl else [])]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}  # programs of the tests
     row: dict[str, Any] = dict.fromkeys(COLUMNS) | {"name": name}
     began = time.monotonic()
@@ -110,22 +99,16 @@ def _in_a_process(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _measured(arguments: argparse.Namespace) -> dict[str, Any]:
-    row = _instance(arguments) if arguments.iopddl else _module(arguments)
-    return row | {"max_rss_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6}
+    return _module(arguments) | {"max_rss_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6}
 
 
 class _Phases:
-    """When each phase was first told; `presolve` ends with the first core."""
+    """When each phase was first told."""
 
     def __init__(self) -> None:
         self.began: dict[str, float] = {}
-        self.presolved_nodes: int | None = None
 
     def __call__(self, phase: str, fraction: float | None) -> None:
-        presolved = re.match(r"presolved to (\d+) nodes", phase)
-        if presolved and self.presolved_nodes is None:
-            self.presolved_nodes = int(presolved[1])
-            phase = "presolved"
         self.began.setdefault(phase, time.monotonic())
 
     def between(self, phase: str, until: str) -> float | None:
@@ -148,17 +131,18 @@ def _module(arguments: argparse.Namespace) -> dict[str, Any]:
     write_planned(loaded, plan)
     phases("end", None)
     statistics = plan.statistics
+    core = statistics.get("core 0")
     return {
         "read_s": phases.between("reading the module", "analysing the program"),
         "analyse_s": phases.between("analysing the program", "loaded"),
         "build_s": statistics["build_s"],
         "baselines_s": statistics["baselines_s"],
-        "presolve_s": phases.between("solving", "presolved"),
+        "presolve_s": statistics.get("presolve_s"),
         "solve_s": statistics["solve_s"],
         "write_s": phases.between("writing", "end"),
         "nodes": statistics["nodes"],
         "edges": statistics["edges"],
-        "presolved_nodes": phases.presolved_nodes,
+        "presolved_nodes": None if core is None else int(str(core).split()[0]),
         "status": plan.status,
         "cost": plan.price.step_ns,
         "gap_percent": 100 * (1 - plan.lower_bound_ns / plan.price.step_ns) if plan.lower_bound_ns else None,
@@ -176,29 +160,6 @@ def _source(name: str, folder: Path) -> tuple[str | bytes | Path, Any]:
     from tests.programs import PROGRAMS
 
     return PROGRAMS[name]().encode(), "auto"
-
-
-def _instance(arguments: argparse.Namespace) -> dict[str, Any]:
-    from autoshard.problem import read_iopddl
-    from autoshard.solve import solve
-
-    phases = _Phases()
-    phases("reading", None)
-    problem = read_iopddl(arguments.instances / f"asplos-2025-iopddl-{arguments.child}.json.gz")
-    phases("solving", None)
-    solution = solve(problem, time_limit_s=arguments.time_limit, progress=phases)
-    phases("end", None)
-    return {
-        "read_s": phases.between("reading", "solving"),
-        "presolve_s": phases.between("solving", "presolved"),
-        "solve_s": phases.between("solving", "end"),
-        "nodes": problem.node_count,
-        "edges": problem.edge_count,
-        "presolved_nodes": phases.presolved_nodes,
-        "status": solution.status.name.lower(),
-        "cost": solution.cost,
-        "gap_percent": None if solution.gap is None else 100 * solution.gap,
-    }
 
 
 def _write(rows: list[dict[str, Any]], name: str) -> None:
