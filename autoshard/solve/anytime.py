@@ -24,6 +24,7 @@ from autoshard.solve.relaxation import Relaxation
 _TREE = 300  # nodes in the largest tree of a move
 _TURNS = 10  # updates of the multipliers in a round
 _BLOCKS_FIRST = 3  # of them before the first search: both rules have had a try
+_FAR = 0.1  # of its cost, from the bound: then a choice is only one to have
 _PROGRESS = 0.02  # of the gap, in a round, counts as progress
 _HEAVIEST = (2.0, 0.5, 8.0, 32.0)  # weights on priced bytes, one a round
 _COOLEST, _SPREAD = 1e-8, 1e4  # temperatures as a fraction of the cost
@@ -49,6 +50,7 @@ class Anytime:
         self._draw = np.random.default_rng(seed)
         self.quiet_rounds = 0  # one after the other without much progress
         self._nearest: Ints | None = None
+        self._bound_before: int | None = None  # what both jobs of a round know
         self._threads = threads
 
     def start_from(self, multipliers: Floats, messages: Floats) -> None:
@@ -86,6 +88,7 @@ class Anytime:
         """Better bound, then better choices from the messages and from the best one."""
         self.rounds += 1
         bound, cost = self.lower_bound, self.best_cost
+        self._bound_before = bound
         decoded, weights = self._decoded, self.relaxation.weights()
         if decoded is None:
             self._raise_bound(_BLOCKS_FIRST, clock)
@@ -163,14 +166,26 @@ class Anytime:
         return choice
 
     def _repair(self, choice: Ints, weights: Weights, moves: int, clock: Clock) -> None:
-        """While nothing fits: price the rows that are over until a choice fits."""
-        if self.best is not None or not len(self.core.room):
+        """While nothing good fits: price the rows that are over until the choice, or one closer by, fits."""
+        if not len(self.core.room) or self._is_good(self.best_cost):
             return
         if self._nearest is None or self._excess(choice) < self._excess(self._nearest):
             self._nearest = choice
         for weight in _HEAVIEST:
-            if self.best is None and not clock.over():
-                self._nearest = self._search(self._nearest, weights, moves, 0.0, 4 * weight, clock)
+            if clock.over():
+                return
+            if self._excess(self._nearest) <= 0:
+                self._nearest = None
+                return
+            self._nearest = self._search(self._nearest, weights, moves, 0.0, 4 * weight, clock)
+
+    def _is_good(self, cost: int | None) -> bool:
+        """Is that a cost to start from, rather than one to have at all?"""
+        return (
+            cost is not None
+            and self._bound_before is not None
+            and cost - self._bound_before <= _FAR * abs(cost)
+        )
 
     def _excess(self, choice: Ints) -> float:
         return float(np.maximum(self.core.profile_of(choice) - self.core.room, 0).sum(dtype=np.float64))

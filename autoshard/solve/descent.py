@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from autoshard.problem.model import Ints
 from autoshard.solve.ascent import Ascent
 from autoshard.solve.clock import Clock
 from autoshard.solve.core import Core
+from autoshard.solve.graph import FINITE_BELOW
 from autoshard.solve.layout import lay_out
 from autoshard.solve.moves import moves_at_once, new_tree, run_moves
 from autoshard.solve.relaxation import Relaxation
@@ -17,6 +20,22 @@ _TURNS = 10
 _SUM = 1 - 1e-9  # of the multipliers: at most one after rounding
 _STEP = 0.03  # how far the target sinks below the best peak, as a part of what is left to the bound
 _NOTHING = 2**62
+_ROUNDS_TO_FIT = 6
+
+
+def fitting_choice(core: Core, seed: int, clock: Clock) -> Ints | None:
+    """A choice of the core that fits, whatever it costs, if a few rounds find one.
+
+    Raises:
+        OutOfTimeError: the clock is over before the search began.
+    """
+    only_mask = np.where(core.pool >= FINITE_BELOW, core.pool, 0)
+    descent = PeakDescent(replace(core, cost=np.zeros_like(core.cost), pool=only_mask), seed, clock)
+    for _ in range(_ROUNDS_TO_FIT):
+        if clock.over() or descent.excess <= 0:
+            break
+        descent.round(clock)
+    return descent.best if descent.excess <= 0 else None
 
 
 class PeakDescent:

@@ -161,6 +161,8 @@ class Reducer:
         for start in starts:
             if start is not None:
                 engine.consider(graph.project(start)[core.graph_nodes])
+        if engine.best is None and len(core.room):
+            self._fit(graph, core, engine)
         patience, growth = _STALLED, 1
         while not (clock.over() or record.done()):
             self._round(graph, core, engine)
@@ -181,6 +183,15 @@ class Reducer:
             if self._patience is not None and engine.quiet_rounds >= self._patience:
                 return None
         return None
+
+    def _fit(self, graph: Graph, core: Core, engine: Anytime) -> None:
+        """Any choice that fits, to have one: the search rarely starts from it."""
+        from autoshard.solve.descent import fitting_choice
+
+        self.record.tell("looking for a choice that fits")
+        choice = fitting_choice(core, self.record.seed, self.clock)
+        if choice is not None and engine.consider(choice):
+            self._incumbent = self.record.settle(graph, core, choice, None)
 
     def _round(self, graph: Graph, core: Core, engine: Anytime) -> None:
         cost = engine.best_cost
