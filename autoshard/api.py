@@ -21,6 +21,7 @@ def plan(
     carry: Carry = "auto",
     time_limit_s: float = 60,
     seed: int = 0,
+    threads: int = 2,
     form: Form = "xla",
     progress: Progress | None = None,
 ) -> Plan:
@@ -33,6 +34,7 @@ def plan(
         carry: "auto" (donated arguments), "none", or (result index, argument index) pairs of state fed to the next step.
         form: whose compiler will run the plan; prices are of what it emits, see `Plan.lowering`.
         time_limit_s: for solving; the best plan so far is returned when it strikes.
+        threads: how many engines of the solver at a time; changes nothing but the speed.
 
     Raises:
         AutoshardError: the request cannot be honoured as written. A plan that does not fit is no error: see `Plan.fits`.
@@ -41,7 +43,11 @@ def plan(
         module, _request(mesh, hardware, topology, memory_bytes, carry, form), *_optional(progress)
     )
     return plan_loaded(
-        loaded, time_limit_s=time_limit_s, seed=seed, **({"progress": progress} if progress else {})
+        loaded,
+        time_limit_s=time_limit_s,
+        seed=seed,
+        threads=threads,
+        **({"progress": progress} if progress else {}),
     )
 
 

@@ -116,7 +116,7 @@ def load_module(
 
 
 def plan_loaded(
-    loaded: Loaded, *, time_limit_s: float = 60, seed: int = 0, progress: Progress = _silent
+    loaded: Loaded, *, time_limit_s: float = 60, seed: int = 0, threads: int = 2, progress: Progress = _silent
 ) -> Plan:
     """The best plan found within the time limit, with its bound; `status` says what was proved."""
     clock = _Clock()
@@ -127,7 +127,9 @@ def plan_loaded(
     clock.lap("baselines_s")
     hints = [choice for _, choice, _ in baselines if choice is not None]
     progress("solving", None)
-    solution = solve(priced.problem, time_limit_s=time_limit_s, seed=seed, hints=hints, progress=progress)
+    solution = solve(
+        priced.problem, time_limit_s=time_limit_s, seed=seed, threads=threads, hints=hints, progress=progress
+    )
     clock.lap("solve_s")
     rows = tuple(_baseline(loaded, priced, *baseline) for baseline in baselines)
     return _plan_of(loaded, priced, solution, hints, rows, clock.laps)

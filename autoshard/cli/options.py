@@ -3,6 +3,7 @@
 import functools
 import json
 import math
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -112,6 +113,20 @@ def time_limit_option(help_text: str) -> Callable[[Callable[..., None]], Callabl
         callback=_finite,
         help=help_text,
     )
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+threads_option = click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    default=usable_cores,
+    show_default="the cores that it may use",
+    help="Engines and jobs that run side by side; changes nothing but the speed.",
+)
 
 
 def seed_option(help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

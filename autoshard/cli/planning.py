@@ -14,6 +14,7 @@ from autoshard.cli.options import (
     read_model,
     request_options,
     seed_option,
+    threads_option,
     time_limit_option,
 )
 from autoshard.cli.progress import progress_bar
@@ -41,6 +42,7 @@ EXAMPLE_MESH = "data=4,model=4"
 )
 @click.option("--plan-out", type=click.Path(path_type=Path), help="Write the plan as JSON.")
 @seed_option("Seed of the search.")
+@threads_option
 @json_option
 @all_option
 def plan(
@@ -51,6 +53,7 @@ def plan(
     output: Path | None,
     plan_out: Path | None,
     seed: int,
+    threads: int,
     as_json: bool,
     show_all: bool,
 ) -> None:
@@ -66,7 +69,9 @@ def plan(
     request = asked.request(EXAMPLE_MESH if model is None else None)
     with progress_bar() as progress:
         loaded = pipeline.load_module(read_model(model), request, progress)
-        found = pipeline.plan_loaded(loaded, time_limit_s=time_limit, seed=seed, progress=progress)
+        found = pipeline.plan_loaded(
+            loaded, time_limit_s=time_limit, seed=seed, threads=threads, progress=progress
+        )
         has_plan = found.fits and found.status in ("optimal", "feasible")
         if has_plan and output is not None:
             progress("writing the module", None)

@@ -1,7 +1,6 @@
 """`solve`: contest JSON in, the contest's list of strategies out."""
 
 import json
-import os
 import signal
 import sys
 import time
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autoshard.cli.options import parse_memory, seed_option, time_limit_option
+from autoshard.cli.options import parse_memory, seed_option, threads_option, time_limit_option
 from autoshard.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -23,22 +22,11 @@ if TYPE_CHECKING:
 SOLVERS = ("auto", "toulbar2", "cp-sat", "maxsat", "search", "brute")
 
 
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @time_limit_option("For solving; reading the file comes on top.")
 @seed_option("Seed of the search.")
-@click.option(
-    "--threads",
-    type=click.IntRange(min=1),
-    default=usable_cores,
-    show_default="the cores that it may use",
-    help="Engines that run side by side.",
-)
+@threads_option
 @click.option(
     "--solver",
     type=click.Choice(SOLVERS),
