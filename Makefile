@@ -2,8 +2,7 @@ PYTHON ?= python
 PACKAGES = autoshard costmodels tests experiments
 
 .DEFAULT_GOAL := help
-.PHONY: help install test slow lint format types docs bench ci
-.PHONY: bench-iopddl bench-solver
+.PHONY: help install test slow lint format types docs bench bench-iopddl bench-solver ci
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
