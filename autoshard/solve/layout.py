@@ -49,5 +49,10 @@ def message_size(core: Core) -> int:
     return int(core.counts[core.ends].sum())
 
 
+def most_neighbours(layout: Layout) -> int:
+    """Of any node; one at least."""
+    return max(1, int(np.diff(layout.near_start).max(initial=1)))
+
+
 def _starts(keys: Ints, groups: int) -> Ints:
     return np.concatenate([[0], np.cumsum(np.bincount(keys, minlength=groups))]).astype(np.int64)

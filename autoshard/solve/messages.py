@@ -26,6 +26,7 @@ from autoshard.solve.kernels import kernel
 from autoshard.solve.layout import Layout
 
 Floats = NDArray[np.float64]
+LARGEST_BOUND = 2**62  # either way: no choice costs so little, and where one would cost so much there is none
 
 
 @kernel
@@ -126,9 +127,10 @@ def float_bound(layout: Layout, cost: Floats, table: Ints, pool: Floats, message
 def exact_bound(
     layout: Layout, cost: Ints, table: Ints, pool: Ints, messages: Ints, conditional: Ints
 ) -> int:
-    """bound(m); into `conditional` [sum K] what the bound rises by under x_i = s.
+    """bound(m); into `conditional` [sum K] what the bound rises by under x_i = s, 2**60 at most.
 
-    Forbidden entries are 2**61 and stay larger than anything else.
+    Forbidden entries are 2**61 and stay larger than anything else. Costs, and the messages to one node together, are
+    2**61 at most. The sum may leave 64 bits on the way; where it ends out of bounds, `rough` knows.
     """
     start, ends, where = layout.start, layout.ends, layout.message
     conditional[:] = cost
@@ -138,10 +140,13 @@ def exact_bound(
             for s in range(start[i + 1] - start[i]):
                 conditional[start[i] + s] += messages[where[e, side] + s]
     bound = 0
+    rough = 0.0
     for i in range(len(start) - 1):
         least = conditional[start[i] : start[i + 1]].min()
-        conditional[start[i] : start[i + 1]] -= least
+        for s in range(start[i], start[i + 1]):
+            conditional[s] = min(conditional[s] - least, 2**60)
         bound += least
+        rough += least
     for e in range(len(ends)):
         u, v = ends[e, 0], ends[e, 1]
         rows, columns = start[u + 1] - start[u], start[v + 1] - start[v]
@@ -151,6 +156,7 @@ def exact_bound(
             for t in range(columns):
                 least = min(least, pool[at + t] - messages[where[e, 0] + s] - messages[where[e, 1] + t])
         bound += least
+        rough += least
         for s in range(rows):
             best = np.int64(2**62)
             at = table[e] + s * columns
@@ -165,6 +171,8 @@ def exact_bound(
                     pool[table[e] + s * columns + t] - messages[where[e, 0] + s] - messages[where[e, 1] + t],
                 )
             conditional[start[v] + t] = min(conditional[start[v] + t] + best - least, 2**60)
+    if abs(rough) > LARGEST_BOUND:
+        return LARGEST_BOUND if rough > 0 else -LARGEST_BOUND
     return bound
 
 

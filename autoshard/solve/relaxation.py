@@ -20,13 +20,16 @@ from autoshard.problem.model import Ints
 from autoshard.solve.clock import Clock, check, watched
 from autoshard.solve.core import Core
 from autoshard.solve.graph import FINITE_BELOW, FORBIDDEN
-from autoshard.solve.layout import Layout, message_size
-from autoshard.solve.messages import Floats, decode, exact_bound, float_bound, sweep
+from autoshard.solve.layout import Layout, message_size, most_neighbours
+from autoshard.solve.messages import LARGEST_BOUND, Floats, decode, exact_bound, float_bound, sweep
 from autoshard.solve.moves import Memory, Weights
 
 _SCALED_TOTAL = 52  # bits of the scaled sum of all costs
 _MOST_SCALE = 16  # bits
 _LARGEST_PRICED = 2.0**60  # scaled sum of all priced bytes; lowering a price keeps a bound a bound
+_LARGEST_MESSAGE = 2.0**57  # scaled; any messages make a bound
+_LARGEST_RECEIVED = 2.0**60  # scaled sum of the messages to one node
+_DEAREST_BYTE = 4.0  # times all costs together: where nothing fits, prices would rise for ever
 
 
 class Relaxation:
@@ -44,6 +47,7 @@ class Relaxation:
         self._scale = 1 << min(_MOST_SCALE, max(0, _SCALED_TOTAL - self.total.bit_length()))
         self._cost = core.cost.astype(np.float64)
         self._pool = np.where(finite, core.pool, 4.0 * self.total)
+        self._largest_message = min(_LARGEST_MESSAGE, _LARGEST_RECEIVED / most_neighbours(layout))
         self._prices = _Prices(core, clock)
         self.table, self._priced_pool_of = self._prices.private_tables(core)
         check(clock)
@@ -78,8 +82,8 @@ class Relaxation:
         return decode(self.layout, self._priced_cost, self.table, self._priced_pool, self.messages)
 
     def price_rows(self, multipliers: Floats) -> None:
-        """Set the multipliers."""
-        self.multipliers = multipliers
+        """Set the multipliers, none dearer than makes sense."""
+        self.multipliers = np.minimum(multipliers, _DEAREST_BYTE * self.total)
         self._reprice()
 
     def value(self) -> float:
@@ -94,8 +98,10 @@ class Relaxation:
         core, scale = self.core, self._scale
         cost, pool, offset = self._prices.scaled(core, self.multipliers, scale, self._priced_pool_of)
         conditional = np.empty(len(cost), dtype=np.int64)
-        messages = np.clip(np.rint(self.messages * scale), -(2.0**57), 2.0**57).astype(np.int64)
+        largest = self._largest_message
+        messages = np.clip(np.rint(self.messages * scale), -largest, largest).astype(np.int64)
         raw = int(exact_bound(self.layout, cost, self.table, pool, messages, conditional)) - offset
+        raw = max(raw, -LARGEST_BOUND)
         return -(-raw // scale) + core.constant, raw + conditional
 
     def reaches(self, conditional: Ints, cost: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from autoshard.problem import ProblemBuilder, Table
 from autoshard.problem.model import Ints
 from autoshard.solve.anytime import Anytime
 from autoshard.solve.ascent import Ascent
 from autoshard.solve.bundle import Bundle
 from autoshard.solve.clock import Clock
-from autoshard.solve.core import Core
+from autoshard.solve.core import Core, flatten
 from autoshard.solve.layout import lay_out
+from autoshard.solve.load import load
 from autoshard.solve.relaxation import Relaxation
 from tests.solve.cores import layered_core
 
@@ -88,3 +90,64 @@ def test_threads_change_nothing(seed: int) -> None:
     assert (alone[2] is None) == (together[2] is None)
     if alone[2] is not None and together[2] is not None:
         assert (alone[2] == together[2]).all()
+
+
+def copies_core(nodes: int, bytes_of_copy: int, limit: int) -> Core:
+    """A node saves its bytes only if the next one does not; lifetimes overlap so that no choice fits."""
+    draw = np.random.default_rng(0)
+    builder = ProblemBuilder()
+    for node in range(nodes):
+        builder.add_node(draw.integers(0, 100, 3))
+        builder.add_node_usage(node, node, node + 30, np.array([0, 10, 12]) * bytes_of_copy)
+    usage = np.zeros((3, 3), dtype=np.int64)
+    usage[0, 0] = 10 * bytes_of_copy
+    for node in range(nodes - 1):
+        edge = builder.add_edge(node, node + 1, Table(draw.integers(0, 100, (3, 3))))
+        builder.add_edge_usage(edge, node, node + 30, usage)
+    return flatten(load(builder.build(limit * bytes_of_copy)))
+
+
+@pytest.mark.parametrize("bytes_of_copy", [1, 2**20, 2**40])
+def test_prices_stay_finite_where_nothing_fits(bytes_of_copy: int) -> None:
+    """The bound rises beyond what any choice costs, and stays a number."""
+    core = copies_core(40, bytes_of_copy, 19)
+    engine = Anytime(core, 0)
+    for _ in range(8):
+        engine.round(Clock(600))
+    assert engine.best is None
+    assert engine.lower_bound > engine.relaxation.total
+    assert np.isfinite(engine.relaxation.multipliers).all()
+
+
+@pytest.mark.parametrize("largest", [10.0, 1e12, 1e18, 1e25])
+@pytest.mark.parametrize("degree", [3, 300])
+def test_any_messages_make_a_bound(degree: int, largest: float) -> None:
+    """A hub with forbidden pairs and huge costs: no sum leaves 64 bits on the wrong side."""
+    draw = np.random.default_rng(degree)
+    builder = ProblemBuilder()
+    dearest = 2**59 // (degree + 1)
+    builder.add_node([0, 0, dearest])
+    mask = np.array([[True, False], [False, False], [True, True]])
+    for leaf in range(1, degree + 1):
+        builder.add_node(draw.integers(0, dearest // 2, 2))
+        builder.add_edge(0, leaf, Table(draw.integers(0, dearest // 2, (3, 2)), mask))
+    core = flatten(load(builder.build()))
+    through_hub = [
+        [
+            core.matrix(edge)[hub] + core.cost[core.start[leaf] :][:2]
+            for edge, leaf in enumerate(range(1, degree + 1))
+        ]
+        for hub in (0, 2)
+    ]
+    costs = [
+        int(core.cost[hub]) + sum(int(one.min()) for one in each)
+        for hub, each in zip((0, 2), through_hub, strict=True)
+    ]
+    relaxation = Relaxation(core, lay_out(core))
+    for sign in (1.0, -1.0, 0.0):
+        relaxation.messages[:] = draw.uniform(-largest, largest, len(relaxation.messages))
+        relaxation.messages[:] = abs(relaxation.messages) * sign if sign else relaxation.messages
+        bound, conditional = relaxation.bound()
+        assert bound <= min(costs)
+        for hub, cost in zip((0, 2), costs, strict=True):
+            assert not relaxation.reaches(conditional, cost + 1)[hub]
