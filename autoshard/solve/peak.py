@@ -30,6 +30,7 @@ from autoshard.solve.presolve.chain import REDUCTIONS, presolve
 _CPSAT_PAIRS = 2_000
 _PRESOLVE_SHARE = 0.5  # of the time that is left
 _QUIET_ROUNDS = 12  # without progress before the search ends
+_CLOSE = 1e-3  # of the peak
 _UNLIMITED = 2**59
 
 
@@ -68,13 +69,25 @@ def smallest_peak(
             offer(whole(answer.choice))
         return certain + max(0, answer.lower_bound or 0)
     projected = [graph.project(start)[core.graph_nodes] for start in starts]
-    return certain + _descend(core, clock, seed, projected, lambda choice: offer(whole(choice)))
+    limit = _UNLIMITED if problem.memory_limit is None else problem.memory_limit - certain
+    return certain + _descend(
+        core, clock, seed, projected, lambda choice: offer(whole(choice)), limit, certain
+    )
 
 
 def _descend(
-    core: Core, clock: Clock, seed: int, starts: Sequence[Ints], offer: Callable[[Ints], bool]
+    core: Core,
+    clock: Clock,
+    seed: int,
+    starts: Sequence[Ints],
+    offer: Callable[[Ints], bool],
+    limit: int,
+    certain: int,
 ) -> int:
-    """The search on a large core; returns a bound on the excess over the room."""
+    """The search on a large core; returns a bound on the excess over the room.
+
+    It ends early where no excess up to `limit` is possible and the best one is known closely enough to be told.
+    """
     from autoshard.solve.descent import PeakDescent
 
     descent = PeakDescent(core, seed, clock)
@@ -86,6 +99,10 @@ def _descend(
         descent.round(clock)
         quiet = quiet + 1 if before == (descent.excess, descent.lower_bound) else 0
         if descent.best is not None and before[0] != descent.excess and offer(descent.best):
+            break
+        if descent.lower_bound > limit and descent.excess - descent.lower_bound <= _CLOSE * (
+            certain + descent.excess
+        ):
             break
     return descent.lower_bound
 
