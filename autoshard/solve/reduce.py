@@ -33,6 +33,7 @@ _PRESOLVE_SHARE = 0.5  # of the time that is left
 _TINY = 2_000  # pairs of a core that CP-SAT solves in no time
 _RACE_AT_ONCE = 60_000  # pairs of a core that the exact engines may try before anything else, for a round
 _RACE_LATER = 200_000  # pairs of a core that they may try when the search has stalled
+_RACE_SHARE = 0.25  # of the time that is left, for a round: an engine may hang in propagation
 _WORTH_SHRINKING = 0.1  # of the strategies
 _GIVE_UP_AFTER = 0.6  # of the time, to look for the smallest peak if nothing fits so far
 _STALLED = 4  # rounds of search without progress: time for the exact engines; the double next time
@@ -133,7 +134,7 @@ class Reducer:
 
         answer = race(
             core,
-            self.clock,
+            self.clock if rounds is None else self.clock.part(_RACE_SHARE),
             seed=record.seed,
             threads=record.threads,
             engines=engines,
