@@ -10,7 +10,7 @@ from autoshard.problem.model import Ints
 from autoshard.solve.ascent import Ascent
 from autoshard.solve.clock import Clock
 from autoshard.solve.core import Core
-from autoshard.solve.graph import FINITE_BELOW
+from autoshard.solve.graph import FINITE_BELOW, ContradictionError
 from autoshard.solve.layout import lay_out
 from autoshard.solve.moves import moves_at_once, new_tree, run_moves
 from autoshard.solve.relaxation import Relaxation
@@ -27,14 +27,18 @@ def fitting_choice(core: Core, seed: int, clock: Clock) -> Ints | None:
     """A choice of the core that fits, whatever it costs, if a few rounds find one.
 
     Raises:
+        ContradictionError: no choice fits.
         OutOfTimeError: the clock is over before the search began.
     """
     only_mask = np.where(core.pool >= FINITE_BELOW, core.pool, 0)
-    descent = PeakDescent(replace(core, cost=np.zeros_like(core.cost), pool=only_mask), seed, clock)
+    free = replace(core, constant=0, cost=np.zeros_like(core.cost), pool=only_mask)
+    descent = PeakDescent(free, seed, clock)
     for _ in range(_ROUNDS_TO_FIT):
         if clock.over() or descent.excess <= 0:
             break
         descent.round(clock)
+        if descent.lower_bound > 0:
+            raise ContradictionError("the smallest peak is above the memory limit")
     return descent.best if descent.excess <= 0 else None
 
 

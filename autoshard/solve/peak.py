@@ -31,7 +31,7 @@ _CPSAT_PAIRS = 2_000
 _PRESOLVE_SHARE = 0.5  # of the time that is left
 _QUIET_ROUNDS = 12  # without progress before the search ends
 _CLOSE = 1e-3  # of the peak
-_UNLIMITED = 2**59
+_UNLIMITED = 2**60  # bytes: more than everything together in a valid Problem
 
 
 def smallest_peak(
@@ -96,7 +96,10 @@ def _descend(
     quiet = 0
     while not clock.over() and quiet < _QUIET_ROUNDS and descent.excess > descent.lower_bound:
         before = (descent.excess, descent.lower_bound)
-        descent.round(clock)
+        try:
+            descent.round(clock)
+        except KeyboardInterrupt:  # what it has found so far still counts
+            clock.interrupt()
         quiet = quiet + 1 if before == (descent.excess, descent.lower_bound) else 0
         if descent.best is not None and before[0] != descent.excess and offer(descent.best):
             break

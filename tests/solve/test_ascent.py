@@ -15,7 +15,7 @@ from autoshard.solve.core import Core, flatten
 from autoshard.solve.layout import lay_out
 from autoshard.solve.load import load
 from autoshard.solve.relaxation import Relaxation
-from tests.solve.cores import layered_core
+from tests.solve.cores import copies, layered_core
 
 
 def relative_entropy(at: np.ndarray, centre: np.ndarray) -> float:
@@ -92,25 +92,10 @@ def test_threads_change_nothing(seed: int) -> None:
         assert (alone[2] == together[2]).all()
 
 
-def copies_core(nodes: int, bytes_of_copy: int, limit: int) -> Core:
-    """A node saves its bytes only if the next one does not; lifetimes overlap so that no choice fits."""
-    draw = np.random.default_rng(0)
-    builder = ProblemBuilder()
-    for node in range(nodes):
-        builder.add_node(draw.integers(0, 100, 3))
-        builder.add_node_usage(node, node, node + 30, np.array([0, 10, 12]) * bytes_of_copy)
-    usage = np.zeros((3, 3), dtype=np.int64)
-    usage[0, 0] = 10 * bytes_of_copy
-    for node in range(nodes - 1):
-        edge = builder.add_edge(node, node + 1, Table(draw.integers(0, 100, (3, 3))))
-        builder.add_edge_usage(edge, node, node + 30, usage)
-    return flatten(load(builder.build(limit * bytes_of_copy)))
-
-
-@pytest.mark.parametrize("bytes_of_copy", [1, 2**20, 2**40])
-def test_prices_stay_finite_where_nothing_fits(bytes_of_copy: int) -> None:
+@pytest.mark.parametrize("unit", [1, 2**20, 2**40])
+def test_prices_stay_finite_where_nothing_fits(unit: int) -> None:
     """The bound rises beyond what any choice costs, and stays a number."""
-    core = copies_core(40, bytes_of_copy, 19)
+    core = flatten(load(copies(40, unit=unit, limit=19)))
     engine = Anytime(core, 0)
     for _ in range(8):
         engine.round(Clock(600))

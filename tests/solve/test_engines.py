@@ -14,7 +14,7 @@ from autoshard.solve import Status, brute_force, solve
 from autoshard.solve.anytime import Anytime
 from autoshard.solve.clock import Clock
 from autoshard.solve.core import Core, flatten
-from autoshard.solve.descent import PeakDescent
+from autoshard.solve.descent import PeakDescent, fitting_choice
 from autoshard.solve.exact.cpsat import CpSat
 from autoshard.solve.exact.dynamic import eliminate_all, elimination_order
 from autoshard.solve.exact.lazy import solve_lazily
@@ -23,6 +23,7 @@ from autoshard.solve.load import certain_peak, load
 from autoshard.solve.presolve import presolve
 from autoshard.solve.presolve.consistency import drop_unsupported
 from tests.problem.strategies import KINDS, random_problem
+from tests.solve.cores import copies
 
 
 def random_core(seed: int, *, memory: bool) -> tuple[Problem, Core] | None:
@@ -145,3 +146,14 @@ def test_search_path_of_the_portfolio(seed: int, monkeypatch: pytest.MonkeyPatch
     if reference.smallest_peak is not None:
         assert answer.peak_lower_bound <= reference.smallest_peak
         assert answer.smallest_peak is None or answer.smallest_peak >= reference.smallest_peak
+
+
+@pytest.mark.parametrize("constant", [0, -(10**9), 10**9])
+def test_a_choice_that_fits_or_the_proof_that_there_is_none(constant: int) -> None:
+    """What presolve has taken out of the costs has nothing to do with memory."""
+    core = replace(flatten(load(copies(40, limit=149))), constant=constant)
+    with pytest.raises(ContradictionError):
+        fitting_choice(core, 0, Clock(60))
+    core = replace(flatten(load(copies(40, limit=150))), constant=constant)
+    choice = fitting_choice(core, 0, Clock(60))
+    assert choice is not None and core.fits(choice)

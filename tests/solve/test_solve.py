@@ -12,10 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import autoshard.solve.peak as peak
 import autoshard.solve.reduce as reduce
 from autoshard.problem import Problem, ProblemBuilder, Table, evaluate
+from autoshard.problem.model import Ints
 from autoshard.solve import Status, brute_force, solve
+from autoshard.solve.clock import Clock
+from autoshard.solve.descent import PeakDescent
+from autoshard.solve.load import certain_peak
+from autoshard.solve.peak import smallest_peak
 from tests.problem.strategies import random_problem
+from tests.solve.cores import copies
+from tests.solve.problems import crowded
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,27 +43,6 @@ def test_solve_equals_brute_force(seed: int) -> None:
         assert answer.lower_bound == answer.cost
     if answer.status is Status.INFEASIBLE and reference.smallest_peak is not None:
         assert answer.peak_lower_bound == reference.smallest_peak == answer.smallest_peak
-
-
-def crowded(rng: np.random.Generator) -> Problem:
-    """Several items on every node and edge, forbidden strategies and pairs, and a limit within 3 of the smallest peak."""
-    builder = ProblemBuilder()
-    sizes = rng.integers(1, 5, int(rng.integers(2, 6))).tolist()
-    for node, size in enumerate(sizes):
-        allowed = rng.random(size) < 0.75
-        allowed[rng.integers(size)] = True
-        builder.add_node(rng.integers(0, 12, size), allowed)
-        for start in rng.integers(0, 6, int(rng.integers(1, 5))).tolist():
-            builder.add_node_usage(node, start, start + int(rng.integers(0, 4)), rng.integers(0, 9, size))
-    for _ in range(int(rng.integers(1, 2 * len(sizes)))):
-        u, v = rng.choice(len(sizes), 2, replace=False).tolist()
-        shape = (sizes[u], sizes[v])
-        mask = rng.random(shape) < 0.75 if rng.random() < 0.6 else None
-        edge = builder.add_edge(u, v, Table(rng.integers(0, 12, shape), mask))
-        for start in rng.integers(0, 6, int(rng.integers(0, 3))).tolist():
-            builder.add_edge_usage(edge, start, start + int(rng.integers(0, 4)), rng.integers(0, 9, shape))
-    smallest = brute_force(builder.build()).smallest_peak or 0
-    return builder.build(max(0, smallest + int(rng.integers(-3, 4))))
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -218,6 +205,40 @@ def test_an_interrupt_returns_the_best_so_far() -> None:
     answer = solve(problem, time_limit_s=20, progress=interrupt)
     assert answer.status is Status.FEASIBLE
     assert answer.cost is not None and answer.lower_bound <= answer.cost
+
+
+def test_an_interrupt_keeps_the_bound_on_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while nothing fits: what is known of the smallest peak is told."""
+    search = PeakDescent.round
+
+    def interrupted(descent: PeakDescent, clock: Clock) -> None:
+        search(descent, clock)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(peak, "_CPSAT_PAIRS", -1)
+    monkeypatch.setattr(PeakDescent, "round", interrupted)
+    problem, clock = copies(100, limit=149), Clock(60)
+    peaks: list[int] = []
+
+    def offer(choice: Ints) -> bool:
+        peaks.append(evaluate(problem, choice).peak)
+        return False
+
+    certain = certain_peak(problem)
+    bound = smallest_peak(problem, certain, clock, 0, [], offer)
+    assert clock.interrupted
+    assert certain < bound <= min(peaks)
+
+
+def test_a_peak_of_half_of_all_that_can_be_counted() -> None:
+    """The only strategy that is left uses 2**59 bytes: a peak like any other."""
+    builder = ProblemBuilder()
+    first, second = builder.add_node([0, 0]), builder.add_node([0])
+    builder.add_edge(first, second, Table(np.zeros((2, 1), dtype=np.int64), np.array([[False], [True]])))
+    builder.add_node_usage(first, 0, 1, [0, 2**59 + 1])
+    problem, offered = builder.build(5), list[list[int]]()
+    bound = smallest_peak(problem, 0, Clock(60), 0, [], lambda choice: bool(offered.append(choice.tolist())))
+    assert (bound, offered) == (2**59 + 1, [[1, 0]])
 
 
 def test_importing_solve_imports_no_engine() -> None:
