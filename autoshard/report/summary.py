@@ -38,6 +38,11 @@ def _headline(plan: Plan) -> Text:
     ]
     if plan.status in ("optimal", "feasible") and plan.lower_bound_ns:
         lines.append(f"lower bound {time_text(plan.lower_bound_ns)}, gap {plan.gap:.2%}: {plan.proved}")
+    folded, loss = (plan.statistics.get(f"folded {figure}") for figure in ("cost", "loss"))
+    if isinstance(folded, int) and isinstance(loss, float):
+        lines.append(
+            f"repeated layers planned alike: {time_text(folded)}, gap {loss:.2%}; the search went on from there"
+        )
     else:
         lines.append(plan.proved)
     if not plan.fits:
