@@ -22,7 +22,7 @@ from autoshard.problem import Problem
 from autoshard.problem.model import Ints
 from autoshard.solve.clock import Clock, OutOfTimeError
 from autoshard.solve.core import Core, flatten
-from autoshard.solve.exact.cpsat import solve_peak
+from autoshard.solve.exact.cpsat import counts_bytes_exactly, solve_peak
 from autoshard.solve.graph import FINITE_BELOW, FORBIDDEN, ContradictionError, Graph
 from autoshard.solve.load import load
 from autoshard.solve.presolve.chain import REDUCTIONS, presolve
@@ -61,7 +61,7 @@ def smallest_peak(
         full[core.graph_nodes] = choice
         return graph.expand(full)
 
-    if core.pair_count() <= _CPSAT_PAIRS or not core.node_count:
+    if not core.node_count or (core.pair_count() <= _CPSAT_PAIRS and counts_bytes_exactly(core)):
         answer = solve_peak(core, clock, seed=seed)
         if answer.infeasible:
             raise ContradictionError("no choice is allowed")

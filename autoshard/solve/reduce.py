@@ -19,7 +19,7 @@ from autoshard.solve.clock import Clock, OutOfTimeError
 from autoshard.solve.core import Core, flatten
 from autoshard.solve.exact.cpsat import CpSat
 from autoshard.solve.exact.dynamic import eliminate_all, elimination_order
-from autoshard.solve.exact.engine import Answer
+from autoshard.solve.exact.engine import Answer, UnsuitableError
 from autoshard.solve.exact.lazy import solve_lazily
 from autoshard.solve.exact.race import race
 from autoshard.solve.graph import ContradictionError, Graph, positions
@@ -107,8 +107,10 @@ class Reducer:
         record = self.record
         record.statistics["engine"] = "CP-SAT"
         engine = CpSat(core, record.seed)
-        answer = solve_lazily(engine, core, self.clock, hint=self._hint(graph, core)).answer
-        return self._settled(graph, core, answer)
+        with suppress(UnsuitableError):
+            answer = solve_lazily(engine, core, self.clock, hint=self._hint(graph, core)).answer
+            return self._settled(graph, core, answer)
+        return False
 
     def _settled(self, graph: Graph, core: Core, answer: Answer) -> bool:
         """Take over what exact engines say; is it solved?"""

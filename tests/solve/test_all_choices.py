@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -266,3 +267,25 @@ def test_the_smallest_peak(pairs: int, seeds: range, monkeypatch: pytest.MonkeyP
         )
         if pairs > 0:
             assert bound == min(peaks) == priced.smallest_peak, seed
+
+
+@blocks(quick=60, slow=2000)
+def test_bytes_beyond_doubles(seeds: range) -> None:
+    """Usage of 2**51 bytes and more, where every last one counts: nothing false is claimed of cost or peak."""
+    for seed in seeds:
+        problem, rng = problem_of(seed), np.random.default_rng(seed)
+        if problem.memory_limit is None:
+            continue
+        unit = 2 ** int(rng.integers(49, 54))
+        problem = replace(
+            problem,
+            node_usage=problem.node_usage * unit + rng.integers(0, 2, len(problem.node_usage)),
+            usage_tables=tuple(usage * unit for usage in problem.usage_tables),
+            memory_limit=problem.memory_limit * unit + int(rng.integers(0, 3)),
+        )
+        priced = Priced(problem)
+        assert_true(seed, priced, solve(problem, time_limit_s=60, seed=seed, work_limit=100))
+        if priced.smallest_peak is not None:
+            certain = certain_peak(problem)
+            bound = smallest_peak(problem, certain, Clock(60, 100), seed, [], lambda _: False)
+            assert certain <= bound <= priced.smallest_peak, seed

@@ -365,3 +365,25 @@ def test_signals(sent: signal.Signals) -> None:
             return
         time.sleep(0.05)
     pytest.fail("a worker is still there")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_cp_sat_proves_what_doubles_cannot_tell_apart(seed: int) -> None:
+    """Costs beyond 2**53 that differ by one: the bound is the cost, to the last digit."""
+    core = hard_core(seed, 6, 3)
+    rng = np.random.default_rng(seed)
+    core = replace(
+        core,
+        room=core.room + 10**6,
+        cost=rng.integers(0, 2**55, len(core.cost)),
+        pool=rng.integers(0, 2**55, len(core.pool)),
+    )
+    answer = CpSat(core, 0).solve(every_row(core), clock=Clock(60))
+    assert_proved(core, answer, cheapest(core, every_row(core)))
+
+
+def test_cp_sat_refuses_bytes_that_doubles_cannot_hold() -> None:
+    core = hard_core(0, 6, 3)
+    core = replace(core, usage_pool=core.usage_pool * 2**50, room=core.room * 2**50)
+    with pytest.raises(UnsuitableError, match="doubles"):
+        CpSat(core, 0).solve(every_row(core), clock=Clock(60))

@@ -6,6 +6,9 @@ edge e = (u, v) has the pair (s, t):
     sum_s x[i, s] = 1,    sum_t y[e, s, t] = x[u, s],    sum_s y[e, s, t] = x[v, t]
     minimise  sum cost[i, s] x[i, s] + sum matrix_e[s, t] y[e, s, t]
 
+Numbers of 2**53 and more are beyond the doubles of its LP and of its gap: rows of so many bytes are refused, and of so
+large costs an optimum counts only when a search for a cheaper one has ended (a gap of 1 may be none in doubles).
+
 A forbidden pair has no y, and all costs are less their minima: a bound of zero, which CP-SAT reports before it has
 any, is then true. Linearization level 2 lets the LP see all of it. A memory row is the sum of the bytes of its items,
 over x and over y, at most the room of the row. A cutoff is the upper end of the objective's domain.
@@ -27,13 +30,14 @@ import numpy as np
 from autoshard.problem.model import Ints
 from autoshard.solve.clock import Clock, OutOfTimeError, watched
 from autoshard.solve.core import Core
-from autoshard.solve.exact.engine import Answer, Found
+from autoshard.solve.exact.engine import Answer, Found, UnsuitableError
 from autoshard.solve.exact.shift import Shifted, shifted
-from autoshard.solve.exact.usage import usage_in_row
+from autoshard.solve.exact.usage import owner_size, usage_in_row
 from autoshard.solve.graph import FINITE_BELOW
 
 _PATIENCE_S = 1.0  # for a solver that has been told to stop
 _LOWEST = -(2**62)
+_EXACT_BELOW = 2**53  # whole numbers that a double holds
 _NOTHING = Answer(None, None, False, False)
 
 
@@ -43,6 +47,7 @@ class CpSat:
     def __init__(self, core: Core, seed: int) -> None:
         import_module("ortools.sat.python.cp_model")  # where it is missing, that shows here
         self._costs, self._seed = shifted(core), seed
+        self._exact_rows = counts_bytes_exactly(core)
         self._encoding: _Encoding | None = None
         self._rows: set[int] = set()
 
@@ -56,9 +61,15 @@ class CpSat:
         cutoff: int | None = None,
         found: Found | None = None,
     ) -> Answer:
-        """As `Engine.solve` says."""
+        """As `Engine.solve` says.
+
+        Raises:
+            UnsuitableError: costs or bytes are too large.
+        """
         from ortools.sat.python import cp_model
 
+        if not self._exact_rows:
+            raise UnsuitableError("a row of memory is too large for doubles")
         try:
             encoding = self._encode(rows, clock)
         except OutOfTimeError:
@@ -77,11 +88,19 @@ class CpSat:
         if outcome == cp_model.INFEASIBLE:
             return Answer(None, cutoff, False, True)
         if outcome == cp_model.MODEL_INVALID:
-            raise AssertionError(encoding.model.validate())
+            raise UnsuitableError(encoding.model.validate())
         bound = self._costs.least + max(0, solver.response_proto.inner_objective_lower_bound)
         if outcome == cp_model.UNKNOWN:
             return Answer(None, bound, False, False)
-        return Answer(encoding.choice(solver.boolean_value), bound, outcome == cp_model.OPTIMAL, False)
+        choice = encoding.choice(solver.boolean_value)
+        cost = self._costs.core.cost_of(choice)
+        assert cost is not None, "the model allows what the core forbids"
+        if outcome != cp_model.OPTIMAL or bound >= cost:
+            return Answer(choice, bound, outcome == cp_model.OPTIMAL, False)
+        cheaper = self.solve(rows, clock=clock, budget=budget, hint=choice, cutoff=cost, found=found)
+        if cheaper.choice is not None:
+            return cheaper
+        return Answer(choice, cost if cheaper.infeasible else bound, cheaper.infeasible, False)
 
     def _encode(self, rows: Ints, clock: Clock) -> _Encoding:
         """The model with these very rows: that of last time if rows have only been added."""
@@ -93,6 +112,19 @@ class CpSat:
         encoding.add_rows(np.array(sorted(wanted - self._rows), dtype=np.int64), clock)
         self._encoding, self._rows = encoding, wanted
         return encoding
+
+
+def counts_bytes_exactly(core: Core) -> bool:
+    """Does no row of the core sum up to more than doubles hold?"""
+    most = np.zeros(len(core.room) + 1)
+    largest = [
+        float(core.usage_pool[where : where + owner_size(core, owner)].max())
+        for owner, where in zip(core.item_owner.tolist(), core.item_usage.tolist(), strict=True)
+    ]
+    np.add.at(most, core.item_begin, largest)
+    np.subtract.at(most, core.item_end, largest)
+    highest = np.abs(core.room).max(initial=0) + np.cumsum(most).max(initial=0)
+    return bool(highest < _EXACT_BELOW)
 
 
 def solve_peak(core: Core, clock: Clock, *, seed: int) -> Answer:
