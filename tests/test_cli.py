@@ -6,14 +6,17 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import costmodels
 from autoshard.cli import cli, main
+from autoshard.plans import read_plan
+from autoshard.report import print_summary
 
 MATMUL = """
 func.func @main(%a: tensor<64x32xf32>, %b: tensor<32x16xf32>) -> tensor<64x16xf32> {
@@ -240,6 +243,17 @@ def test_summary_for_people(autoshard: Terminal) -> None:
         assert word in done.out
     for word in ("fully replicated", "data parallel", "arg0", "arg1", "tensor<64x16xf32>"):
         assert word in done.out
+    assert done.out.count("proved to be the cheapest") == 1
+    assert "planned alike" not in done.out
+
+
+def test_summary_says_what_folding_lost(autoshard: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where repeated layers were planned alike, that choice and its gap are stated."""
+    assert autoshard("plan", "model.mlir", *ON_X, "--plan-out", "plan.json").status == 0
+    plan = read_plan(Path("plan.json"))
+    plan = replace(plan, statistics=plan.statistics | {"folded cost": 2_000_000, "folded loss": 0.125})
+    print_summary(plan, Console(width=150))
+    assert "repeated layers planned alike: 2 ms, gap 12.50%" in capsys.readouterr().out
 
 
 def test_standard_input(autoshard: Terminal) -> None:

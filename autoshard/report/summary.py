@@ -38,16 +38,22 @@ def _headline(plan: Plan) -> Text:
     ]
     if plan.status in ("optimal", "feasible") and plan.lower_bound_ns:
         lines.append(f"lower bound {time_text(plan.lower_bound_ns)}, gap {plan.gap:.2%}: {plan.proved}")
-    folded, loss = (plan.statistics.get(f"folded {figure}") for figure in ("cost", "loss"))
-    if isinstance(folded, int) and isinstance(loss, float):
-        lines.append(
-            f"repeated layers planned alike: {time_text(folded)}, gap {loss:.2%}; the search went on from there"
-        )
+        lines += _folded_lines(plan)
     else:
         lines.append(plan.proved)
     if not plan.fits:
         lines.append(f"smallest peak found: {bytes_text(plan.smallest_peak_bytes)}")
     return Text("\n".join(lines))
+
+
+def _folded_lines(plan: Plan) -> list[str]:
+    """What came of planning repeated layers alike, where that was tried."""
+    cost, loss = (plan.statistics.get(f"folded {figure}") for figure in ("cost", "loss"))
+    if not isinstance(cost, int) or not isinstance(loss, float):
+        return []
+    return [
+        f"repeated layers planned alike: {time_text(cost)}, gap {loss:.2%}; the search went on from there"
+    ]
 
 
 def _prices(plan: Plan) -> RenderableType:
