@@ -269,14 +269,14 @@ def test_the_smallest_peak(pairs: int, seeds: range, monkeypatch: pytest.MonkeyP
             assert bound == min(peaks) == priced.smallest_peak, seed
 
 
-@blocks(quick=60, slow=2000)
+@blocks(quick=60, slow=1000)
 def test_bytes_beyond_doubles(seeds: range) -> None:
-    """Usage of 2**51 bytes and more, where every last one counts: nothing false is claimed of cost or peak."""
+    """Usage of 2**49 bytes and more, where every last one counts: nothing false is claimed of cost or peak."""
     for seed in seeds:
         problem, rng = problem_of(seed), np.random.default_rng(seed)
         if problem.memory_limit is None:
             continue
-        unit = 2 ** int(rng.integers(49, 54))
+        unit = 2 ** int(rng.integers(49, 52))
         problem = replace(
             problem,
             node_usage=problem.node_usage * unit + rng.integers(0, 2, len(problem.node_usage)),
