@@ -332,7 +332,7 @@ def _place(hardware: Hardware, mesh: Mesh, topology: tuple[int, ...] | None) -> 
 
 
 def _replicated(priced: PricedGraph) -> BaselineChoice:
-    return "fully replicated", follow(priced, {}), ""
+    return _followed("fully replicated", priced, {}, "")
 
 
 def _data_parallel(loaded: Loaded, priced: PricedGraph) -> BaselineChoice:
@@ -354,7 +354,16 @@ def _data_parallel(loaded: Loaded, priced: PricedGraph) -> BaselineChoice:
     except AutoshardError as error:
         return name, None, f"Shardy's propagation failed: {error.reason}"
     note = f"{', '.join(flow.name for flow in batch[:3])}{', ...' if len(batch) > 3 else ''} over {','.join(a.name for a in axes)}"
-    return name, follow(priced, given), note
+    return _followed(name, priced, given, note)
+
+
+def _followed(
+    name: str, priced: PricedGraph, given: Mapping[int, TensorSharding], note: str
+) -> BaselineChoice:
+    try:
+        return name, follow(priced, given), note
+    except AutoshardError as error:
+        return name, None, error.reason
 
 
 def _baseline(
@@ -383,6 +392,7 @@ def _plan_of(
     statistics: dict[str, float | int | str] = {
         "nodes": priced.problem.node_count,
         "edges": priced.problem.edge_count,
+        "peak_bound_bytes": solution.peak_lower_bound,
         **laps,
         **solution.statistics,
     }

@@ -42,7 +42,9 @@ def _headline(plan: Plan) -> Text:
     else:
         lines.append(plan.proved)
     if not plan.fits:
-        lines.append(f"smallest peak found: {bytes_text(plan.smallest_peak_bytes)}")
+        bound = plan.statistics.get("peak_bound_bytes")
+        known = f" (no plan can peak below {bytes_text(bound)})" if isinstance(bound, int) else ""
+        lines.append(f"smallest peak found: {bytes_text(plan.smallest_peak_bytes)}{known}")
     return Text("\n".join(lines))
 
 
