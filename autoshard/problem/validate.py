@@ -114,12 +114,12 @@ def _sum_of_maxima(values: Ints, start: Ints) -> int:
         return 0
     highest = np.maximum.reduceat(values, start[:-1]).tolist()
     lowest = np.minimum.reduceat(values, start[:-1]).tolist()
-    return sum(max(high, -low) for high, low in zip(highest, lowest, strict=True))
+    return sum(max(high, 0) - min(low, 0) for high, low in zip(highest, lowest, strict=True))
 
 
 def _largest(table: Table) -> int:
     cost = table.cost if table.allowed is None else table.cost[table.allowed]
-    return max(int(cost.max(initial=0)), -int(cost.min(initial=0)))
+    return int(cost.max(initial=0)) - int(cost.min(initial=0))
 
 
 def _any_column(pairs: Bools) -> Bools:

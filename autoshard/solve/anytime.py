@@ -128,11 +128,13 @@ class Anytime:
         np.maximum(self._tightest, conditional, out=self._tightest)
 
     def _improve(self, choice: Ints, weights: Weights, clock: Clock) -> None:
-        """Moves from the decoded choice, then from the best one, at first with some noise."""
+        """Moves from the decoded choice, then from the best one, at first with some noise.
+
+        Only the time ends it: the other job counts the steps meanwhile, and how far it is must not matter."""
         moves = max(300, self.core.node_count // 4)
         heaviest = _HEAVIEST[self.rounds % len(_HEAVIEST)]
         self._repair(self._search(choice, weights, moves, 0.0, heaviest, clock), weights, moves, clock)
-        if self.best is not None and self.best_cost is not None and not clock.over():
+        if self.best is not None and self.best_cost is not None and clock.left_s() > 0:
             heat = abs(self.best_cost) * _COOLEST * _SPREAD ** float(self._draw.random())
             warm = self._search(self.best, weights, moves, heat, heaviest, clock)
             self._search(warm, weights, moves, 0.0, heaviest, clock)
@@ -146,7 +148,7 @@ class Anytime:
         memory = self.relaxation.memory()
         at_once = moves_at_once(self.core, _TREE)
         for batch in range(0, moves, at_once):
-            if clock.over():
+            if clock.left_s() <= 0:
                 break
             some = min(at_once, moves - batch)
             run_moves(
@@ -172,7 +174,7 @@ class Anytime:
         if self._nearest is None or self._excess(choice) < self._excess(self._nearest):
             self._nearest = choice
         for weight in _HEAVIEST:
-            if clock.over():
+            if clock.left_s() <= 0:
                 return
             if self._excess(self._nearest) <= 0:
                 self._nearest = None

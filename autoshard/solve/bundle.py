@@ -27,6 +27,7 @@ _MOST_CUTS = 40
 _RECENT = 10  # cuts that stay whatever they are worth
 _MOST_MOVES = 80  # of weight, in one master problem
 _EXACT = 1e-4  # of what the cuts promise beyond the bound
+_STEP_SPREAD = 1e8  # how far the step size may go from the first one
 _LARGEST_STEP = (-2.0, 1.0)  # of the logarithm of a multiplier
 _SMALLEST = 1e-12  # of the largest multiplier, so that all can come back
 
@@ -40,6 +41,7 @@ class Bundle:
         self.costs: Floats = np.zeros(0)
         self.slopes: Floats = np.zeros((0, rows))
         self.step = 0.0
+        self._range = (0.0, 0.0)
         self._failures = 0
 
     def __len__(self) -> int:
@@ -56,6 +58,7 @@ class Bundle:
         self.slopes = np.concatenate([self.slopes, slope[None, :]])
         if self.step == 0.0:
             self.step = 0.5 / max(float(np.abs(slope).max(initial=0)), 1.0)
+            self._range = (self.step / _STEP_SPREAD, self.step * _STEP_SPREAD)
         if len(self.costs) > _MOST_CUTS:
             self._forget(centre)
 
@@ -87,12 +90,12 @@ class Bundle:
         if gained > 0:
             self._failures = 0
             if gained > 0.3 * promised:
-                self.step *= 1.5
+                self.step = min(1.5 * self.step, self._range[1])
             return
         self._failures += 1
         if self._failures >= 3:
             self._failures = 0
-            self.step *= 0.7
+            self.step = max(0.7 * self.step, self._range[0])
 
     def _moved(self, centre: Floats, slope: Floats) -> Floats:
         moved = centre * np.exp(np.clip(self.step * slope, *_LARGEST_STEP))

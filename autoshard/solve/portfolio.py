@@ -34,6 +34,8 @@ _FOLDED_TO = 0.2  # of the nodes at most, or folding does not pay
 _FOLDED_SHARE = 0.12  # of the time that is left
 _STALLED = 8  # rounds of search without progress end the work on a part
 _POLISHING_S = 0.5  # beyond the limit at most
+_POLISHING_FOR_SURE_S = 60.0  # where the work is limited and the answer must not depend on the machine
+_HIGHEST_SEED = 2**31 - 1  # CP-SAT takes no larger one
 
 
 def solve(
@@ -58,15 +60,26 @@ def solve(
             "search" is message passing with local search alone, "brute" tries every choice of a small problem.
 
     Raises:
-        AutoshardError: the problem is malformed, or too large for brute force.
+        AutoshardError: the problem or another argument is malformed, or the problem too large for brute force.
     """
     validate(problem)
+    if solver not in SOLVERS:
+        raise AutoshardError(f"no solver is called {solver!r}", fix=f"name one of {', '.join(SOLVERS)}")
+    if not time_limit_s >= 0:  # nor a number that is none
+        raise AutoshardError(
+            f"a time limit of {time_limit_s} s is no limit", fix="give a number of seconds, as in 60"
+        )
+    if not 0 <= seed <= _HIGHEST_SEED:
+        raise AutoshardError(
+            f"the seed {seed} is out of range", fix=f"give a number from 0 to {_HIGHEST_SEED}"
+        )
+    starts = [_checked(problem, hint, number) for number, hint in enumerate(hints)]
     if solver == "brute":
         return _brute(problem)
     record = Record(problem, Clock(time_limit_s, work_limit), seed=seed, threads=threads, progress=progress)
     try:
-        for hint in hints:
-            record.hint(np.asarray(hint, dtype=np.int64))
+        for start in starts:
+            record.hint(start)
         Portfolio(record, solver).run()
     except KeyboardInterrupt:
         record.clock.interrupt()
@@ -193,6 +206,22 @@ class Portfolio:
         return part.best.choice is not None
 
 
+def _checked(problem: Problem, hint: Ints, number: int) -> Ints:
+    """A hint that is a choice of the problem; it need not be valid."""
+    choice = np.asarray(hint)
+    if choice.dtype.kind not in "iu" or choice.shape != (problem.node_count,):
+        raise AutoshardError(
+            f"{choice.shape} of {choice.dtype}; the problem has {problem.node_count} nodes",
+            where=f"hint {number}",
+            fix="give one whole number for each node",
+        )
+    outside = np.flatnonzero((choice < 0) | (choice >= problem.strategy_counts))
+    if len(outside):
+        node = int(outside[0])
+        raise AutoshardError(f"node {node} has no strategy {choice[node]}", where=f"hint {number}")
+    return choice.astype(np.int64)
+
+
 def _brute(problem: Problem) -> Solution:
     try:
         return brute_force(problem)
@@ -209,4 +238,5 @@ def _polish(record: Record) -> None:
     best = record.best
     if best.choice is None or record.clock.interrupted or record.clock.time_limit_s <= 0:
         return
-    record.offer_polished(polish(record.problem, best.choice, Clock(_POLISHING_S)))
+    seconds = _POLISHING_S if record.clock.work_limit is None else _POLISHING_FOR_SURE_S
+    record.offer_polished(polish(record.problem, best.choice, Clock(seconds)))

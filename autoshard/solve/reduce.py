@@ -181,6 +181,8 @@ class Reducer:
             if engine.quiet_rounds >= patience and core.pair_count() <= _RACE_LATER:
                 if self._race(graph, core, self._engines, growth=growth):
                     return None
+                if self._incumbent is not None:
+                    engine.consider(graph.project(self._incumbent)[core.graph_nodes])
                 patience, growth = 2 * patience, 4 * growth
                 engine.quiet_rounds = 0
             if self._patience is not None and engine.quiet_rounds >= self._patience:
@@ -198,10 +200,14 @@ class Reducer:
 
     def _round(self, graph: Graph, core: Core, engine: Anytime) -> None:
         cost = engine.best_cost
-        engine.round(self.clock)
-        self.record.settle(graph, core, None, engine.lower_bound)
-        if engine.best_cost != cost:
-            self._incumbent = self.record.settle(graph, core, engine.best, None)
+        try:
+            engine.round(self.clock)
+        finally:  # also after Ctrl-C in the middle of it
+            self.record.settle(graph, core, None, engine.lower_bound)
+            if engine.best_cost != cost:
+                self._incumbent = self.record.settle(graph, core, engine.best, None)
+        if engine.lower_bound > core.constant + engine.relaxation.total:
+            raise ContradictionError("the bound is above the cost of every choice")
         self.record.tell("message passing")
 
     def _pointless(self, graph: Graph, core: Core, engine: Anytime) -> bool:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import autoshard.solve.peak as peak
 import autoshard.solve.reduce as reduce
+from autoshard.errors import AutoshardError
 from autoshard.problem import Problem, ProblemBuilder, Table, evaluate
 from autoshard.problem.model import Ints
 from autoshard.solve import Status, brute_force, solve
@@ -119,7 +123,9 @@ def ladder(rungs: int, seed: int) -> Problem:
 def test_the_same_seed_gives_the_same_answer() -> None:
     """A work limit, not the clock, ends the run; then it is deterministic."""
     problem = ladder(30, 1)
-    first, second = (solve(problem, time_limit_s=600, seed=3, work_limit=40) for _ in range(2))
+    first, second = (
+        solve(problem, time_limit_s=600, seed=3, work_limit=52, threads=threads) for threads in (1, 2)
+    )
     assert first.choice is not None and second.choice is not None
     assert first.choice.tolist() == second.choice.tolist()
     assert (first.cost, first.lower_bound) == (second.cost, second.lower_bound)
@@ -239,6 +245,26 @@ def test_a_peak_of_half_of_all_that_can_be_counted() -> None:
     problem, offered = builder.build(5), list[list[int]]()
     bound = smallest_peak(problem, 0, Clock(60), 0, [], lambda choice: bool(offered.append(choice.tolist())))
     assert (bound, offered) == (2**59 + 1, [[1, 0]])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"hints": [np.zeros(3, dtype=np.int64)]}, "(3,) of int64; the problem has 36 nodes"),
+        ({"hints": [np.full(36, 99)]}, "node 0 has no strategy 99"),
+        ({"hints": [np.zeros(36)]}, "float64"),
+        ({"time_limit_s": math.nan}, "is no limit"),
+        ({"time_limit_s": -1.0}, "is no limit"),
+        ({"seed": -1}, "out of range"),
+        ({"seed": 2**63}, "out of range"),
+        ({"solver": "glpk"}, "no solver is called 'glpk'"),
+    ],
+)
+def test_bad_arguments_are_named(arguments: dict[str, Any], reason: str) -> None:
+    """Whoever calls from Python is told what is wrong with what."""
+    request: dict[str, Any] = {"time_limit_s": 1.0} | arguments
+    with pytest.raises(AutoshardError, match=re.escape(reason)):
+        solve(ladder(6, 1), **request)
 
 
 def test_importing_solve_imports_no_engine() -> None:
