@@ -1,4 +1,4 @@
-"""Where shardings are fixed from outside: arguments, results, carried state, data flow and the user's demands."""
+"""Where shardings are fixed from outside: arguments, results, carried state, data flow, the user's demands and sharding groups."""
 
 from collections.abc import Iterator
 
@@ -17,6 +17,7 @@ def boundaries(planned: Planned, plan: Plan) -> list[Finding]:
         _carried(planned),
         _data_flow(planned),
         _demands(planned),
+        _groups(planned),
     ]
 
 
@@ -105,6 +106,18 @@ def _demands(planned: Planned) -> Finding:
         if reason is not None:
             offenders.append(f"{where}: {sharding} does not meet {demand}: {reason}")
     return of_offenders("demands", offenders, count, "the user's own shardings are kept")
+
+
+def _groups(planned: Planned) -> Finding:
+    groups = planned.listing.groups
+    offenders = [
+        f"{first} is {planned.settled.get(first.value)}, {other} is {planned.settled.get(other.value)}"
+        for first, *others in (group.members for group in groups)
+        for other in others
+        if planned.settled.get(first.value) != planned.settled.get(other.value)
+    ]
+    count = sum(len(group.members) for group in groups)
+    return of_offenders("sharding groups", offenders, count, "members of a group have one sharding")
 
 
 def _demanded(planned: Planned) -> Iterator[tuple[str, TensorSharding | None, TensorSharding]]:

@@ -19,7 +19,16 @@ from autoshard.plans import Plan, PlannedCollective
 from autoshard.program import Program
 from costmodels import Communication, Hardware
 
-LEGALITY = ("interface", "division", "carried state", "data flow", "demands", "rules", "reads")
+LEGALITY = (
+    "interface",
+    "division",
+    "carried state",
+    "data flow",
+    "demands",
+    "sharding groups",
+    "rules",
+    "reads",
+)
 FIGURES = ("collectives", "collective times", "compute", "communication", "step", "peak", "budget")
 
 

@@ -4,6 +4,7 @@ node cost   kernel: (compute + its own collectives) * repeat; flows and hubs: 0
 edge cost   reshard from what the provider leaves to what the reader demands, * repeat
 memory      every value under its settled sharding over its lifetime; a partial sum that will be scattered, while its kernel
             runs; a copy that a reshard makes, as long as it is read
+groups      cost nothing; masks of nodes, and of ties, the edges that come after those of the graph
 """
 
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from autoshard.cost.kernel import KernelPrices, price_kernel
 from autoshard.cost.layouts import Ints
 from autoshard.cost.lowering import CollectivePrices, Lowering
 from autoshard.cost.reshard import Decompose, ReshardPrices
+from autoshard.cost.ties import Ties, find_ties, tie_table
 from autoshard.problem import Problem, ProblemBuilder, Table
 from autoshard.program import FlowKind
 from autoshard.sharding import TensorType
@@ -23,12 +25,13 @@ from costmodels import Communication, Hardware
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedGraph:
-    """A problem and all that is needed to read a solution of it back: node and edge numbers are those of the graph."""
+    """A problem and all that is needed to read a solution of it back: node and edge numbers are those of the graph, ties come after."""
 
     graph: Graph
     problem: Problem
     kernel_prices: dict[KernelSpace, KernelPrices]
     reshards: ReshardPrices
+    ties: Ties
 
 
 def assemble(
@@ -39,7 +42,12 @@ def assemble(
     memory_limit: int | None,
     lowering: Lowering = "shardy",
 ) -> PricedGraph:
-    """Price every choice of the graph for the compiler that will carry the plan out."""
+    """Price every choice of the graph for the compiler that will carry the plan out.
+
+    Raises:
+        AutoshardError: there is no sharding that all members of a sharding group can take.
+    """
+    ties = find_ties(graph)
     collectives = CollectivePrices(communication, hardware, lowering)
     reshards = ReshardPrices(graph.mesh, collectives, graph.layouts, decompose)
     _announce(graph, reshards)
@@ -49,10 +57,12 @@ def assemble(
         for space in graph.spaces.values()
     }
     builder = ProblemBuilder()
-    _add_nodes(graph, prices, builder)
+    _add_nodes(graph, prices, ties, builder)
     _add_edges(graph, reshards, builder)
+    for tie in ties.pairs:
+        builder.add_edge(tie.first[0], tie.second[0], tie_table(graph, tie))
     _add_memory(graph, builder)
-    return PricedGraph(graph, builder.build(memory_limit), prices, reshards)
+    return PricedGraph(graph, builder.build(memory_limit), prices, reshards, ties)
 
 
 def _announce(graph: Graph, reshards: ReshardPrices) -> None:
@@ -78,12 +88,16 @@ def _ends(graph: Graph, edge: Edge) -> tuple[Ints, Ints]:
     )
 
 
-def _add_nodes(graph: Graph, prices: dict[KernelSpace, KernelPrices], builder: ProblemBuilder) -> None:
-    for node in graph.nodes:
+def _add_nodes(
+    graph: Graph, prices: dict[KernelSpace, KernelPrices], ties: Ties, builder: ProblemBuilder
+) -> None:
+    for number, node in enumerate(graph.nodes):
+        allowed = ties.allowed.get(number)
         if node.space is None:
-            builder.add_node(np.zeros(node.choices.count, dtype=np.int64))
+            builder.add_node(np.zeros(node.choices.count, dtype=np.int64), allowed)
         else:
-            builder.add_node(prices[node.space].total_ns * graph.program.kernels[node.kernel].repeat)
+            repeat = graph.program.kernels[node.kernel].repeat
+            builder.add_node(prices[node.space].total_ns * repeat, allowed)
 
 
 def _add_edges(graph: Graph, reshards: ReshardPrices, builder: ProblemBuilder) -> None:

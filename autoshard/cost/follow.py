@@ -1,7 +1,8 @@
 """The choice that comes closest to shardings given from outside: a propagation's, a person's, or none at all.
 
 Nodes are decided in program order: a flow takes its given sharding, a kernel the cheapest strategy that leaves its given result,
-counting the reshards from what is already decided; then every hub takes what is cheapest for its readers.
+counting the reshards from what is already decided; then every hub takes what is cheapest for its readers. The first member of a
+sharding group decides for the others.
 """
 
 from collections.abc import Mapping
@@ -12,12 +13,18 @@ from numpy.typing import NDArray
 from autoshard.cost.assemble import PricedGraph
 from autoshard.cost.graph import Node
 from autoshard.cost.layouts import Ints
+from autoshard.cost.ties import supply_of
+from autoshard.errors import AutoshardError
 from autoshard.program import FlowKind
 from autoshard.sharding import TensorSharding
 
 
 def follow(priced: PricedGraph, given: Mapping[int, TensorSharding]) -> NDArray[np.int64]:
-    """One strategy for every node. A value that is not in `given` is wanted fully replicated."""
+    """One strategy for every node. A value that is not in `given` is wanted fully replicated.
+
+    Raises:
+        AutoshardError: an op with results in several sharding groups cannot follow what their first members took.
+    """
     graph, problem = priced.graph, priced.problem
     choice = np.zeros(len(graph.nodes), dtype=np.int64)
     incoming = _incoming(priced)
@@ -25,6 +32,7 @@ def follow(priced: PricedGraph, given: Mapping[int, TensorSharding]) -> NDArray[
         if node.hub >= 0:
             continue
         cost = problem.node_costs(number).astype(np.float64)
+        cost[~_can_follow(priced, number, choice)] = np.inf
         if node.space is not None:
             for provider, result, operand, edge in incoming.get(number, ()):
                 cost = cost + _read_cost(priced, choice, provider, result, number, operand, edge)
@@ -35,11 +43,23 @@ def follow(priced: PricedGraph, given: Mapping[int, TensorSharding]) -> NDArray[
                 if node.choices.supplies
                 else np.zeros(len(cost), dtype=bool)
             )
+            met &= np.isfinite(cost)
             if met.any():
                 cost[~met] = np.inf
         choice[number] = int(np.argmin(cost))
     _decide_hubs(priced, choice)
     return choice
+
+
+def _can_follow(priced: PricedGraph, number: int, choice: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """[K] strategies by which members of sharding groups get what those decided before them have."""
+    graph = priced.graph
+    allowed = priced.problem.node_mask(number).copy()
+    for result, other in priced.ties.before(number) if number in priced.ties.allowed else ():
+        allowed &= supply_of(graph, (number, result)) == supply_of(graph, other)[choice[other[0]]]
+    if not allowed.any():
+        raise AutoshardError("the first members of its sharding groups leave an op nothing to follow")
+    return allowed
 
 
 Incoming = dict[

@@ -47,6 +47,7 @@ def emit(
     emitter = _Emitter(walked, listing, choices, shardings, emission)
     for event in emitter.events():
         emitter.meet(event)
+    emitter.place_groups()
     emitter.annotate_flows()
     emitter.annotate_main()
 
@@ -240,6 +241,15 @@ class _Emitter:
             op.attributes[SHARDING] = self._shardings.per_value(shardings)
         elif SHARDING in op.attributes:
             del op.attributes[SHARDING]
+
+    def place_groups(self) -> None:
+        """Groups tie the values as they settle; where ops have no sharding of their own, the changes say it all."""
+        for op in self._walked.grouped:
+            number = self._walked.ids[op.operands[0]]
+            if not self._emission.annotates_ops:
+                op.erase()
+            elif self._ranks[number]:
+                op.operands[0] = self._settled_value(op.operands[0], number)
 
     def annotate_flows(self) -> None:
         written: dict[tuple[ir.Operation, str], list[TensorSharding]] = {}

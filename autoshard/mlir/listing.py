@@ -70,6 +70,23 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupMember:
+    value: int
+    name: str  # of the value, or the op that makes it and where
+    where: str  # the group as the user wrote it, and where
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.where})"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardingGroup:
+    """Values that are to have one sharding, of one shape, each once."""
+
+    members: tuple[GroupMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     mesh: Mesh
     module_hash: str  # of the module as the user gave it
@@ -79,3 +96,4 @@ class Listing:
     arguments: tuple[Argument, ...]
     results: tuple[Result, ...]
     warnings: tuple[str, ...]  # ops without a rule, loops without a known trip count
+    groups: tuple[ShardingGroup, ...] = ()

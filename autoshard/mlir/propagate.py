@@ -22,6 +22,7 @@ _PASSES = ",".join(
         "sdy-constant-or-scalar-splitter",
         "sdy-add-data-flow-edges",
         "sdy-apply-sharding-constraints",
+        "sdy-sharding-group-import",
         "sdy-user-priority-propagate",
         "func.func(sdy-sink-data-flow-edges)",
     )

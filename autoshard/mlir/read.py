@@ -11,6 +11,7 @@ from autoshard.errors import AutoshardError
 from autoshard.mlir.context import ir
 from autoshard.mlir.facts import RULE, FactBook
 from autoshard.mlir.flops import MATMULS
+from autoshard.mlir.groups import sharding_groups, with_group_demands
 from autoshard.mlir.inlining import inline_calls
 from autoshard.mlir.listing import DataFlow, Listing, Op, Source, Value
 from autoshard.mlir.locations import Locations
@@ -25,7 +26,6 @@ from autoshard.sharding import Mesh, TensorSharding, TensorType
 
 _NOT_YET = {
     "sdy.manual_computation": "manual computations (shard_map) are not supported yet",
-    "sdy.sharding_group": "sharding groups are not supported yet",
 }
 _GSPMD = "mhlo.sharding"
 _WITH_SHARDING = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
@@ -45,7 +45,8 @@ def read(source: SourceModule, mesh: Mesh) -> tuple[Listing, Handles]:
     """List a module for planning on `mesh`.
 
     Raises:
-        AutoshardError: dynamic shapes, recursion, a demand on another mesh, or a construct that is not supported yet.
+        AutoshardError: dynamic shapes, recursion, a demand on another mesh, a sharding group that cannot be, or a construct that is not
+            supported yet.
     """
     module = source.module.operation.clone().operation
     lift_meshes(module)
@@ -95,7 +96,7 @@ def _listing(
     listed_arguments = arguments(walked, shardings, locations)
     for argument in listed_arguments:
         names[argument.value] = argument.name
-    return Listing(
+    found = Listing(
         mesh,
         source.sha256,
         tuple(map(Value, types, names)),
@@ -104,7 +105,9 @@ def _listing(
         listed_arguments,
         results(walked, shardings),
         (*warnings, *_ignored_annotations(walked), *_ruleless(ops, types)),
+        sharding_groups(walked, types, names, locations),
     )
+    return with_group_demands(found)
 
 
 def _ignored_annotations(walked: Walked) -> list[str]:

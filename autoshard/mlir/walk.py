@@ -2,7 +2,8 @@
 
 Readers, writers and every clone of the module agree on these numbers because all of them come from here. Bodies of loops and
 branches are walked in place; the regions of reducers, sorts and scatters are not. Data-flow ops are not numbered: the values that
-flow through them are, once for the result and all the block arguments that stand for it.
+flow through them are, once for the result and all the block arguments that stand for it. Nor are sharding groups, which only say something
+of a value.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from autoshard.mlir.context import Value, ir
 
 SHARDING = "sdy.sharding"
+GROUP = "sdy.sharding_group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class Walked:
     flows: list[Flow] = field(default_factory=list[Flow])
     scopes: list[Scope] = field(default_factory=list[Scope])
     handoffs: list[Handoff] = field(default_factory=list[Handoff])  # in program order
+    grouped: list[ir.Operation] = field(default_factory=list[ir.Operation])  # sdy.sharding_group
 
     @property
     def block(self) -> ir.Block:
@@ -132,9 +135,9 @@ def _block(walked: Walked, block: ir.Block, me: int) -> ir.Operation:
     op: ir.Operation | None = None
     for view in block.operations:
         op = view.operation
-        flow = _FLOWS.get(op.name)
-        if flow is not None:
-            flow(walked, op, me)
+        note = _UNNUMBERED.get(op.name)
+        if note is not None:
+            note(walked, op, me)
             continue
         ops.append(op)
         op_scopes.append(me)
@@ -200,12 +203,17 @@ def _named_computation(walked: Walked, op: ir.Operation, scope: int) -> None:
         )
 
 
-_FLOWS: dict[str, Callable[[Walked, ir.Operation, int], None]] = {
+def _group(walked: Walked, op: ir.Operation, scope: int) -> None:
+    walked.grouped.append(op)
+
+
+_UNNUMBERED: dict[str, Callable[[Walked, ir.Operation, int], None]] = {
     "stablehlo.while": _while,
     "stablehlo.case": _case,
     "stablehlo.if": _case,
     "stablehlo.optimization_barrier": _barrier,
     "sdy.named_computation": _named_computation,
+    GROUP: _group,
 }
 
 

@@ -111,20 +111,26 @@ def is_elementwise(op: Op) -> bool:
     )
 
 
-def free_values(listing: Listing) -> frozenset[int]:
-    """Values made of constants and iota only, by ops that cost next to nothing to repeat."""
+def free_values(listing: Listing, grouped: frozenset[int]) -> frozenset[int]:
+    """Values made of constants and iota only, by ops that cost next to nothing to repeat; none in `grouped`."""
     free: set[int] = set()
     for op in listing.ops:
         is_leaf = op.name in FREE_LEAVES
         is_cheap = op.operands and (op.name == BROADCAST or op.name in RESHAPING or is_elementwise(op))
-        if (is_leaf or (is_cheap and all(v in free for v in op.operands))) and op.demand is None:
+        has_a_say = op.demand is not None or not grouped.isdisjoint(op.results)
+        if (is_leaf or (is_cheap and all(v in free for v in op.operands))) and not has_a_say:
             free.update(op.results)
     return frozenset(free)
 
 
-def fuse(listing: Listing, pinned: frozenset[int]) -> Fusion:
-    """Group the ops of the listing into kernels; values in `pinned` (results, carried values) keep a buffer of their own."""
-    free = free_values(listing)
+def fuse(listing: Listing, pinned: frozenset[int], grouped: frozenset[int] = frozenset()) -> Fusion:
+    """Group the ops of the listing into kernels.
+
+    Args:
+        pinned: values (results, carried ones, members of sharding groups) that keep a buffer of their own.
+        grouped: those of them that also have one sharding, so that they are not recomputed for each use.
+    """
+    free = free_values(listing, grouped)
     users: dict[int, list[int]] = {}
     for index, op in enumerate(listing.ops):
         for value in op.operands:

@@ -44,7 +44,9 @@ def for_partitions(module: ir.Operation, main: ir.Operation, num_devices: int) -
                 where=str(op.location),
                 fix="verify the plan as it was before sdy-reshard-to-collectives",
             )
-        if op.name == "sdy.reshard":
+        if op.name == "sdy.sharding_group":
+            op.erase()
+        elif op.name == "sdy.reshard":
             _replace(op, _constrain(op.operands[0], op.attributes["sharding"], ir.InsertionPoint(op)))
         elif op.name == "sdy.named_computation":
             _inline(op, _shardings(op, "in_shardings"), _shardings(op, "out_shardings"))

@@ -191,10 +191,6 @@ class TestLocations:
     ("body", "reason"),
     [
         (
-            "%0 = stablehlo.abs %a : tensor<8x16xf32>\nsdy.sharding_group %0 group_id=1 : tensor<8x16xf32>",
-            "sharding groups",
-        ),
-        (
             """%0 = sdy.manual_computation(%a) in_shardings=[<@mesh, [{"x"}, {}]>] out_shardings=[<@mesh, [{"x"}, {}]>] manual_axes={"x"}
             (%b: tensor<4x16xf32>) { sdy.return %b : tensor<4x16xf32> } : (tensor<8x16xf32>) -> tensor<8x16xf32>""",
             "manual computations",
