@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import cast
 
 from autoshard.errors import AutoshardError
+from autoshard.mlir.boundary import refuse_uneven
 from autoshard.mlir.context import ir, new_context, stablehlo
 from autoshard.mlir.diagnostics import as_user_error
 from autoshard.mlir.meshes import chosen_mesh
+from autoshard.mlir.probe import MAX_DEPTH, bracket_depth, require_readable
+from autoshard.mlir.rewrites import refuse_unwritable
 from autoshard.sharding import Mesh
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -59,9 +62,14 @@ def resolve_mesh(source: SourceModule, user_axes: Sequence[tuple[str, int]] | No
     """The mesh to plan for: the module's, the user's, or both where they agree; `user_axes` are the pairs of --mesh, or None.
 
     Raises:
-        AutoshardError: no mesh anywhere, several and none chosen, or the user's mesh is not the module's.
+        AutoshardError: no mesh anywhere, several and none chosen, shardings on several, the user's mesh is not the module's, or what the
+            module demands on it cannot be.
     """
-    return chosen_mesh(source.module.operation, source.name, user_axes)
+    module = source.module.operation
+    refuse_unwritable(module, source.name)
+    mesh = chosen_mesh(module, source.name, user_axes)
+    refuse_uneven(module, source.main, mesh, source.name)
+    return mesh
 
 
 def _read(name: str) -> bytes:
@@ -89,24 +97,32 @@ def _gunzipped(data: bytes, name: str) -> bytes:
 
 
 def _parse(data: bytes, context: ir.Context, name: str) -> ir.Module:
-    if data.startswith(_BYTECODE_MAGIC) and _PORTABLE_PRODUCER in data[:32]:
+    is_bytecode = data.startswith(_BYTECODE_MAGIC)
+    text = None if is_bytecode else _as_text(data, name)
+    if is_bytecode or bracket_depth(data) > MAX_DEPTH:
+        require_readable(data, name)
+    if is_bytecode and _PORTABLE_PRODUCER in data[:32]:
         return _parse_portable(data, context, name)
-    if not data.startswith(_BYTECODE_MAGIC):
-        data = _as_text(data, name)
-    with as_user_error(f"{name} is not a StableHLO module that MLIR can read"):
-        return ir.Module.parse(data, context)
-
-
-def _as_text(data: bytes, name: str) -> bytes:
     try:
-        data.decode()
+        with as_user_error(f"{name} is not a StableHLO module that MLIR can read", text=text):
+            return ir.Module.parse(data, context)
+    except ValueError as error:  # lengths in damaged bytecode
+        raise AutoshardError(f"damaged bytecode: {error}", where=name, fix="write the file again") from None
+
+
+def _as_text(data: bytes, name: str) -> str:
+    try:
+        text = data.decode()
+        wrong = f"byte {data.index(0)} is zero" if b"\0" in data else ""
     except UnicodeDecodeError as error:
+        text, wrong = "", f"byte {error.start} is not UTF-8"
+    if wrong:
         raise AutoshardError(
-            f"neither MLIR text nor bytecode: byte {error.start} is not UTF-8",
+            f"neither MLIR text nor bytecode: {wrong}",
             where=name,
             fix="give a StableHLO module, as text or bytecode, gzipped or not",
-        ) from None
-    return data
+        )
+    return text
 
 
 def _parse_portable(data: bytes, context: ir.Context, name: str) -> ir.Module:
@@ -134,10 +150,14 @@ def entry_function(module: ir.Module, name: str) -> str:
     Raises:
         AutoshardError: no function, several without a main, or one without a body.
     """
-    functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
+    operations = [op.operation for op in module.body.operations]
+    functions = [op for op in operations if op.name == "func.func"]
     if not functions:
+        nested = any(op.name == "builtin.module" for op in operations)
         raise AutoshardError(
-            "the module has no function", where=name, fix="give a module with a func.func @main"
+            f"the module has {'modules inside it and ' if nested else ''}no function",
+            where=name,
+            fix="give a module with a func.func @main",
         )
     without_body = [f for f in functions if not len(f.regions[0].blocks)]
     if without_body:

@@ -1,0 +1,83 @@
+"""Ops of the input that say in another way what a demand says, written as that demand; those that cannot be are refused.
+
+Collectives of sdy that only move data are reshards to their `out_sharding`. So are all-reduces and reduce-scatters of what a contraction or
+a reduction makes: the sum that they spell out is the one that the sharding of the op implies. Data-flow edges, which Shardy's propagation
+adds for itself, hand their sharding to the op that they belong to.
+"""
+
+from autoshard.errors import AutoshardError
+from autoshard.mlir.context import Value, ir
+from autoshard.mlir.locations import Locations
+from autoshard.mlir.pipeline import run_pipeline
+
+_MOVES = frozenset({"sdy.all_gather", "sdy.all_slice", "sdy.all_to_all", "sdy.collective_permute"})
+_SUMS = frozenset({"sdy.all_reduce", "sdy.reduce_scatter"})
+_TO_UNREDUCED = frozenset({"sdy.replicated_to_unreduced", "sdy.sharded_to_unreduced"})
+_EDGES = frozenset({"sdy.data_flow_edge", "sdy.func_data_flow_edge"})
+_CONTRACTIONS = frozenset(
+    {"stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution", "stablehlo.reduce"}
+)
+
+
+def refuse_unwritable(module: ir.Operation, file: str) -> None:
+    """Raises AutoshardError at the first op that `rewrite` cannot express."""
+    locations = Locations(file)
+    for op in _found(module, _SUMS | _TO_UNREDUCED | _EDGES):
+        where = locations.text(op.location)
+        if op.name in _TO_UNREDUCED:
+            raise AutoshardError(
+                f"{op.name} makes a partial sum, which is not supported yet",
+                where=where,
+                fix="give the module as it was before partial sums were made explicit",
+            )
+        if op.name in _SUMS and not _is_contraction(op.operands[0]):
+            raise AutoshardError(
+                f"{op.name} of a value that no contraction or reduction makes is not supported yet",
+                where=where,
+                fix="give the module as it was before sdy-insert-explicit-reshards, or write sdy.reshard",
+            )
+        if op.name == "sdy.data_flow_edge" and _is_function_argument(op.operands[0]):
+            raise AutoshardError(
+                f"{op.name} of a function argument belongs to no op",
+                where=where,
+                fix="annotate the argument with sdy.sharding instead",
+            )
+
+
+def rewrite(module: ir.Operation) -> None:
+    """Express the ops as demands, in place."""
+    for op in _found(module, _MOVES | _SUMS):
+        _as_reshard(op)
+    if _found(module, _EDGES):
+        run_pipeline(module, "func.func(sdy-sink-data-flow-edges,sdy-sink-func-data-flow-edges)")
+
+
+def _found(module: ir.Operation, names: frozenset[str]) -> list[ir.Operation]:
+    found: list[ir.Operation] = []
+
+    def note(op: ir.Operation) -> ir.WalkResult:
+        if op.name in names:
+            found.append(op.operation)
+        return ir.WalkResult.ADVANCE
+
+    module.walk(note, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
+def _as_reshard(op: ir.Operation) -> None:
+    with op.location, ir.InsertionPoint(op):
+        reshard = ir.Operation.create(
+            "sdy.reshard", [op.result.type], [op.operands[0]], {"sharding": op.attributes["out_sharding"]}
+        )
+    op.result.replace_all_uses_with(reshard.result)
+    op.erase()
+
+
+def _is_contraction(value: Value) -> bool:
+    owner = value.owner
+    return not isinstance(owner, ir.Block) and owner.name in _CONTRACTIONS
+
+
+def _is_function_argument(value: Value) -> bool:
+    owner = value.owner
+    return isinstance(owner, ir.Block) and owner.owner.operation.name == "func.func"

@@ -1,0 +1,114 @@
+"""Which mesh is planned for where a module names several or writes them inside shardings, and what becomes of the others."""
+
+import pytest
+
+from autoshard.errors import AutoshardError
+from autoshard.mlir.meshes import module_meshes
+from autoshard.mlir.source import resolve_mesh
+from tests.mlir.modules import read_text, source_of
+
+TWO_AXES = 'sdy.mesh @a = <["x"=8]>\nsdy.mesh @b = <["y"=8]>'
+TWO_ORDERS = 'sdy.mesh @a = <["x"=4]>\nsdy.mesh @b = <["x"=4], device_ids=[3, 2, 1, 0]>'
+INLINED = 'mesh<["x"=4]>'
+REVERSED = 'mesh<["x"=4], device_ids=[3, 2, 1, 0]>'
+
+
+def module(meshes: str, argument: str = "", op: str = "") -> str:
+    """A module whose argument and op have these shardings; the argument is on line 10, the op on line 11."""
+    demand = f"{{sdy.sharding = #sdy.sharding<{argument}>}}" if argument else ""
+    annotation = f"{{sdy.sharding = #sdy.sharding_per_value<[<{op}>]>}}" if op else ""
+    padding = "\n" * (9 - meshes.count("\n"))
+    return (
+        f"{meshes}{padding}func.func @main(%a: tensor<8x16xf32> {demand}) -> tensor<8x16xf32> {{\n"
+        f"%0 = stablehlo.abs %a {annotation} : tensor<8x16xf32>\n"
+        "return %0 : tensor<8x16xf32> }"
+    )
+
+
+@pytest.mark.parametrize(
+    ("meshes", "argument", "op", "axes", "chosen"),
+    [
+        ("", f'{INLINED}, [{{"x"}}, {{?}}]', "", None, '<["x"=4]> ()'),
+        ("", "", f'{REVERSED}, [{{"x"}}, {{}}]', None, '<["x"=4]> (3, 2, 1, 0)'),
+        ("", f'{INLINED}, [{{"x"}}, {{}}]', f'{INLINED}, [{{}}, {{"x"}}]', None, '<["x"=4]> ()'),
+        ('sdy.mesh @m = <["x"=4]>', f'{INLINED}, [{{"x"}}, {{}}]', "", None, '<["x"=4]> ()'),
+        ('sdy.mesh @m = <["x"=4]>', f'{REVERSED}, [{{"x"}}, {{}}]', "", None, '<["x"=4]> (3, 2, 1, 0)'),
+        ('sdy.mesh @m = <["x"=4]>', f'{REVERSED}, [{{"x"}}, {{}}]', "", [("x", 4)], '<["x"=4]> (3, 2, 1, 0)'),
+        (TWO_AXES, '@b, [{"y"}, {}]', "", None, '<["y"=8]> ()'),
+        (TWO_AXES, "", '@a, [{"x"}, {}]', None, '<["x"=8]> ()'),
+        (TWO_AXES, "", "", [("y", 8)], '<["y"=8]> ()'),
+        (TWO_ORDERS, "", "", None, '<["x"=4]> ()'),
+        (TWO_ORDERS, '@b, [{"x"}, {}]', "", None, '<["x"=4]> (3, 2, 1, 0)'),
+        (TWO_ORDERS, '@b, [{"x"}, {}]', "", [("x", 4)], '<["x"=4]> (3, 2, 1, 0)'),
+        (
+            'sdy.mesh @"my mesh" = <["x"=2]>\nsdy.mesh @b = <["y"=2]>',
+            '@"my mesh", [{"x"}, {}]',
+            "",
+            None,
+            '<["x"=2]> ()',
+        ),
+    ],
+)
+def test_the_mesh_that_the_shardings_are_on_is_planned_for(
+    meshes: str, argument: str, op: str, axes: list[tuple[str, int]] | None, chosen: str
+) -> None:
+    """Device order included, and the listed module has the symbol."""
+    text = module(meshes, argument, op)
+    mesh = resolve_mesh(source_of(text), axes)
+    assert f"{mesh} {mesh.device_ids}" == chosen
+    _, listing, handles = read_text(text, axes)
+    assert mesh in module_meshes(handles.walked.module)
+    assert (listing.arguments[0].demand is not None) == bool(argument)
+
+
+@pytest.mark.parametrize(
+    ("meshes", "argument", "op", "axes", "reason"),
+    [
+        (
+            TWO_AXES, '@a, [{"x"}, {}]', '@b, [{}, {"y"}]', None,
+            r'<bytes>:11: shardings on @b = <\["y"=8\]> here and on @a = <\["x"=8\]> at <bytes>:10, which differ in their axes',
+        ),
+        (TWO_AXES, '@a, [{"x"}, {}]', '@b, [{}, {"y"}]', [("x", 8)], "<bytes>:11: shardings on @b"),
+        (
+            TWO_ORDERS, '@a, [{"x"}, {}]', '@b, [{}, {"x"}]', None,
+            r"shardings on @b = .*device_ids=\[3, 2, 1, 0\]> here and on @a .* differ in the order of their devices",
+        ),
+        (TWO_ORDERS, '@a, [{"x"}, {}]', '@b, [{}, {"x"}]', [("x", 4)], "differ in the order of their devices"),
+        ("", f'{INLINED}, [{{"x"}}, {{}}]', f'{REVERSED}, [{{"x"}}, {{}}]', None, r'on mesh<\["x"=4\]> at <bytes>:10'),
+        ("", f'{INLINED}, [{{"x"}}, {{}}]', 'mesh<["z"=4]>, [{}, {"z"}]', None, r'shardings on mesh<\["z"=4\]> here'),
+        (
+            TWO_AXES, '@a, [{"x"}, {}]', "", [("y", 8)],
+            r'<bytes>:10: a sharding on mesh @a in a plan for mesh @b: @a = <\["x"=8\]>, @b = <\["y"=8\]>',
+        ),
+        ("", f'{INLINED}, [{{"x"}}, {{}}]', "", [("x", 2)], r'--mesh <\["x"=2\]> is not the module\'s mesh mesh<\["x"=4\]>'),
+        (TWO_AXES, "", "", None, r"the module has several meshes: @a = .*, @b = .*\n.*choose one with --mesh"),
+        ("", 'mesh<["x"=4294967296]>, [{"x"}, {}]', "", None, "name at most 1048576 devices"),
+        ("", "mesh<[]>, [{}, {}]", "", None, "neither the module nor the command names a mesh"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_one_mesh_is_refused_as_the_user_wrote_it(
+    meshes: str, argument: str, op: str, axes: list[tuple[str, int]] | None, reason: str
+) -> None:
+    with pytest.raises(AutoshardError, match=reason):
+        resolve_mesh(source_of(module(meshes, argument, op)), axes)
+
+
+@pytest.mark.parametrize("empty", ["@empty", "mesh<[]>"])
+def test_a_sharding_on_an_empty_mesh_is_replicated_where_it_is_closed(empty: str) -> None:
+    meshes = 'sdy.mesh @empty = <[]>\nsdy.mesh @mesh = <["x"=4]>'
+    _, listing, _ = read_text(module(meshes, f"{empty}, [{{}}, {{?}}]", f"{empty}, [{{}}, {{}}]"))
+    assert str(listing.arguments[0].demand) == "[{}, {?}]"
+    assert [str(op.demand) for op in listing.ops] == ["[{}, {}]"]
+
+
+def test_the_users_mesh_takes_a_free_symbol() -> None:
+    text = (
+        module("", "", "")
+        + "\nfunc.func private @mesh() { return }\nfunc.func private @autoshard_mesh() { return }"
+    )
+    assert resolve_mesh(source_of(text), [("x", 2)]).name == "autoshard_mesh1"
+
+
+def test_size_one_axes_are_axes() -> None:
+    mesh = resolve_mesh(source_of(module('sdy.mesh @m = <["o"=1, "x"=4]>', '@m, [{"o", "x"}, {?}]')), None)
+    assert mesh.axis_names == ("o", "x")
