@@ -33,6 +33,7 @@ _FOLDINGS = (1, 4)  # rounds of refinement: nodes are alike that look alike so m
 _FOLDED_TO = 0.2  # of the nodes at most, or folding does not pay
 _FOLDED_SHARE = 0.12  # of the time that is left
 _STALLED = 8  # rounds of search without progress end the work on a part
+_WARM_FROM = 5_000  # nodes: there the search is likely to be needed, and presolve takes a while
 _POLISHING_S = 0.5  # beyond the limit at most
 _POLISHING_FOR_SURE_S = 60.0  # where the work is limited and the answer must not depend on the machine
 _HIGHEST_SEED = 2**31 - 1  # CP-SAT takes no larger one
@@ -78,6 +79,8 @@ def solve(
         return _brute(problem)
     record = Record(problem, Clock(time_limit_s, work_limit), seed=seed, threads=threads, progress=progress)
     try:
+        if threads > 1 and problem.node_count >= _WARM_FROM:
+            record.warming.start()
         for start in starts:
             record.hint(start)
         Portfolio(record, solver).run()
@@ -86,6 +89,7 @@ def solve(
     except OutOfTimeError:
         pass
     with suppress(KeyboardInterrupt):
+        record.warming.end()
         _polish(record)
     return record.solution()
 

@@ -14,6 +14,7 @@ from autoshard.solve.core import Core
 from autoshard.solve.graph import Graph
 from autoshard.solve.load import certain_peak, trivial_bound
 from autoshard.solve.solution import Best, Figure, Solution, Status
+from autoshard.solve.warm import Warming
 
 Progress = Callable[[str, float | None], None]
 
@@ -31,6 +32,7 @@ class Record:
         self.lower_bound = trivial_bound(problem)
         self.peak_bound = certain_peak(problem)
         self.infeasible = False
+        self.warming = Warming()
         self.statistics: dict[str, Figure] = {}
         self._began = time.monotonic()
         self._folded: tuple[int, int] | None = None

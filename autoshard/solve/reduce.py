@@ -156,6 +156,7 @@ class Reducer:
         from autoshard.solve.anytime import Anytime
 
         record, clock = self.record, self.clock
+        record.warming.wait(clock.left_s())
         record.statistics["engine"] = "message passing"
         engine = Anytime(core, record.seed, clock, record.threads)
         if self._learned is not None:
