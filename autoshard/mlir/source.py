@@ -6,9 +6,11 @@ its bytecode names; anything else is MLIR text.
 
 import gzip
 import hashlib
+import re
 import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -24,6 +26,9 @@ from autoshard.sharding import Mesh
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BYTECODE_MAGIC = b"ML\xefR"
+_ESCAPED_BYTE = re.compile(
+    rb"\\[89A-Fa-f][0-9A-Fa-f]"
+)  # beyond ASCII: where it makes no UTF-8, an error that quotes it is an abort
 _PORTABLE_PRODUCER = b"StableHLO_v"  # follows the magic number and a version
 
 
@@ -54,7 +59,8 @@ def load(model: str | Path | bytes) -> SourceModule:
     context = new_context()
     module = _parse(data, context, name)
     has_locations = data.startswith(_BYTECODE_MAGIC) or b"loc(" in data
-    entry = entry_function(module, name)
+    with _names_are_text(name):
+        entry = entry_function(module, name)
     return SourceModule(module, context, entry, name, hashlib.sha256(data).hexdigest(), has_locations)
 
 
@@ -67,9 +73,24 @@ def resolve_mesh(source: SourceModule, user_axes: Sequence[tuple[str, int]] | No
     """
     module = source.module.operation
     refuse_unwritable(module, source.name)
-    mesh = chosen_mesh(module, source.name, user_axes)
-    refuse_uneven(module, source.main, mesh, source.name)
+    with _names_are_text(source.name):
+        mesh = chosen_mesh(module, source.name, user_axes)
+        refuse_uneven(module, source.main, mesh, source.name)
     return mesh
+
+
+@contextmanager
+def _names_are_text(name: str) -> Generator[None, None, None]:
+    try:
+        yield
+    except RuntimeError as error:  # of the bindings
+        if "str_from_cstr" not in str(error):
+            raise
+        raise AutoshardError(
+            "the name of a mesh, of an axis or of a function is not UTF-8",
+            where=name,
+            fix="use printable ASCII",
+        ) from None
 
 
 def _read(name: str) -> bytes:
@@ -99,7 +120,7 @@ def _gunzipped(data: bytes, name: str) -> bytes:
 def _parse(data: bytes, context: ir.Context, name: str) -> ir.Module:
     is_bytecode = data.startswith(_BYTECODE_MAGIC)
     text = None if is_bytecode else _as_text(data, name)
-    if is_bytecode or bracket_depth(data) > MAX_DEPTH:
+    if is_bytecode or _ESCAPED_BYTE.search(data) or bracket_depth(data) > MAX_DEPTH:
         require_readable(data, name)
     if is_bytecode and _PORTABLE_PRODUCER in data[:32]:
         return _parse_portable(data, context, name)

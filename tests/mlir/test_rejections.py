@@ -135,6 +135,20 @@ def test_damaged_bytecode_never_ends_the_process() -> None:
             assert str(error)
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (mesh('<["\\C3"=2]>'), "is not UTF-8"),
+        (main_of(RETURN).replace("@main", '@"\\C3"'), "is not UTF-8"),
+        (argument('@mesh, [{"\\C3"}, {}]'), "reading it kills MLIR"),
+        (main_of(RETURN).replace("@mesh", '@"\\C3"'), "is not UTF-8"),
+    ],
+)
+def test_names_that_are_not_text_are_refused(text: str, reason: str) -> None:
+    with pytest.raises(AutoshardError, match=reason):
+        resolve_mesh(source_of(text), None)
+
+
 def test_modules_in_a_module_are_named() -> None:
     with pytest.raises(AutoshardError, match="has modules inside it and no function"):
         load(f"module {{ {main_of(RETURN)} }}".encode())
