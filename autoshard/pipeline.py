@@ -173,9 +173,8 @@ def price_for_planning(loaded: Loaded, progress: Progress = _silent) -> PricedGr
     """The problem that a plan solves.
 
     Raises:
-        AutoshardError: the module demands what no plan can keep yet.
+        AutoshardError: there is no sharding that all members of a sharding group can take.
     """
-    _require_plannable_demands(loaded.listing)
     progress("pricing", None)
     return price(loaded)
 
@@ -285,7 +284,7 @@ def _without_followed_demands(listing: Listing, given: Mapping[int, TensorShardi
     consistent = list(map(follows, listing.ops))
     split = {v for op, is_one in zip(listing.ops, consistent, strict=True) if not is_one for v in op.operands}
     ops = tuple(
-        replace(op, demand=None)
+        replace(op, demand=None, other_demands=())
         if op.demand is not None
         and op.name not in WITH_SHARDING
         and is_one
@@ -294,16 +293,6 @@ def _without_followed_demands(listing: Listing, given: Mapping[int, TensorShardi
         for op, is_one in zip(listing.ops, consistent, strict=True)
     )
     return replace(listing, ops=ops)
-
-
-def _require_plannable_demands(listing: Listing) -> None:
-    for op in listing.ops:
-        if any(any(dim.is_closed or dim.axes for dim in demand.dims) for demand in op.other_demands):
-            raise AutoshardError(
-                f"shardings on the second or a later result of {op.name} are not supported yet",
-                where=op.location,
-                fix="put a sdy.sharding_constraint on that result instead",
-            )
 
 
 class _Clock:

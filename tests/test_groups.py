@@ -19,6 +19,7 @@ from autoshard.mlir.write import Form
 from autoshard.pipeline import Loaded
 from autoshard.plans import Plan
 from autoshard.problem import evaluate
+from autoshard.sharding import parse_sharding
 from autoshard.solve import solve
 from autoshard.solve.brute import brute_force
 from tests.cost.priced import HARDWARE, communication
@@ -269,7 +270,56 @@ def test_contradiction_names_both_demands() -> None:
 
 
 def test_a_group_without_a_common_sharding_is_refused() -> None:
-    """A later result of an op that cannot be split as the other member must be."""
-    text = SORT.replace(f"%b: {T} ", f"%b: {T} {demand(ON_ROWS)}")
-    with pytest.raises(AutoshardError, match=r"no one sharding suits:\n  arg1 .*\n  stablehlo.sort"):
+    """State is to be split as it is returned, and the other member is made whole along the dimension that it is sorted along."""
+    text = (
+        SORT.replace(demand(ON_ROWS), "{tf.aliasing_output = 0 : i32}")
+        .replace(f"-> {T} {{\n", f"-> ({T} {demand(ON_ROWS)}) {{\n")
+        .replace("%b group_id", "%a group_id")
+    )
+    with pytest.raises(AutoshardError, match=r"no one sharding suits:\n  arg0 .*\n  stablehlo.sort"):
         planned(text)
+
+
+def sorted_pair(first: str, second: str) -> str:
+    sort = SORT.replace(demand(ON_ROWS), "").replace(
+        "is_stable = true}",
+        f"is_stable = true, sdy.sharding = #sdy.sharding_per_value<[<@mesh, {first}>, <@mesh, {second}>]>}}",
+    )
+    return "".join(line for line in sort.splitlines(keepends=True) if "sharding_group" not in line)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("[{?}, {?}]", ON_COLUMNS),
+        (ON_COLUMNS, '[{}, {"y"}]'),
+        (ON_ROWS, '[{"y", ?}, {?}]'),
+        ("[{}, {}]", '[{?}, {?}], replicated={"y"}'),
+    ],
+)
+def test_demands_on_both_results_of_an_op(first: str, second: str) -> None:
+    """Each is as asked in the written module: as the op makes it, or as it is resharded right after for all readers."""
+    text = sorted_pair(first, second)
+    loaded, plan = planned(text)
+    report = pipeline.check_plan(text.encode(), plan, deep=True)
+    assert report.passed, report.to_text()
+    parsed = ir.Module.parse(pipeline.write_planned(loaded, plan), new_context())
+    (sort,) = (op for op in _inside(parsed.operation) if op.name == "stablehlo.sort")
+    for result, asked in zip(sort.results, (first, second), strict=True):
+        read = [use.owner.operation for use in result.uses]
+        settled = read[0].results[0] if [op.name for op in read] == ["sdy.reshard"] else result
+        found = parse_sharding(_sharding(settled), loaded.mesh)
+        assert found.satisfies(parse_sharding(asked, loaded.mesh)), f"{found} is not {asked}"
+
+
+@pytest.mark.parametrize("form", ["shardy", "xla"])
+def test_numbers_stay_with_demands_on_both_results(form: Form, tmp_path: Path) -> None:
+    """Also where one of them is resharded right after the op."""
+    text = sorted_pair(ON_COLUMNS, '[{"y"}, {}]')
+    loaded, plan = planned(text, form)
+    (tmp_path / "planned.mlir").write_text(pipeline.write_planned(loaded, plan))
+    (tmp_path / "against.mlir").write_text(text)
+    report = pipeline.verify_modules(
+        str(tmp_path / "planned.mlir"), str(tmp_path / "against.mlir"), devices=4
+    )
+    assert report.passed, report.to_text()

@@ -133,8 +133,9 @@ def _demanded(planned: Planned) -> Iterator[tuple[str, TensorSharding | None, Te
             yield f"{flow.kind} {flow.location}", planned.settled.get(flow.target), flow.demand
     for number, op in enumerate(listing.ops):
         if op.demand is not None:
-            first = next(filter(planned.is_ranked, op.results))
-            yield planned.where(number), planned.settled.get(first), op.demand
+            ranked = filter(planned.is_ranked, op.results)
+            for value, demand in zip(ranked, (op.demand, *op.other_demands), strict=False):
+                yield planned.where(number), planned.settled.get(value), demand
 
 
 def unmet(sharding: TensorSharding, demand: TensorSharding) -> str | None:

@@ -10,7 +10,7 @@ from itertools import combinations
 
 from autoshard.errors import AutoshardError
 from autoshard.mlir.context import Value, ir
-from autoshard.mlir.listing import GroupMember, Listing, ShardingGroup
+from autoshard.mlir.listing import GroupMember, Listing, Op, ShardingGroup
 from autoshard.mlir.locations import Locations
 from autoshard.mlir.walk import GROUP, Walked
 from autoshard.sharding import DimSharding, TensorSharding, TensorType
@@ -103,12 +103,7 @@ def with_group_demands(listing: Listing) -> Listing:
         return listing
     return replace(
         listing,
-        ops=tuple(
-            replace(op, demand=shared[first])
-            if (first := _first_ranked(op.results, listing)) in shared
-            else op
-            for op in listing.ops
-        ),
+        ops=tuple(_with_demands(op, shared, listing) for op in listing.ops),
         data_flows=tuple(
             replace(flow, demand=shared.get(flow.target, flow.demand)) for flow in listing.data_flows
         ),
@@ -126,12 +121,27 @@ def _demands(listing: Listing) -> Iterator[tuple[int, TensorSharding]]:
             yield flow.target, flow.demand
     for op in listing.ops:
         if op.demand is not None:
-            ranked = [value for value in op.results if _is_ranked(listing.values[value].type)]
-            yield from zip(ranked, (op.demand, *op.other_demands), strict=False)
+            yield from zip(_ranked(op.results, listing), (op.demand, *op.other_demands), strict=False)
 
 
-def _first_ranked(values: Sequence[int], listing: Listing) -> int | None:
-    return next((value for value in values if _is_ranked(listing.values[value].type)), None)
+def _ranked(values: Sequence[int], listing: Listing) -> list[int]:
+    return [value for value in values if _is_ranked(listing.values[value].type)]
+
+
+def _with_demands(op: Op, shared: Mapping[int, TensorSharding], listing: Listing) -> Op:
+    """The op with the demands of its results' groups; a result that nothing is asked of is fully open."""
+    ranked = _ranked(op.results, listing)
+    if shared.keys().isdisjoint(ranked):
+        return op
+    own = dict(zip(ranked, (op.demand, *op.other_demands), strict=False))
+    first, *others = (shared.get(value) or own.get(value) or _open(listing, value) for value in ranked)
+    return replace(op, demand=first, other_demands=tuple(others))
+
+
+def _open(listing: Listing, value: int) -> TensorSharding:
+    type_ = listing.values[value].type
+    assert type_ is not None, "only ranked values are asked for"
+    return TensorSharding((DimSharding(is_closed=False),) * type_.rank)
 
 
 def _shared_demand(group: ShardingGroup, demands: Mapping[int, TensorSharding]) -> TensorSharding | None:

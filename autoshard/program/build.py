@@ -133,6 +133,7 @@ def _kernel(
         for (value, _), sites in by_read.items()
     ]
     moved = ((0,) * len(uses), 0) if is_alias else traffic(root, uses, roots, segment, is_fused=is_fused)
+    demands = () if root.demand is None else (root.demand, *root.other_demands)
     shape = KernelShape(
         root.name,
         OpShardingRule(
@@ -145,7 +146,7 @@ def _kernel(
         sum(listing.ops[op].flops for op in group.ops),
         _matmul_roles(rule) if root.is_matmul else "",
         *moved,
-        root.demand,
+        (*demands, *[None] * (len(results) - len(demands))),
     )
     return Kernel(
         interned.setdefault(shape, shape),

@@ -45,7 +45,7 @@ class KernelShape:
     matmul_roles: str  # of each factor of a contraction: m, k, n or b (batch); "" for other kernels
     reads: tuple[int, ...]  # how often each operand's bytes come from memory
     writes: int  # how often the results' bytes go to memory
-    demand: TensorSharding | None  # the user's, on the first ranked result
+    demands: tuple[TensorSharding | None, ...]  # the user's, on each result
 
     @property
     def is_matmul(self) -> bool:

@@ -107,10 +107,12 @@ def _useful_sizes(rule: OpShardingRule, shape: KernelShape) -> list[int]:
 
 
 def _bases(shape: KernelShape, mesh: Mesh) -> Iterator[FactorAxes]:
-    """Assignments to start from: nothing, and what a demand asks for where that is not whole axes in mesh order."""
-    if shape.demand is not None:
-        rule = shape.rule
-        demanded = factor_axes_of(rule, rule.results[:1], [shape.demand.as_closed()], mesh)
+    """Assignments to start from: what the demands on the results ask for, together and each alone, and nothing."""
+    rule = shape.rule
+    demands = [(m, d.as_closed()) for m, d in zip(rule.results, shape.demands, strict=True) if d is not None]
+    alone = [[one] for one in demands] if len(demands) > 1 else []
+    for asked in (demands, *alone):
+        demanded = factor_axes_of(rule, [m for m, _ in asked], [d for _, d in asked], mesh)
         if demanded is not None and any(demanded) and _is_allowed(shape, demanded):
             yield demanded
     yield ((),) * len(shape.rule.factors)
@@ -141,7 +143,7 @@ def _of_assignment(shape: KernelShape, factor_axes: FactorAxes, mesh: Mesh) -> I
     if reduced and len(produced) == 1:
         variants += [(scattered,) for scattered in _scattered(produced[0], reduced, shape, mesh)]
     for settled in variants:
-        kept = settled if shape.demand is None else _meeting(settled, shape.demand)
+        kept = tuple(map(_meeting, settled, shape.demands))
         yield Strategy(factor_axes, demanded, produced, kept, reduced)
 
 
@@ -175,8 +177,6 @@ def _scattered(
         yield scattered
 
 
-def _meeting(settled: tuple[TensorSharding, ...], demand: TensorSharding) -> tuple[TensorSharding, ...]:
-    """`settled` with its first sharding made to meet the demand: itself, or a reshard to what the demand names and no more."""
-    if settled[0].satisfies(demand):
-        return settled
-    return (demand.as_closed(), *settled[1:])
+def _meeting(settled: TensorSharding, demand: TensorSharding | None) -> TensorSharding:
+    """`settled` made to meet the demand: itself, or a reshard to what the demand names and no more."""
+    return settled if demand is None or settled.satisfies(demand) else demand.as_closed()

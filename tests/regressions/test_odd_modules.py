@@ -63,10 +63,15 @@ def test_a_host_callback_on_one_device_demands_nothing_and_stays_there() -> None
     assert pipeline.cost_loaded(module).price.step_ns == found.price.step_ns
 
 
-def test_a_demand_on_a_later_result_is_refused_and_an_open_one_is_none() -> None:
-    with pytest.raises(AutoshardError, match=r"second or a later result of stablehlo\.sort"):
-        planned(TWO_RESULTS.replace("SECOND", '{"x"}'), None)
-    assert planned(TWO_RESULTS.replace("SECOND", "{?}"), None).status == "optimal"
+def test_a_demand_on_a_later_result_is_kept_and_an_open_one_is_none() -> None:
+    free = planned(TWO_RESULTS.replace("SECOND", "{?}"), None)
+    text = TWO_RESULTS.replace("SECOND", '{"x"}')
+    module, found = loaded(text, None), planned(text, None)
+    assert found.status == free.status == "optimal"
+    assert found.price.step_ns >= free.price.step_ns
+    second = found.values[next(op.results for op in module.listing.ops if op.name == "stablehlo.sort")[1]]
+    assert (second.settled or second.produced) == '[{"x"}, {}]'
+    assert pipeline.check_plan(text.encode(), found).passed
 
 
 def test_the_price_of_a_written_plan_is_that_of_the_plan() -> None:
