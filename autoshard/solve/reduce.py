@@ -34,6 +34,7 @@ _TINY = 2_000  # pairs of a core that CP-SAT solves in no time
 _RACE_AT_ONCE = 60_000  # pairs of a core that the exact engines may try before anything else, for a round
 _RACE_LATER = 200_000  # pairs of a core that they may try when the search has stalled
 _RACE_SHARE = 0.25  # of the time that is left, for a round: an engine may hang in propagation
+_SHARE_AT_ONCE = 0.5  # the same for the first round on a small core, which has to start a process in it
 _WORTH_SHRINKING = 0.1  # of the strategies
 _GIVE_UP_AFTER = 0.6  # of the time, to look for the smallest peak if nothing fits so far
 _STALLED = 4  # rounds of search without progress: time for the exact engines; the double next time
@@ -100,7 +101,7 @@ class Reducer:
             return self._cp_sat(graph, core)
         at_once = self._first and core.pair_count() <= _RACE_AT_ONCE
         self._first = False
-        return at_once and self._race(graph, core, self._engines[:1])
+        return at_once and self._race(graph, core, self._engines[:1], share=_SHARE_AT_ONCE)
 
     def _cp_sat(self, graph: Graph, core: Core) -> bool:
         """In this process: it takes less time than to start another."""
@@ -121,7 +122,13 @@ class Reducer:
         return answer.optimal
 
     def _race(
-        self, graph: Graph, core: Core, engines: tuple[str, ...], rounds: int | None = 1, growth: int = 1
+        self,
+        graph: Graph,
+        core: Core,
+        engines: tuple[str, ...],
+        rounds: int | None = 1,
+        growth: int = 1,
+        share: float = _RACE_SHARE,
     ) -> bool:
         """The exact engines, for some rounds; is it solved?"""
         if not engines:
@@ -136,7 +143,7 @@ class Reducer:
 
         answer = race(
             core,
-            self.clock if rounds is None else self.clock.part(_RACE_SHARE),
+            self.clock if rounds is None else self.clock.part(share),
             seed=record.seed,
             threads=record.threads,
             engines=engines,
