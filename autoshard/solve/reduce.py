@@ -62,6 +62,7 @@ class Reducer:
             None  # [N] the best choice for this graph, which may lack the memory rows
         )
         self._first = True
+        self._taken: Ints | None = None  # of the engine's, the last one that was settled
         self._learned: Prices | None = None
 
     def solve(self, graph: Graph) -> None:
@@ -172,6 +173,7 @@ class Reducer:
         for start in starts:
             if start is not None:
                 engine.consider(graph.project(start)[core.graph_nodes])
+        self._take_over(graph, core, engine)  # a projection may be cheaper than what it is one of
         if engine.best is None and len(core.room):
             self._fit(graph, core, engine)
         patience, growth = _STALLED, 1
@@ -191,6 +193,7 @@ class Reducer:
                     return None
                 if self._incumbent is not None:
                     engine.consider(graph.project(self._incumbent)[core.graph_nodes])
+                    self._take_over(graph, core, engine)
                 patience, growth = 2 * patience, 4 * growth
                 engine.quiet_rounds = 0
             if self._patience is not None and engine.quiet_rounds >= self._patience:
@@ -204,16 +207,20 @@ class Reducer:
         self.record.tell("looking for a choice that fits")
         choice = fitting_choice(core, self.record.seed, self.clock)
         if choice is not None and engine.consider(choice):
-            self._incumbent = self.record.settle(graph, core, choice, None)
+            self._take_over(graph, core, engine)
+
+    def _take_over(self, graph: Graph, core: Core, engine: Anytime) -> None:
+        """The engine's best choice, if it is another one than last time."""
+        if engine.best is not None and engine.best is not self._taken:
+            self._taken = engine.best
+            self._incumbent = self.record.settle(graph, core, engine.best, None)
 
     def _round(self, graph: Graph, core: Core, engine: Anytime) -> None:
-        cost = engine.best_cost
         try:
             engine.round(self.clock)
         finally:  # also after Ctrl-C in the middle of it
             self.record.settle(graph, core, None, engine.lower_bound)
-            if engine.best_cost != cost:
-                self._incumbent = self.record.settle(graph, core, engine.best, None)
+            self._take_over(graph, core, engine)
         if engine.lower_bound > core.constant + engine.relaxation.total:
             raise ContradictionError("the bound is above the cost of every choice")
         self.record.tell("message passing")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from autoshard.solve.graph import FINITE_BELOW, ContradictionError
 from autoshard.solve.load import certain_peak, load
 from autoshard.solve.presolve import presolve
 from autoshard.solve.presolve.consistency import drop_unsupported
+from autoshard.solve.presolve.dominance import drop_dominated
 from tests.problem.strategies import KINDS, random_problem
 from tests.solve.cores import copies
 
@@ -157,3 +159,22 @@ def test_a_choice_that_fits_or_the_proof_that_there_is_none(constant: int) -> No
     core = replace(flatten(load(copies(40, limit=150))), constant=constant)
     choice = fitting_choice(core, 0, Clock(60))
     assert choice is not None and core.fits(choice)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_a_projected_hint_gains_is_kept(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Presolve may make a hint cheaper; a search that starts at its optimum hands that on, not the hint."""
+    for pairs in ("_TINY", "_RACE_AT_ONCE", "_RACE_LATER"):
+        monkeypatch.setattr(reduce, pairs, -1)
+    monkeypatch.setattr(reduce, "elimination_order", out_of_reach)
+    monkeypatch.setattr(reduce, "presolve", partial(presolve, reductions=[drop_dominated]))
+    draw = np.random.default_rng(seed)
+    problem = random_problem(draw, kind="tree", memory=False)
+    reference = brute_force(problem)
+    if reference.choice is None:
+        return
+    hint = reference.choice.copy()
+    hint[0] = int(draw.integers(problem.strategy_counts[0]))
+    answer = solve(problem, time_limit_s=20, work_limit=200, hints=[hint])
+    assert answer.status is Status.OPTIMAL
+    assert answer.cost == reference.cost
