@@ -16,12 +16,12 @@ from autoshard.solve.ascent import Ascent
 from autoshard.solve.clock import Clock
 from autoshard.solve.core import Core
 from autoshard.solve.layout import lay_out
+from autoshard.solve.local import LocalSearch
 from autoshard.solve.messages import Floats
-from autoshard.solve.moves import Weights, moves_at_once, new_tree, run_moves
+from autoshard.solve.moves import Weights
 from autoshard.solve.recombine import recombined
 from autoshard.solve.relaxation import Relaxation
 
-_TREE = 300  # nodes in the largest tree of a move
 _TURNS = 10  # updates of the multipliers in a round
 _BLOCKS_FIRST = 3  # of them before the first search: both rules have had a try
 _FAR = 0.1  # of its cost, from the bound: then a choice is only one to have
@@ -45,8 +45,7 @@ class Anytime:
         self._decoded: Ints | None = None
         self._found: list[Ints] = []
         self._tightest = np.full(len(core.cost), -(2**62), dtype=np.int64)
-        self._tree = new_tree(self.layout, _TREE)
-        self._random = np.array([2 * seed + 88172645463325253], dtype=np.uint64)
+        self._local = LocalSearch(core, self.layout, seed)
         self._draw = np.random.default_rng(seed)
         self.quiet_rounds = 0  # one after the other without much progress
         self._nearest: Ints | None = None
@@ -143,33 +142,22 @@ class Anytime:
         self, choice: Ints, weights: Weights, moves: int, temperature: float, heaviest: float, clock: Clock
     ) -> Ints:
         """Exact tree moves from a choice, which stays as it is; returns where they end."""
-        choice = choice.copy()
-        profile = self.core.profile_of(choice)
-        memory = self.relaxation.memory()
-        at_once = moves_at_once(self.core, _TREE)
-        for batch in range(0, moves, at_once):
-            if clock.left_s() <= 0:
-                break
-            some = min(at_once, moves - batch)
-            run_moves(
-                self.layout,
-                weights,
-                memory,
-                choice,
-                profile,
-                self._random,
-                self._tree,
-                some,
-                temperature,
-                heaviest,
-            )
+        choice = self._local.moved(
+            choice,
+            weights,
+            self.relaxation.memory(),
+            moves,
+            clock,
+            temperature=temperature,
+            heaviest=heaviest,
+        )
         if not self.consider(choice) and self.best is not None:
             self.consider(recombined(self.core, self.best, choice))
         return choice
 
     def _repair(self, choice: Ints, weights: Weights, moves: int, clock: Clock) -> None:
         """While nothing good fits: price the rows that are over until the choice, or one closer by, fits."""
-        if not len(self.core.room) or self._is_good(self.best_cost):
+        if not len(self.core.room) or self._has_good():
             return
         if self._nearest is None or self._excess(choice) < self._excess(self._nearest):
             self._nearest = choice
@@ -181,13 +169,10 @@ class Anytime:
                 return
             self._nearest = self._search(self._nearest, weights, moves, 0.0, 4 * weight, clock)
 
-    def _is_good(self, cost: int | None) -> bool:
-        """Is that a cost to start from, rather than one to have at all?"""
-        return (
-            cost is not None
-            and self._bound_before is not None
-            and cost - self._bound_before <= _FAR * abs(cost)
-        )
+    def _has_good(self) -> bool:
+        """Is the best choice one to start from, rather than one to have at all?"""
+        cost, bound = self.best_cost, self._bound_before
+        return cost is not None and bound is not None and cost - bound <= _FAR * abs(cost)
 
     def _excess(self, choice: Ints) -> float:
         return float(np.maximum(self.core.profile_of(choice) - self.core.room, 0).sum(dtype=np.float64))

@@ -1,6 +1,6 @@
 """Message passing and multipliers in turns, so that the bound of a Relaxation rises.
 
-Two rules for the next multipliers, because no one is good everywhere. `_follow` raises the price of the rows that the
+Two rules for the next multipliers, because no one is good everywhere. The first raises the price of the rows that the
 decoded choice overloads, l_t *= exp(rate * clip(bytes_t / room - 1, -1/4, 1)): robust while messages are far from
 converged and the scale of the multipliers is unknown. Where they have a given sum, as in the search for the smallest
 peak, it becomes the multiplicative weights update. The bundle uses all choices seen: exact in a few dozen turns

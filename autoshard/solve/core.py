@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autoshard.problem.evaluate import group_by
 from autoshard.problem.model import Ints
 from autoshard.solve.clock import Clock, watched
 from autoshard.solve.graph import FINITE_BELOW, Graph
@@ -119,21 +118,6 @@ def flatten(graph: Graph, clock: Clock | None = None) -> Core:
         item_usage=item_columns[3].copy(),
         usage_pool=usages.joined(),
     )
-
-
-def components(core: Core) -> list[Ints]:
-    """Connected components, as node numbers in rising order, the largest first; memory rows join nothing here."""
-    label = np.arange(core.node_count)
-    u, v = core.ends.T
-    while True:
-        lowest = np.minimum(label[u], label[v])
-        before = label.copy()
-        np.minimum.at(label, u, lowest)
-        np.minimum.at(label, v, lowest)
-        label = label[label]
-        if (label == before).all():
-            break
-    return sorted((members for _, members in group_by(label)), key=len, reverse=True)
 
 
 class _Pool:

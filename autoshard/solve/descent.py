@@ -12,10 +12,9 @@ from autoshard.solve.clock import Clock
 from autoshard.solve.core import Core
 from autoshard.solve.graph import FINITE_BELOW, ContradictionError
 from autoshard.solve.layout import lay_out
-from autoshard.solve.moves import moves_at_once, new_tree, run_moves
+from autoshard.solve.local import LocalSearch
 from autoshard.solve.relaxation import Relaxation
 
-_TREE = 300
 _TURNS = 10
 _SUM = 1 - 2.0**-36  # of the multipliers: at most one, also after rounding in each of some 100,000 rows
 _STEP = 0.03  # how far the target sinks below the best peak, as a part of what is left to the bound
@@ -55,8 +54,7 @@ class PeakDescent:
         self.best: Ints | None = None
         self.excess = _NOTHING
         self.lower_bound = 0
-        self._tree = new_tree(self.layout, _TREE)
-        self._random = np.array([2 * seed + 88172645463325253], dtype=np.uint64)
+        self._local = LocalSearch(core, self.layout, seed)
 
     def consider(self, choice: Ints) -> None:
         """A choice of the core, perhaps of a smaller peak."""
@@ -78,16 +76,8 @@ class PeakDescent:
         """Tree moves towards a target below the best peak."""
         target = self.excess if self.excess < _NOTHING else 0
         target -= max(1, int(_STEP * (target - self.lower_bound)))
-        choice = choice.copy()
         memory = self.relaxation.memory()._replace(room=self.core.room + max(target, 0))
-        profile = self.core.profile_of(choice)
         moves = max(300, self.core.node_count // 10)
-        weights = self.relaxation.weights()
-        at_once = moves_at_once(self.core, _TREE)
-        for batch in range(0, moves, at_once):
-            if clock.over():
-                break
-            some = min(at_once, moves - batch)
-            run_moves(self.layout, weights, memory, choice, profile, self._random, self._tree, some, 0.0, 1.0)
+        choice = self._local.moved(choice, self.relaxation.weights(), memory, moves, clock)
         self.consider(choice)
         self.ascent.note(choice)

@@ -93,29 +93,6 @@ class Graph:
         """Entries of all matrices, shared ones counted for every edge."""
         return sum(matrix.size for near in self.adjacent for matrix in near.values()) // 2
 
-    def copy(self) -> Graph:
-        """The same graph, to be taken apart separately; the log goes along."""
-        return Graph(
-            list(self.cost),
-            [dict(neighbours) for neighbours in self.adjacent],
-            [list(items) for items in self.node_items],
-            {edge: list(items) for edge, items in self.edge_items.items()},
-            self.room.copy(),
-            self.rows,
-            list(self.origin),
-            self.constant,
-            list(self.log),
-            self.memo,
-        )
-
-    def without_memory(self) -> Graph:
-        """The relaxation that has all the memory in the world."""
-        free = self.copy()
-        free.node_items = [[] for _ in free.cost]
-        free.edge_items = {}
-        free.room, free.rows = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-        return free
-
     def items_between(self, u: int, v: int) -> list[Item]:
         """Items of the edge, bytes [Ku, Kv] in this order."""
         if u < v:

@@ -164,6 +164,7 @@ class Portfolio:
             if self._unfold(folded, part):
                 return
         starts = [start for start in (*record.hints, record.best.peak_choice) if start is not None]
+        record.warming.wait(record.clock.left_s())
         try:
             bound = smallest_peak(
                 record.problem, record.peak_bound, record.clock, record.seed, starts, record.offer
@@ -188,6 +189,7 @@ class Portfolio:
             threads=record.threads,
             progress=lambda phase, gap: record.tell(f"alike nodes alike: {phase}"),
         )
+        part.warming = record.warming
         for hint in (*record.hints, record.best.choice, record.best.peak_choice):
             if hint is not None:
                 part.hint(folded.restrict(hint))

@@ -32,7 +32,7 @@ class Record:
         self.lower_bound = trivial_bound(problem)
         self.peak_bound = certain_peak(problem)
         self.infeasible = False
-        self.warming = Warming()
+        self.warming = Warming()  # one for all parts of a problem
         self.statistics: dict[str, Figure] = {}
         self._began = time.monotonic()
         self._folded: tuple[int, int] | None = None
