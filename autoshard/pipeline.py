@@ -16,10 +16,13 @@ from autoshard.cost import (
     Chosen,
     Lowering,
     PricedGraph,
+    Wanted,
     assemble,
+    bound,
     build_graph,
     follow,
     read_back,
+    wanted_at_levels,
 )
 from autoshard.errors import AutoshardError
 from autoshard.mlir import passes
@@ -38,8 +41,17 @@ from autoshard.plans import (
     Price,
     require_same_module,
 )
-from autoshard.problem import evaluate
-from autoshard.program import RESULT_SITE, Program, batch_arguments, build_program
+from autoshard.priorities import solve_by_levels
+from autoshard.problem import Problem, evaluate
+from autoshard.program import (
+    RESULT_SITE,
+    Program,
+    batch_arguments,
+    build_program,
+    demands_of,
+    priority_levels,
+    with_group_demands,
+)
 from autoshard.sharding import DimSharding, Mesh, TensorSharding, factor_axes_of, total_size
 from autoshard.solve import Solution, solve
 from autoshard.xla import VerifyReport, verify
@@ -74,7 +86,8 @@ class Loaded:
     """A module read for a request, with everything that writing the plan needs."""
 
     source: SourceModule
-    listing: Listing
+    listing: Listing  # with the demands on members of sharding groups spread to all members
+    as_written: Listing
     handles: Handles
     program: Program
     mesh: Mesh
@@ -106,13 +119,16 @@ def load_module(
     source = module if isinstance(module, SourceModule) else load(module)
     mesh = resolve_mesh(source, list(request.mesh) if request.mesh is not None else None)
     communication = _place(hardware, mesh, request.topology)
-    listing, handles = read(source, mesh)
+    as_written, handles = read(source, mesh)
     progress("analysing the program", None)
+    listing = with_group_demands(as_written)
     carry = request.carry
     program = build_program(listing, None if carry == "auto" else () if carry == "none" else carry)
     chip_budget = int(hardware.usable_hbm_bytes * (1 - MEMORY_MARGIN))
     memory = chip_budget if request.memory_bytes == "chip" else request.memory_bytes
-    return Loaded(source, listing, handles, program, mesh, hardware, communication, memory, request.form)
+    return Loaded(
+        source, listing, as_written, handles, program, mesh, hardware, communication, memory, request.form
+    )
 
 
 def plan_loaded(
@@ -120,19 +136,34 @@ def plan_loaded(
 ) -> Plan:
     """The best plan found within the time limit, with its bound; `status` says what was proved."""
     clock = _Clock()
-    priced = price_for_planning(loaded, progress)
+    demands, levels = demands_of(loaded.listing), priority_levels(loaded.listing)
+    open_ = price_for_planning(loaded, progress)
+    priced = bound(open_, demands) if len(levels) > 1 else open_
     clock.lap("build_s")
     progress("propagating data parallelism", None)
     baselines = baseline_choices(loaded, priced)
     clock.lap("baselines_s")
     hints = [choice for _, choice, _ in baselines if choice is not None]
     progress("solving", None)
-    solution = solve(
-        priced.problem, time_limit_s=time_limit_s, seed=seed, threads=threads, hints=hints, progress=progress
-    )
+
+    def solved(problem: Problem, share: float, starts: Sequence[NDArray[np.int64]]) -> Solution:
+        return solve(
+            problem,
+            time_limit_s=time_limit_s * share,
+            seed=seed,
+            threads=threads,
+            hints=starts,
+            progress=progress,
+        )
+
+    if len(levels) > 1:
+        leveled = solve_by_levels(open_, demands, levels, hints, solved)
+        solution, by_level = leveled.solution, leveled.levels
+    else:
+        solution, by_level = solved(priced.problem, 1.0, hints), ()
     clock.lap("solve_s")
     rows = tuple(_baseline(loaded, priced, *baseline) for baseline in baselines)
-    return _plan_of(loaded, priced, solution, hints, rows, clock.laps)
+    return replace(_plan_of(loaded, priced, solution, hints, rows, clock.laps), levels=by_level)
 
 
 def cost_loaded(loaded: Loaded, progress: Progress = _silent) -> Plan:
@@ -157,10 +188,10 @@ def cost_loaded(loaded: Loaded, progress: Progress = _silent) -> Plan:
     )
 
 
-def price(loaded: Loaded) -> PricedGraph:
-    """The problem behind a plan."""
+def price(loaded: Loaded, wanted: Wanted | None = None) -> PricedGraph:
+    """The problem behind a plan, in which demands are met; with `wanted`, one in which those may be met or not."""
     return assemble(
-        build_graph(loaded.program, loaded.mesh),
+        build_graph(loaded.program, loaded.mesh, wanted=wanted),
         loaded.hardware,
         loaded.communication,
         passes.decompose_reshards,
@@ -176,7 +207,9 @@ def price_for_planning(loaded: Loaded, progress: Progress = _silent) -> PricedGr
         AutoshardError: there is no sharding that all members of a sharding group can take.
     """
     progress("pricing", None)
-    return price(loaded)
+    levels = priority_levels(loaded.listing)
+    wanted = wanted_at_levels(demands_of(loaded.listing), levels) if len(levels) > 1 else None
+    return price(loaded, wanted)
 
 
 def baseline_choices(loaded: Loaded, priced: PricedGraph) -> list[BaselineChoice]:

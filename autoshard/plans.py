@@ -76,6 +76,18 @@ class Baseline:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedLevel:
+    """What the demands up to one priority came to; a step of 0 ns is of a level without a plan."""
+
+    priority: int
+    demands: int  # with a dimension of exactly this priority
+    step_ns: int
+    peak_bytes: int
+    is_proved: bool  # the cheapest within what the levels before decided
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     module_sha256: str
     mesh: tuple[tuple[str, int], ...]
@@ -97,6 +109,7 @@ class Plan:
     uses: tuple[PlannedUse, ...]
     cloneable: tuple[int, ...]
     baselines: tuple[Baseline, ...] = ()
+    levels: tuple[PlannedLevel, ...] = ()  # of priorities, where demands have several
     warnings: tuple[str, ...] = ()
     statistics: dict[str, float | int | str] = field(default_factory=dict[str, float | int | str])
     provenance: dict[str, str] = field(default_factory=dict[str, str])

@@ -20,6 +20,7 @@ FLOORS = {
     "autoshard.space": 4,
     "autoshard.cost": 5,
     "autoshard.plans": 6,
+    "autoshard.priorities": 7,
     "autoshard.mlir.write": 7,
     "autoshard.check": 7,
     "autoshard.report": 7,

@@ -2,9 +2,11 @@
 
 from autoshard.cost.assemble import PricedGraph, assemble
 from autoshard.cost.follow import follow
-from autoshard.cost.graph import Graph, build_graph
+from autoshard.cost.graph import Graph, Wanted, build_graph
+from autoshard.cost.levels import level_masks, wanted_at_levels
 from autoshard.cost.lowering import Lowering
 from autoshard.cost.readback import Chosen, ChosenCollective, ChosenValue, read_back
+from autoshard.cost.requirements import Requirement, bound, joined, masked, requirement
 from autoshard.cost.reshard import Collective
 
 __all__ = [
@@ -15,8 +17,16 @@ __all__ = [
     "Graph",
     "Lowering",
     "PricedGraph",
+    "Requirement",
+    "Wanted",
     "assemble",
+    "bound",
     "build_graph",
     "follow",
+    "joined",
+    "level_masks",
+    "masked",
     "read_back",
+    "requirement",
+    "wanted_at_levels",
 ]

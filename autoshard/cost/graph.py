@@ -6,6 +6,7 @@ once, for all of them, in a copy that lives from the first reader to the last. W
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import numpy as np
 
@@ -13,7 +14,14 @@ from autoshard.cost.layouts import Ints, LayoutsByRank
 from autoshard.cost.loops import Loops
 from autoshard.program import Flow, FlowKind, Kernel, KernelShape, Program
 from autoshard.sharding import Mesh, TensorSharding, TensorType
-from autoshard.space import Strategy, flow_shardings, strategies, strategy_of
+from autoshard.space import (
+    Strategy,
+    flow_shardings,
+    strategies,
+    strategy_of,
+    wanted_shardings,
+    wanted_strategies,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,6 +70,10 @@ class Edge:
     sites: tuple[tuple[int, int], ...]
 
 
+Wanted = Mapping[int, Sequence[TensorSharding]]
+"""Demands on values, any of which may be met or not."""
+
+
 @dataclass(slots=True, eq=False)
 class Graph:
     program: Program
@@ -69,6 +81,7 @@ class Graph:
     layouts: LayoutsByRank
     loops: Loops
     given: Mapping[int, TensorSharding] | None = None
+    wanted: Wanted | None = None
     nodes: list[Node] = field(default_factory=list[Node])
     edges: list[Edge] = field(default_factory=list[Edge])
     provider: dict[int, tuple[int, int]] = field(
@@ -89,14 +102,21 @@ class _Read:
     sites: tuple[tuple[int, int], ...]
 
 
-def build_graph(program: Program, mesh: Mesh, given: Mapping[int, TensorSharding] | None = None) -> Graph:
+def build_graph(
+    program: Program,
+    mesh: Mesh,
+    given: Mapping[int, TensorSharding] | None = None,
+    wanted: Wanted | None = None,
+) -> Graph:
     """All nodes and edges of a program; kernel nodes come in program order, each after the flows.
 
     Args:
         given: shardings of values to price as they are: flows get exactly that, kernels the strategy that reads and makes
             exactly that where there is one. None: everything is open.
+        wanted: demands that nodes can meet, in place of those that they must meet: choices are those without any demand and those
+            that meet one of these. None: what is demanded is met.
     """
-    graph = Graph(program, mesh, LayoutsByRank(), Loops(program.listing), given)
+    graph = Graph(program, mesh, LayoutsByRank(), Loops(program.listing), given, wanted)
     reads: list[_Read] = []
     for index, flow in enumerate(program.flows):
         reads += _add_flow(graph, index, flow)
@@ -125,6 +145,8 @@ def _add_flow(graph: Graph, index: int, flow: Flow) -> list[_Read]:
 def _flow_shardings(graph: Graph, flow: Flow) -> list[TensorSharding]:
     if graph.given is not None and flow.value in graph.given:
         return [graph.given[flow.value].as_closed()]
+    if graph.wanted is not None:
+        return wanted_shardings(flow, graph.mesh, graph.wanted.get(flow.value, ()))
     return flow_shardings(flow, graph.mesh)
 
 
@@ -154,6 +176,9 @@ def _kernel_space(kernel: Kernel, graph: Graph) -> KernelSpace:
             )
         )
         key = (id(kernel.shape), operands, results)
+    wanted = _wanted_of(kernel, graph.wanted) if graph.wanted is not None else None
+    if wanted:
+        key = (id(kernel.shape), wanted)
     space = graph.spaces.get(key)
     if space is None:
         exact = (
@@ -161,9 +186,20 @@ def _kernel_space(kernel: Kernel, graph: Graph) -> KernelSpace:
             if operands is not None and results is not None
             else None
         )
-        found = [exact] if exact is not None else strategies(shape, graph.mesh)
+        if exact is not None:
+            found = [exact]
+        elif wanted is not None:
+            found = wanted_strategies(shape, graph.mesh, wanted)
+        else:
+            found = strategies(shape, graph.mesh)
         space = graph.spaces[key] = _space_of(shape, found, graph.layouts)
     return space
+
+
+def _wanted_of(kernel: Kernel, wanted: Wanted) -> tuple[tuple[TensorSharding | None, ...], ...]:
+    """The first demand on each result, the second on each, and so on."""
+    each = [wanted.get(value, ()) for value in kernel.results]
+    return tuple(zip_longest(*each))
 
 
 def _space_of(shape: KernelShape, found: Sequence[Strategy], layouts: LayoutsByRank) -> KernelSpace:

@@ -60,6 +60,7 @@ class Argument:
     demand: TensorSharding | None
     is_donated: bool
     aliased_result: int | None  # index of the result that reuses its buffer
+    location: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class Result:
     value: int
     name: str
     demand: TensorSharding | None
+    location: str = ""  # of the function
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from autoshard.errors import AutoshardError
 from autoshard.mlir.context import ir
 from autoshard.mlir.facts import RULE, FactBook
 from autoshard.mlir.flops import MATMULS
-from autoshard.mlir.groups import sharding_groups, with_group_demands
+from autoshard.mlir.groups import sharding_groups
 from autoshard.mlir.inlining import inline_calls
 from autoshard.mlir.listing import DataFlow, Listing, Op, Source, Value
 from autoshard.mlir.locations import Locations
@@ -96,18 +96,17 @@ def _listing(
     listed_arguments = arguments(walked, shardings, locations)
     for argument in listed_arguments:
         names[argument.value] = argument.name
-    found = Listing(
+    return Listing(
         mesh,
         source.sha256,
         tuple(map(Value, types, names)),
         ops,
         flows,
         listed_arguments,
-        results(walked, shardings),
+        results(walked, shardings, locations),
         (*warnings, *_ignored_annotations(walked), *_ruleless(ops, types)),
         sharding_groups(walked, types, names, locations),
     )
-    return with_group_demands(found)
 
 
 def _ignored_annotations(walked: Walked) -> list[str]:

@@ -36,17 +36,20 @@ def arguments(walked: Walked, shardings: Shardings, locations: Locations) -> tup
                 _demand(attributes, shardings, name),
                 alias is not None or _is_true(attributes.get(DONOR)),
                 None if alias is None else ir.IntegerAttr(alias).value,
+                locations.text(values[index].location),
             )
         )
     return tuple(listed)
 
 
-def results(walked: Walked, shardings: Shardings) -> tuple[Result, ...]:
+def results(walked: Walked, shardings: Shardings, locations: Locations) -> tuple[Result, ...]:
     values = walked.terminator.operands
     listed: list[Result] = []
+    where = locations.text(walked.main.location)
     for index, attributes in enumerate(attributes_of(walked.main, "res_attrs", len(values))):
         name = _text(attributes.get("jax.result_info")) or f"result{index}"
-        listed.append(Result(walked.ids[values[index]], name, _demand(attributes, shardings, name)))
+        demand = _demand(attributes, shardings, name)
+        listed.append(Result(walked.ids[values[index]], name, demand, where))
     return tuple(listed)
 
 

@@ -2,6 +2,8 @@
 
 from autoshard.program.batch import batch_arguments
 from autoshard.program.build import build_program
+from autoshard.program.demands import Demand, demands_of, priority_levels
+from autoshard.program.groups import with_group_demands
 from autoshard.program.records import (
     RESULT_SITE,
     Flow,
@@ -16,6 +18,7 @@ from autoshard.program.records import (
 
 __all__ = [
     "RESULT_SITE",
+    "Demand",
     "Flow",
     "FlowKind",
     "FlowSource",
@@ -26,4 +29,7 @@ __all__ = [
     "Use",
     "batch_arguments",
     "build_program",
+    "demands_of",
+    "priority_levels",
+    "with_group_demands",
 ]

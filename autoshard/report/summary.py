@@ -19,6 +19,8 @@ def print_summary(plan: Plan, console: Console, *, show_all: bool = False) -> No
 
 def summary(plan: Plan, *, show_all: bool = False) -> RenderableType:
     parts: list[RenderableType] = [_headline(plan), _prices(plan), _collectives(plan.price)]
+    if plan.levels:
+        parts.insert(1, _levels(plan))
     for title, rows in (("arguments", plan.arguments), ("results", plan.results)):
         parts.append(_shardings(title, rows, show_all=show_all))
     parts += [Text(f"warning: {warning}", style="yellow") for warning in plan.warnings]
@@ -73,6 +75,25 @@ def _prices(plan: Plan) -> RenderableType:
             table.add_row(name, "-", "-", "-", "-", "-", note)
         else:
             table.add_row(name, *figures, "yes" if fits else "no", note)
+    return table
+
+
+def _levels(plan: Plan) -> RenderableType:
+    table = Table(
+        title="priority by priority",
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+    )
+    for heading in ("priority", "demands", "step", "peak", "proved", ""):
+        table.add_column(heading, justify="right" if heading in ("demands", "step", "peak") else "left")
+    for level in plan.levels:
+        figures = (
+            (time_text(level.step_ns), bytes_text(level.peak_bytes), "yes" if level.is_proved else "no")
+            if level.step_ns or not level.note
+            else ("-", "-", "-")
+        )
+        table.add_row(f"p{level.priority}", str(level.demands), *figures, level.note)
     return table
 
 
@@ -159,6 +180,17 @@ def summary_data(plan: Plan) -> dict[str, Any]:
                 "ns": sum(c.ns * c.repeat for c in group),
             }
             for (kind, axes), group in priced_groups(plan.price).items()
+        ],
+        "levels": [
+            {
+                "priority": level.priority,
+                "demands": level.demands,
+                "step_ns": level.step_ns,
+                "peak_bytes": level.peak_bytes,
+                "proved": level.is_proved,
+                "note": level.note,
+            }
+            for level in plan.levels
         ],
         "baselines": {b.name: {**price(b.price), "fits": b.fits, "note": b.note} for b in plan.baselines},
         "arguments": shardings(plan.arguments),

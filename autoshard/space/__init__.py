@@ -1,7 +1,7 @@
 """What may be chosen: shardings of tensors, strategies of kernels. Knows no prices."""
 
-from autoshard.space.shardings import flow_shardings, searched_axes, tensor_shardings
-from autoshard.space.strategies import WINDOWED, Strategy, strategies, strategy_of
+from autoshard.space.shardings import flow_shardings, searched_axes, tensor_shardings, wanted_shardings
+from autoshard.space.strategies import WINDOWED, Strategy, strategies, strategy_of, wanted_strategies
 
 __all__ = [
     "WINDOWED",
@@ -11,4 +11,6 @@ __all__ = [
     "strategies",
     "strategy_of",
     "tensor_shardings",
+    "wanted_shardings",
+    "wanted_strategies",
 ]

@@ -68,6 +68,16 @@ def tensor_shardings(
     ]
 
 
+def wanted_shardings(flow: Flow, mesh: Mesh, wanted: Sequence[TensorSharding]) -> list[TensorSharding]:
+    """The shardings of a flow whatever is demanded, with those that meet any of `wanted` among them."""
+    found = [
+        sharding
+        for demand in (None, *wanted)
+        for sharding in tensor_shardings(flow.type, mesh, demand, flow.must_divide)
+    ]
+    return list(dict.fromkeys(found))
+
+
 def flow_shardings(flow: Flow, mesh: Mesh) -> list[TensorSharding]:
     """The shardings that a flow may take: those that meet every demand on it.
 

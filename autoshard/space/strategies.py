@@ -5,8 +5,8 @@ leaves partial sums, which an all-reduce completes over those axes; a strategy w
 split over them too, which is a reduce-scatter. Strategies that demand and produce the same are one.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from autoshard.program import KernelShape
 from autoshard.sharding import (
@@ -68,6 +68,15 @@ def strategies(shape: KernelShape, mesh: Mesh) -> list[Strategy]:
             for strategy in _of_assignment(shape, factor_axes, mesh):
                 found.setdefault((strategy.operands, strategy.settled, strategy.reduced), strategy)
     return list(found.values())
+
+
+def wanted_strategies(
+    shape: KernelShape, mesh: Mesh, wanted: Sequence[tuple[TensorSharding | None, ...]]
+) -> list[Strategy]:
+    """The strategies whatever is demanded, with those that meet any of `wanted` (a demand or None for each result) among them."""
+    nothing = (None,) * len(shape.results)
+    found = [s for demands in (nothing, *wanted) for s in strategies(replace(shape, demands=demands), mesh)]
+    return list({(s.operands, s.settled, s.reduced): s for s in reversed(found)}.values())[::-1]
 
 
 def strategy_of(

@@ -4,6 +4,7 @@ import pytest
 
 from autoshard.errors import AutoshardError
 from autoshard.mlir.listing import Listing
+from autoshard.program import with_group_demands
 from tests.mlir.modules import listed, main_of
 
 T = "tensor<8x16xf32>"
@@ -14,7 +15,8 @@ def grouped(*groups: tuple[str, int], a: str = "", b: str = "", body: str = BODY
     """A module with these (value, group id) pairs and demands on its arguments a and b; values 0 and 1 are those, the ops make 2, 3, 4."""
     ops = "".join(f"sdy.sharding_group {value} group_id={number} : {T}\n" for value, number in groups)
     demands = [f"{{sdy.sharding = #sdy.sharding<@mesh, {text}>}}" if text else "" for text in (a, b)]
-    return listed(main_of(f"{body}{ops}return %2 : {T}", f"%a: {T} {demands[0]}, %b: {T} {demands[1]}"))
+    text = main_of(f"{body}{ops}return %2 : {T}", f"%a: {T} {demands[0]}, %b: {T} {demands[1]}")
+    return with_group_demands(listed(text))
 
 
 def values(listing: Listing) -> list[list[int]]:
