@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from autoshard.mlir.write import Form
+from autoshard.mlir.forms import Form
 from autoshard.pipeline import Carry, Progress, Request, cost_loaded, load_module, plan_loaded
 from autoshard.plans import Plan
 

@@ -27,10 +27,11 @@ from autoshard.cost import (
 from autoshard.errors import AutoshardError
 from autoshard.mlir import passes
 from autoshard.mlir.emit import WITH_SHARDING
+from autoshard.mlir.forms import Form, form_named
 from autoshard.mlir.listing import Listing, Op
 from autoshard.mlir.read import Handles, read
 from autoshard.mlir.source import SourceModule, load, resolve_mesh
-from autoshard.mlir.write import Constraints, Form, write
+from autoshard.mlir.write import Constraints, write
 from autoshard.plans import (
     Baseline,
     NamedSharding,
@@ -290,11 +291,6 @@ def verify_modules(
     progress("compiling and running", None)
     pairs = None if carry == "auto" else () if carry == "none" else carry
     return verify(load(planned), load(against), devices, seed, pairs)
-
-
-def form_named(name: str) -> Form:
-    assert name in ("shardy", "xla")
-    return "shardy" if name == "shardy" else "xla"
 
 
 def constraints_named(name: str) -> Constraints:

@@ -12,6 +12,7 @@ import msgspec
 
 from autoshard.errors import AutoshardError
 from autoshard.mlir.decisions import Decisions
+from autoshard.mlir.forms import FORMS
 from autoshard.sharding import Mesh, TensorSharding, parse_sharding
 
 PLAN_VERSION = 1
@@ -94,7 +95,7 @@ class Plan:
     mesh_name: str
     hardware: str
     topology: tuple[int, ...]
-    form: str  # whose compiler runs it: xla or shardy
+    form: str  # one of mlir.forms.FORMS: whose compiler runs it
     lowering: str  # how that compiler carries collectives out: shardy or xla-tpu
     memory_bytes: int | None
     carry: tuple[tuple[int, int], ...]  # (result, argument)
@@ -160,9 +161,9 @@ def read_plan(path: Path) -> Plan:
         raise AutoshardError(
             f"not a plan: {error}", where=str(path), fix="write one with autoshard plan --plan-out"
         ) from None
-    if found.version != PLAN_VERSION or found.form not in ("xla", "shardy"):
+    if found.version != PLAN_VERSION or found.form not in FORMS:
         raise AutoshardError(
-            f"a plan of version {found.version}, form {found.form!r}; this autoshard reads version {PLAN_VERSION}, xla or shardy",
+            f"a plan of version {found.version}, form {found.form!r}; this autoshard reads version {PLAN_VERSION}, form {', '.join(FORMS)}",
             where=str(path),
             fix="plan the module anew",
         )

@@ -296,7 +296,7 @@ def test_mesh_of_the_module(autoshard: Terminal) -> None:
     assert json.loads(done.out)["mesh"] == {"x": 4}
 
 
-@pytest.mark.parametrize("form", ["xla", "shardy"])
+@pytest.mark.parametrize("form", ["xla", "shardy", "shardy-collectives"])
 def test_plan_check_cost(form: str, autoshard: Terminal) -> None:
     """A written plan passes the check, and the written module names its mesh and costs no more than its baselines."""
     found = planned(autoshard, "--form", form, "-o", "out.mlir", "--plan-out", "plan.json")

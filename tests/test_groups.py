@@ -14,8 +14,8 @@ from autoshard import pipeline
 from autoshard.cost import follow, read_back
 from autoshard.errors import AutoshardError
 from autoshard.mlir.context import ir, new_context
+from autoshard.mlir.forms import Form
 from autoshard.mlir.passes import run_isolated
-from autoshard.mlir.write import Form
 from autoshard.pipeline import Loaded
 from autoshard.plans import Plan
 from autoshard.problem import evaluate

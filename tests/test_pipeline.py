@@ -15,7 +15,7 @@ import pytest
 from autoshard import api, pipeline
 from autoshard.cost import follow
 from autoshard.errors import AutoshardError
-from autoshard.mlir.write import Form
+from autoshard.mlir.forms import Form
 from autoshard.pipeline import Loaded
 from autoshard.plans import Plan, read_plan
 from autoshard.problem import evaluate

@@ -1,6 +1,7 @@
 """Whether a plan is for this module, mesh and hardware at all."""
 
 from autoshard.check.report import Finding, of_equality
+from autoshard.mlir.forms import FORMS
 from autoshard.plans import Plan
 from autoshard.program import Program
 from costmodels import Communication, Hardware
@@ -37,7 +38,7 @@ def _module(plan: Plan, program: Program) -> Finding:
 def _lowering(plan: Plan, hardware: Hardware) -> Finding:
     """The form's compiler for this hardware: Shardy's passes, or XLA, whose compiler for TPUs has ways of its own."""
     expected = "xla-tpu" if plan.form == "xla" and isinstance(hardware.topology, Torus) else "shardy"
-    known = plan.form in ("shardy", "xla")
+    known = plan.form in FORMS
     detail = "" if known else f'there is no form "{plan.form}"'
     return Finding("lowering", known and expected == plan.lowering, expected, plan.lowering, detail)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autoshard.errors import AutoshardError
+from autoshard.mlir.forms import FORMS, form_named
 
 if TYPE_CHECKING:
     from autoshard.pipeline import Request
@@ -46,7 +47,7 @@ carry_option = click.option(
 )
 _form_option = click.option(
     "--form",
-    type=click.Choice(["xla", "shardy"]),
+    type=click.Choice(FORMS),
     default="xla",
     show_default=True,
     help="Whose compiler runs the plan: prices are of what it emits, and -o is written for it.",
@@ -68,7 +69,7 @@ class Asked:
 
     def request(self, default_mesh: str | None = None) -> "Request":
         """Raises AutoshardError: a text that says nothing."""
-        from autoshard.pipeline import Request, form_named
+        from autoshard.pipeline import Request
 
         mesh = self.mesh if self.mesh is not None else default_mesh
         return Request(

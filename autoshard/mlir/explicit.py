@@ -1,7 +1,13 @@
-"""The collectives of an annotated module, as Shardy's passes make them: the oracle for what a plan is predicted to send."""
+"""Shardy's own passes on an annotated module: every reshard and every reduction as the collectives that they are.
+
+The passes and their order are those of `sdy-export-pipeline{enable-insert-explicit-collectives}`, less what rewrites annotations (a plan is
+closed, even and without edges) and less the merging of reshards, which a plan has chosen.
+"""
+
+import re
 
 from autoshard.mlir.collective import Collective
-from autoshard.mlir.context import Value, ir
+from autoshard.mlir.context import Value, ir, new_context
 from autoshard.mlir.isolated import run_isolated
 from autoshard.mlir.locations import Locations
 from autoshard.mlir.meshes import module_meshes
@@ -14,10 +20,49 @@ from autoshard.mlir.tensors import Shardings, TensorTypes
 from autoshard.mlir.walk import SHARDING, Walked, walk
 from autoshard.sharding import Mesh, TensorSharding
 
-EXPLICIT = (
-    "sdy-close-shardings,func.func(sdy-sharding-constraint-to-reshard,"
-    "sdy-insert-explicit-reshards{enable-full-version=true},sdy-reshard-to-collectives),canonicalize"
+_INSERT = (
+    "sdy-remove-sharding-groups,func.func(sdy-sharding-constraint-to-reshard),sdy-close-shardings,"
+    "func.func(sdy-insert-explicit-reshards{enable-full-version=true},sdy-reshard-to-collectives)"
 )
+_MERGE = "canonicalize{enable-patterns=sdy-collective region-simplify=disabled}"
+_OP = re.compile(r'^(\s*(?:%\S+ = )?)"([^"]+)"\(', re.MULTILINE)
+_HIDDEN_OP = re.compile(r'^(\s*(?:%\S+ = )?)"hidden\.([^"]+)"\(', re.MULTILINE)
+_SEEN = frozenset(
+    {
+        "builtin.module", "func.func", "func.return", "stablehlo.case", "stablehlo.if", "stablehlo.optimization_barrier",
+        "stablehlo.return", "stablehlo.while",
+    }
+)  # fmt: skip
+"""Ops that shardings flow through: verifying a collective asks them."""
+
+
+def with_collectives(module: ir.Operation) -> ir.Module:
+    """A copy of a module that is annotated throughout and has its sharding rules, with explicit collectives.
+
+    Raises:
+        NativeAbortError: Shardy's passes died on the module.
+    """
+    inserted = run_isolated(module, _INSERT)
+    merged = run_isolated(_hidden(inserted.operation), _MERGE)
+    return ir.Module.parse(_HIDDEN_OP.sub(r'\1"\2"(', _generic(merged.operation)), module.context)
+
+
+def _hidden(module: ir.Operation) -> ir.Operation:
+    """The module with the user's ops under names that nobody knows, so that merging collectives neither folds them, nor drops the unused,
+    nor takes equal constants of different shardings for one.
+    """
+    context = new_context()
+    context.allow_unregistered_dialects = True
+
+    def renamed(found: re.Match[str]) -> str:
+        is_seen = found[2] in _SEEN or found[2].startswith("sdy.")
+        return found[0] if is_seen else f'{found[1]}"hidden.{found[2]}"('
+
+    return ir.Module.parse(_OP.sub(renamed, _generic(module)), context).operation
+
+
+def _generic(module: ir.Operation) -> str:
+    return str(module.get_asm(print_generic_op_form=True, enable_debug_info=True))
 
 
 def collectives(source: SourceModule, mesh: Mesh) -> list[Collective]:
@@ -29,8 +74,13 @@ def collectives(source: SourceModule, mesh: Mesh) -> list[Collective]:
         NativeAbortError: Shardy's passes died on the module.
     """
     _, handles = read(source, mesh)
-    done = walk(run_isolated(handles.walked.module, EXPLICIT).operation, handles.entry)
-    locations = Locations(source.name)
+    done = with_collectives(handles.walked.module)
+    return listed_collectives(walk(done.operation, handles.entry), mesh, source.name)
+
+
+def listed_collectives(done: Walked, mesh: Mesh, file: str) -> list[Collective]:
+    """The collective ops of a module that is annotated throughout."""
+    locations = Locations(file)
     repeats, _ = scope_repeats(done, locations)
     known = _handed_in(done, mesh)
     types, parser = TensorTypes(), StepParser(mesh)

@@ -7,6 +7,7 @@ adds for itself, hand their sharding to the op that they belong to.
 
 from autoshard.errors import AutoshardError
 from autoshard.mlir.context import Value, ir
+from autoshard.mlir.facts import RULE
 from autoshard.mlir.locations import Locations
 from autoshard.mlir.pipeline import run_pipeline
 
@@ -14,9 +15,13 @@ _MOVES = frozenset({"sdy.all_gather", "sdy.all_slice", "sdy.all_to_all", "sdy.co
 _SUMS = frozenset({"sdy.all_reduce", "sdy.reduce_scatter"})
 _TO_UNREDUCED = frozenset({"sdy.replicated_to_unreduced", "sdy.sharded_to_unreduced"})
 _EDGES = frozenset({"sdy.data_flow_edge", "sdy.func_data_flow_edge"})
-_CONTRACTIONS = frozenset(
-    {"stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution", "stablehlo.reduce"}
-)
+_SUMMING = frozenset(
+    {
+        "chlo.ragged_dot", "stablehlo.convolution", "stablehlo.dot", "stablehlo.dot_general", "stablehlo.gather", "stablehlo.reduce",
+        "stablehlo.scatter",
+    }
+)  # fmt: skip
+"""Ops whose rules have reduction factors: Shardy sums what they make on devices that split such a factor."""
 
 
 def refuse_unwritable(module: ir.Operation, file: str) -> None:
@@ -30,9 +35,9 @@ def refuse_unwritable(module: ir.Operation, file: str) -> None:
                 where=where,
                 fix="give the module as it was before partial sums were made explicit",
             )
-        if op.name in _SUMS and not _is_contraction(op.operands[0]):
+        if op.name in _SUMS and not _is_summed(op.operands[0]):
             raise AutoshardError(
-                f"{op.name} of a value that no contraction or reduction makes is not supported yet",
+                f"{op.name} of a value whose op sums nothing is not supported yet",
                 where=where,
                 fix="give the module as it was before sdy-insert-explicit-reshards, or write sdy.reshard",
             )
@@ -73,9 +78,11 @@ def _as_reshard(op: ir.Operation) -> None:
     op.erase()
 
 
-def _is_contraction(value: Value) -> bool:
+def _is_summed(value: Value) -> bool:
     owner = value.owner
-    return not isinstance(owner, ir.Block) and owner.name in _CONTRACTIONS
+    return not isinstance(owner, ir.Block) and (
+        owner.name in _SUMMING or "reduction={" in str(owner.attributes.get(RULE, ""))
+    )
 
 
 def _is_function_argument(value: Value) -> bool:

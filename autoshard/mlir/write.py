@@ -1,7 +1,8 @@
-"""From a plan back to a module, in one of two forms.
+"""From a plan back to a module, in one of the forms of `mlir.forms`.
 
 - *shardy*: closed `sdy.sharding` on everything that is ranked and `sdy.reshard` where a value changes sharding; Shardy's passes
   add the reductions.
+- *shardy-collectives*: what those passes make of the shardy form, every collective an op of its own.
 - *xla*: XLA ignores `sdy.sharding` on ordinary ops and refuses `sdy.reshard`, so the plan is carried by arguments, results and
   `sdy.sharding_constraint`: at every change of sharding, and at the values that propagation would decide otherwise.
 
@@ -14,7 +15,9 @@ from typing import Literal
 from autoshard.mlir.context import ir
 from autoshard.mlir.decisions import Decisions
 from autoshard.mlir.emit import Emission, emit
+from autoshard.mlir.explicit import with_collectives
 from autoshard.mlir.facts import RULE
+from autoshard.mlir.forms import Form
 from autoshard.mlir.listing import Listing, Op
 from autoshard.mlir.meshes import module_meshes
 from autoshard.mlir.pipeline import run_pipeline
@@ -27,9 +30,9 @@ from autoshard.mlir.variants import Choices
 from autoshard.mlir.walk import Walked, walk
 from autoshard.sharding import FactorKind, TensorSharding
 
-Form = Literal["shardy", "xla"]
 Constraints = Literal["minimal", "all"]
 
+_USER_RULE = "user_rule"
 _ROUNDS = 2  # of propagation: after the last, every value that still differs is constrained
 
 
@@ -50,12 +53,15 @@ def write(
         carry: (result index, argument index) pairs; where types and shardings are equal the result takes the argument's buffer.
     """
     choices = Choices(listing, decisions)
-    if form == "shardy":
-        walked = _emitted(handles, listing, choices, Emission("sdy.reshard", True))
-    else:
+    if form == "xla":
         walked = _emitted(handles, listing, choices, _xla(_pinned(handles, listing, choices, constraints)))
         _without_reshards(walked)
-    _drop_rules(walked, handles.user_rules)
+    else:
+        walked = _emitted(handles, listing, choices, Emission("sdy.reshard", True))
+    _mark_rules(walked, handles.user_rules)
+    if form == "shardy-collectives":
+        walked = walk(with_collectives(walked.module).operation, handles.entry)
+    _drop_rules(walked)
     _alias(walked, listing, choices, carry)
     _count_partitions(walked, listing.mesh.num_devices)
     assert walked.module.verify(), "the planned module is valid"
@@ -137,12 +143,23 @@ def _without_reshards(walked: Walked) -> None:
             op.erase()
 
 
-def _drop_rules(walked: Walked, user_rules: frozenset[int]) -> None:
+def _mark_rules(walked: Walked, user_rules: frozenset[int]) -> None:
+    """Note the rules that the user wrote, so that they are told from those that reading attached."""
+    for index in user_rules:
+        walked.ops[index].attributes[_USER_RULE] = walked.ops[index].attributes[RULE]
+
+
+def _drop_rules(walked: Walked) -> None:
     """Take off the rules that reading attached, and those of Shardy's pass in regions that are not listed."""
-    kept = {walked.ops[index]: walked.ops[index].attributes[RULE] for index in user_rules}
+
+    def restore(op: ir.Operation) -> ir.WalkResult:
+        if _USER_RULE in op.attributes:
+            op.attributes[RULE] = op.attributes[_USER_RULE]
+            del op.attributes[_USER_RULE]
+        return ir.WalkResult.ADVANCE
+
     run_pipeline(walked.module, "func.func(sdy-drop-sharding-rules)")
-    for op, rule in kept.items():
-        op.attributes[RULE] = rule
+    walked.main.walk(restore, ir.WalkOrder.PRE_ORDER)
 
 
 def _alias(walked: Walked, listing: Listing, choices: Choices, carry: Sequence[tuple[int, int]]) -> None:

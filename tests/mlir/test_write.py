@@ -7,12 +7,13 @@ import pytest
 
 from autoshard.mlir.context import ir
 from autoshard.mlir.decisions import RESULT_SITE, Decisions
+from autoshard.mlir.forms import Form
 from autoshard.mlir.isolated import run_isolated
 from autoshard.mlir.listing import Listing
 from autoshard.mlir.passes import collectives, propagate
 from autoshard.mlir.read import Handles, read
 from autoshard.mlir.source import SourceModule, load, resolve_mesh
-from autoshard.mlir.write import Form, write
+from autoshard.mlir.write import write
 from autoshard.sharding import TensorSharding
 from tests import programs
 from tests.mlir.modules import MESH, main_of, read_text, sharding
