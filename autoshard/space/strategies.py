@@ -22,6 +22,9 @@ from autoshard.sharding import (
 )
 from autoshard.space.shardings import assignments, searched_axes
 
+MOVES = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
+"""Ops that are themselves the move to what they demand: one reshard of what they read, for Shardy merges a chain of them."""
+
 WINDOWED = frozenset({"stablehlo.convolution", "stablehlo.reduce_window", "stablehlo.select_and_scatter"})
 
 
@@ -153,6 +156,8 @@ def _of_assignment(shape: KernelShape, factor_axes: FactorAxes, mesh: Mesh) -> I
         variants += [(scattered,) for scattered in _scattered(produced[0], reduced, shape, mesh)]
     for settled in variants:
         kept = tuple(map(_meeting, settled, shape.demands))
+        if shape.name in MOVES and kept != produced:
+            continue
         yield Strategy(factor_axes, demanded, produced, kept, reduced)
 
 
