@@ -25,6 +25,7 @@ from .collectives import Communication
 from .compute import Quantity, Unit
 from .errors import HardwareError
 from .figures import Chip, FullMesh, Link, Switch, Topology, Torus
+from .listing import Figure, figures_of
 from .placing import outer_network, place_in_nodes, place_on_torus
 from .reading import check_finite, explained, read_tables, split_sources
 from .topology import MeshSizes
@@ -32,6 +33,9 @@ from .topology import MeshSizes
 __all__ = ["Chip", "FullMesh", "Hardware", "Link", "Switch", "Topology", "Torus", "load", "names"]
 
 _SHIPPED = Path(__file__).parent / "hardware"
+
+TABLES = ("chip", "link", "core_link", "topology", "network")
+"""Those of a profile, in the order in which they are listed."""
 
 
 class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,6 +59,11 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def source(self, figure: str) -> str:
         """Where a figure, such as "chip.hbm_gb", comes from; "" if the profile does not say."""
         return dict(self.sources).get(figure, "")
+
+    def figures(self) -> list[Figure]:
+        """Every figure of the profile with its unit and source, in the order of its tables."""
+        tables = {name: getattr(self, name) for name in TABLES}
+        return figures_of(tables, dict(self.sources))
 
     @property
     def hbm_bytes(self) -> int:

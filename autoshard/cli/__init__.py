@@ -5,6 +5,7 @@ import sys
 import click
 
 from autoshard.cli.checking import check, verify
+from autoshard.cli.hardware import hardware
 from autoshard.cli.planning import cost, plan, problem
 from autoshard.cli.solving import solve
 from autoshard.errors import AutoshardError
@@ -16,7 +17,7 @@ def cli() -> None:
     """Find the cheapest legal sharding of every value of a StableHLO module on a mesh, and write the module back."""
 
 
-for command in (plan, cost, check, verify, problem, solve):
+for command in (plan, cost, check, verify, problem, solve, hardware):
     cli.add_command(command)
 
 

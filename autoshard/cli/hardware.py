@@ -1,0 +1,114 @@
+"""`hardware`: the profiles that prices come from."""
+
+import json
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from autoshard.errors import AutoshardError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from costmodels import Hardware
+
+
+@click.command()
+@click.argument("name", required=False, metavar="[NAME|FILE.toml]")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+def hardware(name: str | None, as_json: bool) -> None:
+    """List the hardware profiles, or the figures of one with their units and sources."""
+    import costmodels
+
+    with hardware_errors():
+        profiles = [costmodels.load(each) for each in ([name] if name else costmodels.names())]
+    if as_json:
+        data = [_data(profile) for profile in profiles]
+        click.echo(json.dumps(data[0] if name else data, indent=1, ensure_ascii=False))
+    elif name:
+        print_wide(_figures(profiles[0]))
+    else:
+        print_wide(_profiles(profiles))
+        click.echo("\nautoshard hardware NAME lists all figures of one with their sources.")
+
+
+@contextmanager
+def hardware_errors() -> Generator[None]:
+    """What the cost models refuse, as errors of the command line."""
+    import costmodels
+
+    try:
+        yield
+    except costmodels.HardwareError as error:
+        raise AutoshardError(error.reason, where=error.where, fix=error.fix) from None
+
+
+def _profiles(profiles: "list[Hardware]") -> "RenderableType":
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("name")
+    for heading in ("memory GB", "HBM GB/s", "bf16 TFLOP/s", "f32 TFLOP/s", "link GB/s", "network GB/s"):
+        table.add_column(heading, justify="right")
+    table.add_column("topology")
+    for each in profiles:
+        devices = each.chip.devices_per_chip
+        table.add_row(
+            each.name,
+            f"{each.hbm_bytes * devices / 1e9:.4g}",
+            f"{each.chip.hbm_gb_per_s:g}",
+            f"{each.chip.bf16_tflop_per_s:g}",
+            f"{each.chip.f32_tflop_per_s:g}",
+            f"{each.link.bytes_per_ns:g}",
+            f"{each.network.bytes_per_ns:g}" if each.network else "-",
+            _topology(each),
+        )
+    return table
+
+
+def _topology(profile: "Hardware") -> str:
+    from costmodels.figures import Torus
+
+    shape = profile.topology
+    if isinstance(shape, Torus):
+        halves = ", 2 devices a chip" if profile.chip.devices_per_chip == 2 else ""
+        return f"{shape.dimensions}-D torus, up to {shape.max_chips} chips{halves}"
+    kind = str(shape.__struct_config__.tag)
+    return f"{kind}, {shape.node_chips} chips a node"
+
+
+def _figures(profile: "Hardware") -> "RenderableType":
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=profile.name, title_justify="left", box=None, pad_edge=False)
+    table.add_column("figure", no_wrap=True)
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("unit", no_wrap=True)
+    table.add_column("source", overflow="fold")
+    for row in profile.figures():
+        value = str(row.value).lower() if isinstance(row.value, bool) else _number(row.value)
+        table.add_row(f"{row.table}.{row.key}", value, row.unit, Text(row.source))
+    return table
+
+
+def _number(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.10g}"
+
+
+def _data(profile: "Hardware") -> dict[str, Any]:
+    rows = {
+        f"{row.table}.{row.key}": {"value": row.value, "unit": row.unit, "source": row.source}
+        for row in profile.figures()
+    }
+    return {"name": profile.name, "figures": rows}
+
+
+def print_wide(table: "RenderableType") -> None:
+    """On the terminal as wide as it is, elsewhere 150 columns."""
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else 150, highlight=False).print(table)

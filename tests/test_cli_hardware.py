@@ -1,0 +1,75 @@
+"""`autoshard hardware`: the profiles as a user reads them."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import costmodels
+from costmodels import load, names
+from costmodels.listing import unit
+from tests.test_cli import Terminal, autoshard, profile
+
+__all__ = ["autoshard"]  # the fixture
+
+
+def test_every_profile_is_listed(autoshard: Terminal) -> None:
+    """One line each, in order."""
+    done = autoshard("hardware")
+    assert done.status == 0
+    assert [line.split()[0] for line in done.out.splitlines()[1 : len(names()) + 1]] == names()
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_figure_of_the_file_is_there(name: str, autoshard: Terminal) -> None:
+    """Each key of the TOML file with its value, unit and source; nothing that the file does not say."""
+    done = autoshard("hardware", name, "--json")
+    assert done.status == 0
+    listed = json.loads(done.out)["figures"]
+    tables = tomllib.loads((Path(costmodels.__file__).parent / "hardware" / f"{name}.toml").read_text())
+    written = {
+        f"{table}.{key}": value
+        for table, rows in tables.items()
+        for key, value in rows.items()
+        if not key.endswith("source")
+    }
+    assert {figure: row["value"] for figure, row in listed.items()} == written
+    for figure, row in listed.items():
+        assert len(row["source"]) > 10
+        assert row["unit"] == unit(figure)
+    table = autoshard("hardware", name).out
+    assert [figure for figure in listed if figure not in table] == []
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("hbm_gib", "GiB"),
+        ("hbm_gb", "GB"),
+        ("hbm_gb_per_s", "GB/s"),
+        ("latency_us", "µs"),
+        ("elementwise_gflop_per_s", "GFLOP/s"),
+        ("matrix_efficiency", ""),
+        ("max_chips", "chips"),
+    ],
+)
+def test_units(key: str, expected: str) -> None:
+    """The unit is that of the key's name."""
+    assert unit(key) == expected
+
+
+def test_a_profile_of_the_users_own(autoshard: Terminal) -> None:
+    """By its path, with what its file says."""
+    autoshard.write("mine.toml", profile(hbm_gb="hbm_gb = 24"))
+    listed = json.loads(autoshard("hardware", "mine.toml", "--json").out)
+    assert listed["name"] == "mine"
+    assert listed["figures"]["chip.hbm_gb"]["value"] == 24
+    assert load("tpu-v5e").figures() != load(autoshard.folder / "mine.toml").figures()
+
+
+def test_unknown_profile(autoshard: Terminal) -> None:
+    """Exit status 2 with those that there are."""
+    done = autoshard("hardware", "tpu-v99")
+    assert (done.status, done.out) == (2, "")
+    assert all(name in done.err for name in names())
