@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from rich.console import Console
 
 import costmodels
 from autoshard.cli import cli, main
+from autoshard.mlir.forms import FORMS
 from autoshard.plans import read_plan
 from autoshard.report import print_summary
 
@@ -296,13 +298,13 @@ def test_mesh_of_the_module(autoshard: Terminal) -> None:
     assert json.loads(done.out)["mesh"] == {"x": 4}
 
 
-@pytest.mark.parametrize("form", ["xla", "shardy", "shardy-collectives"])
+@pytest.mark.parametrize("form", FORMS)
 def test_plan_check_cost(form: str, autoshard: Terminal) -> None:
     """A written plan passes the check, and the written module names its mesh and costs no more than its baselines."""
     found = planned(autoshard, "--form", form, "-o", "out.mlir", "--plan-out", "plan.json")
     assert autoshard.files() == {"model.mlir", "out.mlir", "plan.json"}
     text = (autoshard.folder / "out.mlir").read_text()
-    assert "sdy.mesh" in text
+    assert re.search(r"sdy\.mesh|mesh\.mesh|shard\.grid", text)
     checked = autoshard("check", "model.mlir", "--plan", "plan.json")
     assert checked.status == 0, checked.out
     assert json.loads(autoshard("check", "model.mlir", "--plan", "plan.json", "--json").out)
@@ -310,6 +312,15 @@ def test_plan_check_cost(form: str, autoshard: Terminal) -> None:
     assert costed.status == 0
     steps = [b["step_ns"] for b in found["baselines"].values() if b["fits"]]
     assert json.loads(costed.out)["predicted"]["step_ns"] <= min(steps)
+
+
+def test_upstreams_dialect_is_text(autoshard: Terminal) -> None:
+    """Bytecode of it is refused before anything is planned."""
+    autoshard.write("model.mlir", MATMUL)
+    done = autoshard("plan", "model.mlir", *ON_X, "--form", "mesh", "-o", "out.mlirbc.gz")
+    assert done.status == 2
+    assert "out.mlirbc.gz: --form mesh is written as text only" in done.err
+    assert autoshard.files() == {"model.mlir"}
 
 
 def test_plan_of_another_module(autoshard: Terminal) -> None:

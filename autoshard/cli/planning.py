@@ -19,6 +19,7 @@ from autoshard.cli.options import (
 )
 from autoshard.cli.progress import progress_bar
 from autoshard.errors import AutoshardError
+from autoshard.mlir.forms import UPSTREAM
 
 if TYPE_CHECKING:
     from autoshard.plans import Plan
@@ -66,6 +67,10 @@ def plan(
             files.require_writable(path)
     if output is not None and plan_out is not None and output.resolve() == plan_out.resolve():
         raise AutoshardError("-o and --plan-out name one file", where=str(output), fix="name two files")
+    if output is not None and asked.form in UPSTREAM and ".mlirbc" in output.suffixes:
+        raise AutoshardError(
+            f"--form {asked.form} is written as text only", where=str(output), fix="name a .mlir file"
+        )
     request = asked.request(EXAMPLE_MESH if model is None else None)
     with progress_bar() as progress:
         loaded = pipeline.load_module(read_model(model), request, progress)

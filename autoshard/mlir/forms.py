@@ -2,7 +2,9 @@
 
 from typing import Literal, get_args
 
-Form = Literal["xla", "shardy", "shardy-collectives"]
+Form = Literal["xla", "shardy", "shardy-collectives", "mesh", "mesh-20", "shard"]
+UPSTREAM: tuple[Form, ...] = ("mesh", "mesh-20", "shard")
+"""Those that have a text form only: the bindings do not know upstream's dialect."""
 FORMS: tuple[Form, ...] = get_args(Form)
 
 

@@ -23,6 +23,8 @@ from autoshard.mlir.maximal import refuse_maximal
 from autoshard.mlir.meshes import chosen_mesh
 from autoshard.mlir.probe import MAX_DEPTH, bracket_depth, require_readable
 from autoshard.mlir.rewrites import refuse_unwritable
+from autoshard.mlir.upstream.demands import with_demands
+from autoshard.mlir.upstream.rewrite import is_upstream
 from autoshard.sharding import Mesh
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -126,6 +128,8 @@ def _parse(data: bytes, context: ir.Context, name: str) -> ir.Module:
         require_readable(data, name)
     if is_bytecode and _PORTABLE_PRODUCER in data[:32]:
         return _parse_portable(data, context, name)
+    if text is not None and is_upstream(data):
+        data = with_demands(data, name)
     try:
         with as_user_error(f"{name} is not a StableHLO module that MLIR can read", text=text):
             return ir.Module.parse(data, context)

@@ -3,6 +3,7 @@
 - *shardy*: closed `sdy.sharding` on everything that is ranked and `sdy.reshard` where a value changes sharding; Shardy's passes
   add the reductions.
 - *shardy-collectives*: what those passes make of the shardy form, every collective an op of its own.
+- *mesh*, *mesh-20*, *shard*: the shardy form in the notations of upstream MLIR (`mlir.upstream`).
 - *xla*: XLA ignores `sdy.sharding` on ordinary ops and refuses `sdy.reshard`, so the plan is carried by arguments, results and
   `sdy.sharding_constraint`: at every change of sharding, and at the values that propagation would decide otherwise.
 
@@ -26,9 +27,11 @@ from autoshard.mlir.read import Handles
 from autoshard.mlir.signature import ALIASING, DONOR, attributes_of, set_attributes
 from autoshard.mlir.source import SourceModule
 from autoshard.mlir.tensors import Shardings
+from autoshard.mlir.upstream.annotate import PARTIAL, annotated_text, without_named_computations
+from autoshard.mlir.upstream.notation import NOTATIONS, Partial, reduction_kind
 from autoshard.mlir.variants import Choices
 from autoshard.mlir.walk import Walked, walk
-from autoshard.sharding import FactorKind, TensorSharding
+from autoshard.sharding import FactorKind, TensorSharding, factor_axes_of
 
 Constraints = Literal["minimal", "all"]
 
@@ -58,6 +61,15 @@ def write(
         _without_reshards(walked)
     else:
         walked = _emitted(handles, listing, choices, Emission("sdy.reshard", True))
+    notation = NOTATIONS.get(form)
+    if notation is not None:
+        partials = _partials(walked, listing, choices)
+        walked = without_named_computations(walked, handles.entry)
+        _alias(walked, listing, choices, carry)
+        _count_partitions(walked, listing.mesh.num_devices)
+        return annotated_text(
+            walked, partials, listing.mesh, notation, source.name, with_locations=source.has_locations
+        )
     _mark_rules(walked, handles.user_rules)
     if form == "shardy-collectives":
         walked = walk(with_collectives(walked.module).operation, handles.entry)
@@ -182,6 +194,28 @@ def _alias(walked: Walked, listing: Listing, choices: Choices, carry: Sequence[t
             each[argument][ALIASING] = ir.IntegerAttr.get(number_type, result)
             taken.add(result)
     set_attributes(walked.main, "arg_attrs", each)
+
+
+def _partials(walked: Walked, listing: Listing, choices: Choices) -> list[Partial]:
+    """Of each op with one result that splits what it sums over: the axes, and how parts make the whole; the op gets its number."""
+    found: list[Partial] = []
+    number_type = ir.IntegerType.get_signless(64, walked.module.context)
+    for index, (op, listed) in enumerate(zip(walked.ops, listing.ops, strict=True)):
+        kind = reduction_kind(op) if _reduces(listed) and len(listed.results) == 1 else None
+        if kind is None or listed.rule is None or choices.is_recomputed(listed.results[0]):
+            continue
+        read = [choices.operand(index, position) for position in range(len(listed.operands))]
+        axes = factor_axes_of(listed.rule, listed.rule.operands, read, listing.mesh)
+        reduced = [
+            axis
+            for factor, mine in zip(listed.rule.factors, axes or (), strict=axes is not None)
+            if factor.kind is FactorKind.REDUCTION
+            for axis in mine
+        ]
+        if reduced:
+            op.attributes[PARTIAL] = ir.IntegerAttr.get(number_type, len(found))
+            found.append(Partial(kind, tuple(sorted(reduced, key=listing.mesh.order))))
+    return found
 
 
 def _is_alike(listing: Listing, choices: Choices, result: int, argument: int) -> bool:
