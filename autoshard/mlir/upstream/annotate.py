@@ -80,7 +80,14 @@ class _Annotator:
 
     def run(self) -> None:
         header = mesh_text(self._mesh, self._notation, self._file)
-        for op in self._walked.ops:
+        ops: list[ir.Operation] = []
+
+        def note(op: ir.Operation) -> ir.WalkResult:
+            ops.append(op.operation)
+            return ir.WalkResult.ADVANCE
+
+        self._walked.main.walk(note, ir.WalkOrder.PRE_ORDER)
+        for op in ops:
             self._refuse(op)
         for value, sharding in list(self._shardings_of_values()):
             self._annotate(value, sharding)

@@ -158,3 +158,13 @@ def test_an_order_of_devices_is_refused() -> None:
     source, listing, handles = read_text(text)
     with pytest.raises(AutoshardError, match="lists its devices"):
         write(source, handles, listing, random_decisions(listing, 0), "mesh")
+
+
+def test_an_op_on_one_device_is_refused() -> None:
+    text = main_of(
+        """%0 = stablehlo.abs %a {sdy.sharding = #sdy.sharding_per_value<[<@one, []>]>} : tensor<8x16xf32>
+        return %0 : tensor<8x16xf32>"""
+    ).replace("func.func", "sdy.mesh @one = <[], device_ids=[1]>\nfunc.func")
+    source, listing, handles = read_text(text)
+    with pytest.raises(AutoshardError, match=r"<bytes>:5: stablehlo\.abs is to run on one device alone"):
+        write(source, handles, listing, random_decisions(listing, 0), "mesh")
