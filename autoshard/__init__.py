@@ -7,16 +7,21 @@ from autoshard.errors import AutoshardError
 if TYPE_CHECKING:
     from autoshard.api import plan, price
     from autoshard.plans import Plan
+    from autoshard.queries import reshard, resharder
 
-__all__ = ["AutoshardError", "Plan", "plan", "price"]
+__all__ = ["AutoshardError", "Plan", "plan", "price", "reshard", "resharder"]
 
 
 def __getattr__(name: str) -> Any:
-    """`plan`, `price` and `Plan` load the compiler bindings and the solver; they are imported when first asked for."""
+    """All of these load the compiler bindings and the solver; they are imported when first asked for."""
     if name in ("plan", "price"):
         from autoshard import api
 
         return getattr(api, name)
+    if name in ("reshard", "resharder"):
+        from autoshard import queries
+
+        return getattr(queries, name)
     if name == "Plan":
         from autoshard.plans import Plan
 

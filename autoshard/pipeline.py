@@ -25,6 +25,7 @@ from autoshard.cost import (
     wanted_at_levels,
 )
 from autoshard.errors import AutoshardError
+from autoshard.hardware import load_hardware, place_mesh
 from autoshard.mlir import passes
 from autoshard.mlir.emit import WITH_SHARDING
 from autoshard.mlir.forms import Form, form_named
@@ -100,11 +101,16 @@ class Loaded:
     @property
     def lowering(self) -> Lowering:
         """How the compiler that the form is for carries collectives out on this hardware."""
-        return "xla-tpu" if self.form == "xla" and isinstance(self.hardware.topology, Torus) else "shardy"
+        return lowering_of(self.form, self.hardware)
 
 
 def _silent(phase: str, fraction: float | None) -> None:
     pass
+
+
+def lowering_of(form: Form, hardware: Hardware) -> Lowering:
+    """How the compiler that a form is for carries collectives out on this hardware."""
+    return "xla-tpu" if form == "xla" and isinstance(hardware.topology, Torus) else "shardy"
 
 
 def load_module(
@@ -115,11 +121,11 @@ def load_module(
     Raises:
         AutoshardError: the module, mesh, hardware, topology or carried pairs are not usable as asked.
     """
-    hardware = _hardware(request.hardware)
+    hardware = load_hardware(request.hardware)
     progress("reading the module", None)
     source = module if isinstance(module, SourceModule) else load(module)
     mesh = resolve_mesh(source, list(request.mesh) if request.mesh is not None else None)
-    communication = _place(hardware, mesh, request.topology)
+    communication = place_mesh(hardware, [(axis.name, axis.size) for axis in mesh.axes], request.topology)
     as_written, handles = read(source, mesh)
     progress("analysing the program", None)
     listing = with_group_demands(as_written)
@@ -263,7 +269,7 @@ def check_plan(
         Request(
             found.mesh,
             hardware or found.hardware,
-            _asked_topology(found, _hardware(hardware or found.hardware)),
+            _asked_topology(found, load_hardware(hardware or found.hardware)),
             found.memory_bytes,
             found.carry,
             form_named(found.form),
@@ -333,20 +339,6 @@ class _Clock:
         now = time.monotonic()
         self.laps[name] = round(now - self._last, 3)
         self._last = now
-
-
-def _hardware(name: str | Path) -> Hardware:
-    try:
-        return costmodels.load(name)
-    except costmodels.HardwareError as error:
-        raise AutoshardError(error.reason, where=error.where, fix=error.fix) from None
-
-
-def _place(hardware: Hardware, mesh: Mesh, topology: tuple[int, ...] | None) -> Communication:
-    try:
-        return hardware.place([(axis.name, axis.size) for axis in mesh.axes], topology)
-    except costmodels.HardwareError as error:
-        raise AutoshardError(error.reason, where=error.where, fix=error.fix) from None
 
 
 def _replicated(priced: PricedGraph) -> BaselineChoice:
@@ -499,7 +491,7 @@ def _topology(communication: Communication, hardware: Hardware) -> tuple[int, ..
 def _asked_topology(found: Plan, hardware: Hardware) -> tuple[int, ...] | None:
     """What to ask for to get the plan's topology again; None where it is the mesh's default, which may be of several slices."""
     try:
-        default = _place(hardware, found.sharding_mesh(), None)
+        default = place_mesh(hardware, found.mesh, None)
     except AutoshardError:
         return found.topology
     return None if _topology(default, hardware) == found.topology else found.topology

@@ -1,11 +1,28 @@
 """Prices of collectives and kernels on named hardware; plain numbers in, whole nanoseconds out.
 
-`load("tpu-v5e")` gives a `Hardware`; its `place` lays a device mesh on the chips and gives a `Communication`.
-Knows no compiler and no sharding, and can be used alone.
+`load("tpu-v5e")` gives a `Hardware`; its `place` lays a device mesh on the chips and gives a `Communication`. Both take
+numpy arrays in place of numbers; the `*_table` functions answer with pandas tables. What is listed here is stable; README.md
+in this folder has examples of each. Knows no compiler and no sharding, and can be used alone.
 """
 
-from .collectives import Communication
+from .collectives import KINDS, Communication
+from .compute import Roofline, bits
 from .errors import HardwareError
 from .hardware import Hardware, load, names
+from .listing import Figure
+from .tables import collective_table, kernel_table, matmul_table
 
-__all__ = ["Communication", "Hardware", "HardwareError", "load", "names"]
+__all__ = [
+    "KINDS",
+    "Communication",
+    "Figure",
+    "Hardware",
+    "HardwareError",
+    "Roofline",
+    "bits",
+    "collective_table",
+    "kernel_table",
+    "load",
+    "matmul_table",
+    "names",
+]

@@ -17,6 +17,9 @@ from typing import Protocol
 from .amounts import Amount
 from .topology import Axis, Placement
 
+KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "collective_permute")
+"""The collectives that every model prices, each by its method `<kind>_ns`."""
+
 
 class Communication(Protocol):
     """Times of collectives over the axes of a mesh that is laid on hardware."""

@@ -10,6 +10,7 @@ Units are those of `figures`; 1 TFLOP/s is 1000 FLOP/ns.
 [2] "How to Scale Your Model", chapter on TPUs: sizes are padded to 128, 256 on v6e, to fill the matrix unit.
 """
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -76,26 +77,64 @@ def memory_ns(chip: Chip, bytes: Quantity) -> Quantity:
     return bytes / (chip.hbm_gb_per_s / chip.devices_per_chip * chip.hbm_efficiency)
 
 
-def kernel_ns(chip: Chip, flops: Quantity, bytes: Quantity, dtype: str, unit: Unit) -> Quantity:
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """What bounds a kernel on one device; every field is a number, or an array of them as asked.
+
+    `work_ns` is the time of the operations on `unit`, `memory_ns` that of the memory traffic; the longer of the two and
+    `overhead_ns` make the kernel's time.
+    """
+
+    work_ns: Quantity
+    memory_ns: Quantity
+    overhead_ns: float
+    unit: Any  # "matrix" or "vector", or an array of those
+
+    @property
+    def ns(self) -> Quantity:
+        """Time of the kernel."""
+        return np.maximum(self.work_ns, self.memory_ns) + self.overhead_ns
+
+    @property
+    def bound(self) -> Any:
+        """What the kernel spends most of its time on: "matrix", "vector", "memory" or "overhead"."""
+        longest = np.where(np.asarray(self.work_ns) > self.memory_ns, self.unit, "memory")
+        found = np.where(np.maximum(self.work_ns, self.memory_ns) < self.overhead_ns, "overhead", longest)
+        return found if found.ndim else str(found)
+
+
+def kernel_roofline(chip: Chip, flops: Quantity, bytes: Quantity, dtype: str, unit: Unit) -> Roofline:
     """Formula 1. `flops` count real operations; a type without matrix unit runs on the vector unit."""
     peak = matrix_flop_per_ns(chip, dtype) if unit == "matrix" else None
     rate = vector_flop_per_ns(chip, dtype) if peak is None else peak * chip.matrix_efficiency
-    return np.maximum(flops / rate, memory_ns(chip, bytes)) + chip.kernel_overhead_us * 1e3
+    where = "vector" if peak is None else "matrix"
+    return Roofline(flops / rate, memory_ns(chip, bytes), chip.kernel_overhead_us * 1e3, where)
 
 
-def matmul_ns(
+def matmul_bytes(m: Quantity, k: Quantity, n: Quantity, batch: Quantity, dtype: str) -> Quantity:
+    """Both operands and the result once, all of type `dtype`."""
+    return batch * (m * k + k * n + m * n) * (bits(dtype) / 8)
+
+
+def matmul_flops(m: Quantity, k: Quantity, n: Quantity, batch: Quantity, dtype: str) -> Quantity:
+    """Real operations of the product itself, without padding."""
+    return (8.0 if dtype.startswith("complex") else 2.0) * batch * m * k * n
+
+
+def matmul_roofline(
     chip: Chip, m: Quantity, k: Quantity, n: Quantity, batch: Quantity, dtype: str, bytes: Quantity | None
-) -> Quantity:
-    """Formula 2 within formula 1; `bytes` None: the two operands and the result once, all of type `dtype`."""
-    moved = batch * (m * k + k * n + m * n) * (bits(dtype) / 8) if bytes is None else bytes
-    real = 8.0 if dtype.startswith("complex") else 2.0
-    work = real * batch * m * k * n / vector_flop_per_ns(chip, dtype)
+) -> Roofline:
+    """Formula 2 within formula 1; `bytes` None: `matmul_bytes`."""
+    moved = matmul_bytes(m, k, n, batch, dtype) if bytes is None else bytes
+    work, unit = matmul_flops(m, k, n, batch, dtype) / vector_flop_per_ns(chip, dtype), "vector"
     peak = matrix_flop_per_ns(chip, dtype)
     if peak is not None:
         tile = chip.matrix_tile
-        padded = real * batch * _padded(m, tile) * _padded(k, tile) * _padded(n, tile)
-        work = np.minimum(work, padded / (peak * chip.matrix_efficiency))
-    return np.maximum(work, memory_ns(chip, moved)) + chip.kernel_overhead_us * 1e3
+        padded = matmul_flops(_padded(m, tile), _padded(k, tile), _padded(n, tile), batch, dtype)
+        on_matrix = padded / (peak * chip.matrix_efficiency)
+        unit = np.where(np.asarray(on_matrix) <= work, "matrix", "vector")
+        work = np.minimum(work, on_matrix)
+    return Roofline(work, memory_ns(chip, moved), chip.kernel_overhead_us * 1e3, unit)
 
 
 def _padded(size: Quantity, tile: int) -> Quantity:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from . import compute
 from .amounts import Amount, Integers, whole_ns
 from .collectives import Communication
-from .compute import Quantity, Unit
+from .compute import Quantity, Roofline, Unit
 from .errors import HardwareError
 from .figures import Chip, FullMesh, Link, Switch, Topology, Torus
 from .listing import Figure, figures_of
@@ -152,7 +152,7 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         `flops` count real operations, `bytes` what goes to and from memory; arrays broadcast. `unit`: where
         the operations run; a type that the matrix unit has not runs on the vector unit.
         """
-        return whole_ns(compute.kernel_ns(self.chip, flops, bytes, dtype, unit))
+        return whole_ns(self.kernel_roofline(flops, bytes, dtype, unit=unit).ns)
 
     @overload
     def matmul_ns(
@@ -183,8 +183,26 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
         Arrays broadcast. `bytes` None: both operands and the result once.
         """
-        time = compute.matmul_ns(self.chip, m, k, n, batch, dtype, bytes)
-        return whole_ns(time)
+        return whole_ns(self.matmul_roofline(m=m, k=k, n=n, dtype=dtype, batch=batch, bytes=bytes).ns)
+
+    def kernel_roofline(
+        self, flops: Quantity, bytes: Quantity, dtype: str, *, unit: Unit = "vector"
+    ) -> Roofline:
+        """The parts of `kernel_ns`, and which of them bounds the kernel."""
+        return compute.kernel_roofline(self.chip, flops, bytes, dtype, unit)
+
+    def matmul_roofline(
+        self,
+        *,
+        m: Quantity,
+        k: Quantity,
+        n: Quantity,
+        dtype: str,
+        batch: Quantity = 1,
+        bytes: Quantity | None = None,
+    ) -> Roofline:
+        """The parts of `matmul_ns`, and which of them bounds the product."""
+        return compute.matmul_roofline(self.chip, m, k, n, batch, dtype, bytes)
 
     def _on_own_dimensions(self, axes: Sequence[int]) -> tuple[Communication, list[str]]:
         mesh = [(str(index), size) for index, size in enumerate(axes)]

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import costmodels
+
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "autoshard" / "examples" / "transformer_train.mlir"
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("experiments/*/README.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("costmodels/*.md"), *ROOT.glob("experiments/*/README.md")])
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -17,6 +19,16 @@ def test_links_lead_somewhere(document: Path) -> None:
     """Every relative link in a document names a file of the repository."""
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", document.read_text())
     assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+def test_examples_of_the_cost_models_run() -> None:
+    """The code in costmodels/README.md, from the first block to the last; its first block has all that the rest needs."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "costmodels" / "README.md").read_text(), re.DOTALL)
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(block, names)
+    assert names["line"].bound == "memory"  # type: ignore[attr-defined]
+    assert set(costmodels.__all__) <= set(dir(costmodels))
 
 
 @pytest.mark.parametrize("folder", sorted(ROOT.glob("experiments/*/")), ids=lambda path: path.name)

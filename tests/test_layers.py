@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1]
 
 FLOORS = {
     "autoshard.errors": 0,
+    "autoshard.hardware": 1,
     "autoshard.sharding": 1,
     "autoshard.problem": 2,
     "autoshard.mlir": 2,
@@ -27,9 +28,10 @@ FLOORS = {
     "autoshard.xla": 7,
     "autoshard.pipeline": 8,
     "autoshard.jax": 8,
-    "autoshard.api": 9,
-    "autoshard.cli": 9,
-    "autoshard": 10,  # the package itself hands out what the floors below make
+    "autoshard.queries": 9,
+    "autoshard.api": 10,
+    "autoshard.cli": 10,
+    "autoshard": 11,  # the package itself hands out what the floors below make
 }
 """Room -> floor. The longest name that a module begins with is its room."""
 
@@ -48,7 +50,10 @@ WALL = {
 """The solver side sees no MLIR, no mesh and no sharding; the compiler side sees no solver."""
 
 BINDINGS = ("autoshard.mlir", "autoshard.xla")
-PRICES = ("autoshard.cost", "autoshard.check", "autoshard.pipeline", "autoshard.cli")
+PRICES = (
+    *("autoshard.hardware", "autoshard.cost", "autoshard.check", "autoshard.pipeline", "autoshard.queries"),
+    "autoshard.cli",
+)
 INDEPENDENT_OF = {"autoshard.check": ("autoshard.space", "autoshard.cost", "autoshard.solve")}
 SLOW_TO_IMPORT = ("jax", "jaxlib", "ortools", "numba", "pandas")
 

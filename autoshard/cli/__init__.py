@@ -5,8 +5,9 @@ import sys
 import click
 
 from autoshard.cli.checking import check, verify
+from autoshard.cli.costing import cost
 from autoshard.cli.hardware import hardware
-from autoshard.cli.planning import cost, plan, problem
+from autoshard.cli.planning import plan, problem
 from autoshard.cli.solving import solve
 from autoshard.errors import AutoshardError
 

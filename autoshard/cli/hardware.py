@@ -2,13 +2,9 @@
 
 import json
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
-
-from autoshard.errors import AutoshardError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,9 +18,9 @@ if TYPE_CHECKING:
 def hardware(name: str | None, as_json: bool) -> None:
     """List the hardware profiles, or the figures of one with their units and sources."""
     import costmodels
+    from autoshard.hardware import load_hardware
 
-    with hardware_errors():
-        profiles = [costmodels.load(each) for each in ([name] if name else costmodels.names())]
+    profiles = [load_hardware(each) for each in ([name] if name else costmodels.names())]
     if as_json:
         data = [_data(profile) for profile in profiles]
         click.echo(json.dumps(data[0] if name else data, indent=1, ensure_ascii=False))
@@ -33,17 +29,6 @@ def hardware(name: str | None, as_json: bool) -> None:
     else:
         print_wide(_profiles(profiles))
         click.echo("\nautoshard hardware NAME lists all figures of one with their sources.")
-
-
-@contextmanager
-def hardware_errors() -> Generator[None]:
-    """What the cost models refuse, as errors of the command line."""
-    import costmodels
-
-    try:
-        yield
-    except costmodels.HardwareError as error:
-        raise AutoshardError(error.reason, where=error.where, fix=error.fix) from None
 
 
 def _profiles(profiles: "list[Hardware]") -> "RenderableType":

@@ -1,4 +1,4 @@
-"""Options that several commands take, and what their text means."""
+"""Options that several commands take, what their text means, and how the answer is printed."""
 
 import functools
 import json
@@ -17,6 +17,7 @@ from autoshard.mlir.forms import FORMS, form_named
 
 if TYPE_CHECKING:
     from autoshard.pipeline import Request
+    from autoshard.plans import Plan
 
 _HIGHEST_SEED = 2**31 - 1  # CP-SAT takes no larger one
 
@@ -25,10 +26,10 @@ _mesh_option = click.option(
     metavar="NAME=SIZE,…",
     help="Mesh axes, major to minor. Not needed where the module has one sdy.mesh.",
 )
-_hardware_option = click.option(
+hardware_option = click.option(
     "--hardware", default="tpu-v5e", show_default=True, metavar="NAME|FILE.toml", help="Chip profile."
 )
-_topology_option = click.option(
+topology_option = click.option(
     "--topology", metavar="4x4", help="Physical shape of the devices. Default: the mesh's own shape."
 )
 _memory_option = click.option(
@@ -45,7 +46,7 @@ carry_option = click.option(
     help="Which results are next step's arguments and keep one sharding: the donated ones, none, or the pairs in a file "
     '{"carry": [[result, argument], …]}.',
 )
-_form_option = click.option(
+form_option = click.option(
     "--form",
     type=click.Choice(FORMS),
     default="xla",
@@ -73,9 +74,9 @@ class Asked:
 
         mesh = self.mesh if self.mesh is not None else default_mesh
         return Request(
-            mesh=None if mesh is None else _parse_mesh(mesh),
+            mesh=None if mesh is None else parse_mesh(mesh),
             hardware=self.hardware,
-            topology=None if self.topology is None else _parse_topology(self.topology),
+            topology=None if self.topology is None else parse_topology(self.topology),
             memory_bytes="chip" if self.memory is None else parse_memory(self.memory),
             carry=parse_carry(self.carry),
             form=form_named(self.form),
@@ -98,7 +99,7 @@ def request_options(command: Callable[..., None]) -> Callable[..., None]:
         command(asked=Asked(mesh, hardware, topology, memory, carry, form), **others)
 
     for option in reversed(
-        (_mesh_option, _hardware_option, _topology_option, _memory_option, carry_option, _form_option)
+        (_mesh_option, hardware_option, topology_option, _memory_option, carry_option, form_option)
     ):
         with_asked = option(with_asked)
     return with_asked
@@ -159,7 +160,7 @@ def parse_memory(text: str) -> int | None:
     return None if text.lower() == "none" else parse_bytes(text)
 
 
-def _parse_mesh(text: str) -> list[tuple[str, int]]:
+def parse_mesh(text: str) -> list[tuple[str, int]]:
     axes: list[tuple[str, int]] = []
     for item in text.split(","):
         name, equals, size = item.strip().partition("=")
@@ -171,7 +172,7 @@ def _parse_mesh(text: str) -> list[tuple[str, int]]:
     return axes
 
 
-def _parse_topology(text: str) -> tuple[int, ...]:
+def parse_topology(text: str) -> tuple[int, ...]:
     sizes = text.lower().split("x")
     if not all(size.strip().isdecimal() and int(size) > 0 for size in sizes):
         raise AutoshardError(f"cannot read the topology {text!r}", fix="write sizes as in 4x4 or 4x4x8")
@@ -200,3 +201,15 @@ def parse_carry(text: str) -> Any:
 
 def _is_pair(item: Any) -> bool:
     return isinstance(item, list) and len(item) == 2 and all(type(index) is int for index in item)
+
+
+def print_plan(found: "Plan", as_json: bool, show_all: bool) -> None:
+    from autoshard.report import print_summary, summary_data
+
+    if as_json:
+        click.echo(json.dumps(summary_data(found), indent=1))
+        return
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else 150
+    print_summary(found, Console(width=width, soft_wrap=False, highlight=False), show_all=show_all)

@@ -1,9 +1,7 @@
-"""`plan`, `cost` and `problem`: a module and what it is to run on, in."""
+"""`plan` and `problem`: a module and what it is to run on, in."""
 
-import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +9,7 @@ from autoshard.cli.options import (
     Asked,
     all_option,
     json_option,
+    print_plan,
     read_model,
     request_options,
     seed_option,
@@ -20,9 +19,6 @@ from autoshard.cli.options import (
 from autoshard.cli.progress import progress_bar
 from autoshard.errors import AutoshardError
 from autoshard.mlir.forms import UPSTREAM
-
-if TYPE_CHECKING:
-    from autoshard.plans import Plan
 
 EXAMPLE_MESH = "data=4,model=4"
 
@@ -86,30 +82,9 @@ def plan(
             )
         if has_plan and plan_out is not None:
             files.write_text(plan_out, found.to_json())
-    _print(found, as_json, show_all)
+    print_plan(found, as_json, show_all)
     if not has_plan:
         sys.exit(1)
-
-
-@click.command()
-@click.argument("model")
-@request_options
-@json_option
-@all_option
-def cost(
-    model: str,
-    asked: Asked,
-    as_json: bool,
-    show_all: bool,
-) -> None:
-    """Price the shardings that MODEL already has, completed by Shardy's propagation. Nothing is searched."""
-    from autoshard import pipeline
-
-    request = asked.request()
-    with progress_bar() as progress:
-        loaded = pipeline.load_module(read_model(model), request, progress)
-        found = pipeline.cost_loaded(loaded, progress)
-    _print(found, as_json, show_all)
 
 
 @click.command()
@@ -141,15 +116,3 @@ def problem(model: str | None, asked: Asked, output: Path) -> None:
     if nodes > priced.problem.node_count:
         further = f"{nodes - priced.problem.node_count} further nodes hold the memory of copies"
         click.echo(f"{further}; the first {priced.problem.node_count} strategies are the plan's", err=True)
-
-
-def _print(found: "Plan", as_json: bool, show_all: bool) -> None:
-    from autoshard.report import print_summary, summary_data
-
-    if as_json:
-        click.echo(json.dumps(summary_data(found), indent=1))
-        return
-    from rich.console import Console
-
-    width = None if sys.stdout.isatty() else 150
-    print_summary(found, Console(width=width, soft_wrap=False, highlight=False), show_all=show_all)

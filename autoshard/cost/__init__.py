@@ -4,16 +4,18 @@ from autoshard.cost.assemble import PricedGraph, assemble
 from autoshard.cost.follow import follow
 from autoshard.cost.graph import Graph, Wanted, build_graph
 from autoshard.cost.levels import level_masks, wanted_at_levels
-from autoshard.cost.lowering import Lowering
+from autoshard.cost.lowering import CollectivePrices, Lowering
 from autoshard.cost.readback import Chosen, ChosenCollective, ChosenValue, read_back
 from autoshard.cost.requirements import Requirement, bound, joined, masked, requirement
-from autoshard.cost.reshard import Collective
+from autoshard.cost.reshard import SIZED_BY_RESULT, Collective
 
 __all__ = [
+    "SIZED_BY_RESULT",
     "Chosen",
     "ChosenCollective",
     "ChosenValue",
     "Collective",
+    "CollectivePrices",
     "Graph",
     "Lowering",
     "PricedGraph",

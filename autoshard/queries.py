@@ -1,0 +1,237 @@
+"""What one reshard costs: two shardings of a shape in, Shardy's sequence of collectives with its price out.
+
+The sequence is asked of Shardy's own pass, the price of `costmodels`, as the planner does for every read of a value.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+import costmodels
+from autoshard.cost import SIZED_BY_RESULT, CollectivePrices, Lowering
+from autoshard.errors import AutoshardError
+from autoshard.hardware import hardware_errors, load_hardware, place_mesh
+from autoshard.mlir import passes
+from autoshard.mlir.collective import CollectiveStep
+from autoshard.mlir.forms import Form
+from autoshard.pipeline import lowering_of
+from autoshard.sharding import Mesh, TensorSharding, TensorType, merge_sub_axes, parse_sharding
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MeshLike = Mapping[str, int] | Sequence[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReshardStep:
+    """One collective; `bytes` is on one device: of the result of an all_gather or all_slice, of the operand of the others."""
+
+    kind: str
+    axes: tuple[str, ...]
+    bytes: int
+    ns: int
+    sharding: str  # of its result
+
+
+@dataclass(frozen=True, slots=True)
+class Reshard:
+    """A reshard of a tensor, as the collectives that Shardy makes of it, in order."""
+
+    type: str
+    before: str
+    after: str
+    mesh: tuple[tuple[str, int], ...]
+    hardware: str
+    lowering: Lowering  # how the collectives are carried out, which is what is priced
+    steps: tuple[ReshardStep, ...]
+
+    @property
+    def ns(self) -> int:
+        """The price: that of the steps, one after another."""
+        return sum(step.ns for step in self.steps)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """One row a step: kind, axes, bytes, ns, sharding."""
+        import pandas as pd
+
+        rows = [(s.kind, ",".join(s.axes), s.bytes, s.ns, s.sharding) for s in self.steps]
+        return pd.DataFrame(rows, columns=["kind", "axes", "bytes", "ns", "sharding"])
+
+
+@dataclass(frozen=True, slots=True)
+class Resharder:
+    """The sequence between two shardings, which no size changes, ready to be priced for any shape."""
+
+    before: TensorSharding
+    after: TensorSharding
+    mesh: Mesh
+    hardware: str
+    prices: CollectivePrices
+    sequence: tuple[CollectiveStep, ...]
+
+    def reshard(self, shape: str | TensorType) -> Reshard:
+        """The priced steps for one shape, as "8192x8192xbf16".
+
+        Raises:
+            AutoshardError: a shape that is none, or that the shardings do not fit.
+        """
+        type_ = shape if isinstance(shape, TensorType) else parse_type(shape)
+        _require_fit(type_, self.before, "the sharding before")
+        _require_fit(type_, self.after, "the sharding after")
+        sizes = self._bytes(np.asarray([type_.shape], dtype=np.int64), type_.dtype)
+        steps = tuple(
+            ReshardStep(
+                step.kind,
+                tuple(str(axis).replace('"', "") for axis in step.axes),
+                int(bytes_[0]),
+                int(self.prices.ns(step.kind, int(bytes_[0]), step.axes)),
+                str(step.out_sharding),
+            )
+            for step, bytes_ in zip(self.sequence, sizes, strict=True)
+        )
+        mesh = tuple((axis.name, axis.size) for axis in self.mesh.axes)
+        return Reshard(
+            str(type_), str(self.before), str(self.after), mesh, self.hardware, self.prices.lowering, steps
+        )
+
+    def ns(self, shapes: ArrayLike, dtype: str) -> NDArray[np.int64]:
+        """[N] ns for shapes [N, rank], all of one element type."""
+        sizes = np.asarray(shapes, dtype=np.int64)
+        rank = self.before.rank
+        if sizes.ndim != 2 or sizes.shape[1] != rank:
+            raise AutoshardError(f"shapes of form {sizes.shape}", fix=f"give an array [N, {rank}] of sizes")
+        total = np.zeros(len(sizes), dtype=np.int64)
+        for step, bytes_ in zip(self.sequence, self._bytes(sizes, dtype), strict=True):
+            total += self.prices.ns(step.kind, bytes_, step.axes)
+        return total
+
+    def _bytes(self, shapes: NDArray[np.int64], dtype: str) -> list[NDArray[np.int64]]:
+        """For every step the bytes [N] on one device that its price goes by."""
+        bits = element_bits(dtype)
+        current, found = self.before, list[NDArray[np.int64]]()
+        for step in self.sequence:
+            sized_by = step.out_sharding if step.kind in SIZED_BY_RESULT else current
+            shards = np.asarray([dim.num_shards for dim in sized_by.dims], dtype=np.int64)
+            found.append((np.prod(-(-shapes // shards), axis=1) * bits + 7) // 8)
+            current = step.out_sharding
+        return found
+
+
+def resharder(
+    before: str,
+    after: str,
+    *,
+    mesh: MeshLike,
+    hardware: str | Path = "tpu-v5e",
+    topology: tuple[int, ...] | None = None,
+    form: Form = "xla",
+) -> Resharder:
+    """The collectives from one sharding to another, in Shardy's notation: `[{"x"}, {}]`.
+
+    Args:
+        mesh: axis sizes, major to minor.
+        topology: physical shape of the devices; None: the mesh's own.
+        form: whose compiler carries the collectives out; prices are of what it makes of them.
+
+    Raises:
+        AutoshardError: a mesh, hardware, topology or sharding that is not usable as written.
+    """
+    axes = list(mesh.items()) if isinstance(mesh, Mapping) else list(mesh)
+    device_mesh = Mesh.of(axes)
+    profile = load_hardware(hardware)
+    communication = place_mesh(profile, axes, topology)
+    old, new = _sharding(before, device_mesh), _sharding(after, device_mesh)
+    if old.rank != new.rank:
+        raise AutoshardError(
+            f"{before} has {old.rank} dimensions, {after} has {new.rank}",
+            fix="write one {...} for each dimension of the tensor in both",
+        )
+    (sequence,) = passes.decompose_reshards(device_mesh, [(old.rank, old, new)])
+    prices = CollectivePrices(communication, profile, lowering_of(form, profile))
+    return Resharder(old, new, device_mesh, profile.name, prices, sequence)
+
+
+def reshard(
+    shape: str,
+    before: str,
+    after: str,
+    *,
+    mesh: MeshLike,
+    hardware: str | Path = "tpu-v5e",
+    topology: tuple[int, ...] | None = None,
+    form: Form = "xla",
+) -> Reshard:
+    """What it costs to bring a tensor from one sharding to another; arguments as in `resharder`.
+
+    >>> autoshard.reshard("8192x8192xbf16", '[{"x"}, {}]', '[{}, {"y"}]', mesh={"x": 4, "y": 4}).ns
+    """
+    type_ = parse_type(shape)
+    found = resharder(before, after, mesh=mesh, hardware=hardware, topology=topology, form=form)
+    return found.reshard(type_)
+
+
+def parse_type(text: str) -> TensorType:
+    """`8192x8192xbf16`, with or without `tensor<...>` around it; `f32` is a scalar.
+
+    Raises:
+        AutoshardError: sizes or an element type that there are not.
+    """
+    inner = text.strip().removeprefix("tensor<")
+    inner = inner.removesuffix(">") if text.strip().startswith("tensor<") else inner
+    match = re.fullmatch(r"((?:\d+x)*)([A-Za-z!].*)", inner)
+    sizes = tuple(map(int, match[1].split("x")[:-1])) if match else ()
+    if match is None or 0 in sizes:
+        raise AutoshardError(
+            f"cannot read the shape {text!r}",
+            fix="write sizes from 1 and an element type, as in 8192x8192xbf16",
+        )
+    element_bits(match[2])
+    return TensorType(sizes, match[2])
+
+
+def element_bits(dtype: str) -> int:
+    """Raises AutoshardError: an element type that is not known."""
+    with hardware_errors():
+        return costmodels.bits(dtype)
+
+
+_AXIS = r'"[^"{}\\]+"(:\([1-9]\d*\)([2-9]|[1-9]\d+))?'
+_LIST = rf"{{\s*({_AXIS}(\s*,\s*{_AXIS})*)?(\s*,)?\s*\??\s*}}(p\d+)?"
+_SHARDING = re.compile(rf"\s*\[\s*({_LIST}(\s*,\s*{_LIST})*)?\s*\]\s*")
+
+
+def _sharding(text: str, mesh: Mesh) -> TensorSharding:
+    if _SHARDING.fullmatch(text) is None:
+        raise AutoshardError(
+            f"cannot read the sharding {text}",
+            fix='write one {...} for each dimension with its axes in quotes, major to minor, as in [{"x", "y"}, {}]',
+        )
+    found = parse_sharding(text, mesh)
+    used = list(found.used_axes())
+    for index, axis in enumerate(used):
+        if any(axis.overlaps(other) for other in used[:index]):
+            raise AutoshardError(f"{text} uses {axis} twice", fix="split by an axis once")
+    whole = TensorSharding.closed([merge_sub_axes(dim.axes, mesh) for dim in found.dims])
+    if whole != found.as_closed():
+        raise AutoshardError(f"{text} has sub-axes that go on each other", fix=f"write {whole}")
+    return found.as_closed()
+
+
+def _require_fit(type_: TensorType, sharding: TensorSharding, which: str) -> None:
+    if type_.rank != sharding.rank:
+        raise AutoshardError(
+            f"{which}, {sharding}, has {sharding.rank} dimensions, {type_} has {type_.rank}",
+            fix="write one {...} for each dimension of the tensor",
+        )
+    for index, (size, dim) in enumerate(zip(type_.shape, sharding.dims, strict=True)):
+        if dim.num_shards > size:
+            raise AutoshardError(
+                f"{which}, {sharding}, splits dimension {index} of {type_} into {dim.num_shards} parts",
+                fix=f"{size} elements make at most {size} parts",
+            )
