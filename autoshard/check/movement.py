@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from autoshard.check.loops import copies_made
-from autoshard.check.parts import Parts, axis_refs, joined, parts_of
+from autoshard.check.parts import Part, Parts, axis_refs, continued, joined, parts_of
 from autoshard.check.planned import Planned
 from autoshard.check.reads import KernelRead, Reads
 from autoshard.check.rules import WINDOWED
@@ -142,12 +142,13 @@ def _is_scattered(planned: Planned, read: KernelRead, value: int) -> bool:
 
 def _adds_exactly(produced: TensorSharding, settled: TensorSharding, reduced: Parts) -> bool:
     """Whether `settled` is `produced` with the reduced axes, and no others, appended to dimensions."""
-    added: list[AxisRef] = []
+    added: list[Part] = []
     for before, after in zip(produced.axes, settled.axes, strict=True):
-        if after[: len(before)] != before:
+        rest = continued(parts_of(before), parts_of(after))
+        if rest is None:
             return False
-        added += after[len(before) :]
-    return bool(added) and sorted(parts_of(added)) == sorted(reduced)
+        added += rest
+    return bool(added) and sorted(added) == sorted(reduced)
 
 
 def _windows(planned: Planned, read: KernelRead) -> Iterator[_Moved]:

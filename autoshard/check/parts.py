@@ -30,6 +30,16 @@ def joined(parts: Iterable[Part]) -> Parts:
     return tuple(result)
 
 
+def continued(before: Parts, after: Parts) -> Parts | None:
+    """What `after` splits by beyond `before`, None where it does not begin like that; the last part may have grown in place."""
+    for name, begin, end in before:
+        if not after or after[0][:2] != (name, begin) or after[0][2] < end:
+            return None
+        stop = after[0][2]
+        after = after[1:] if stop == end else ((name, end, stop), *after[1:])
+    return after
+
+
 def num_shards(parts: Parts) -> int:
     return math.prod(end // begin for _, begin, end in parts)
 

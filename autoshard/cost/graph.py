@@ -15,7 +15,9 @@ from autoshard.cost.loops import Loops
 from autoshard.program import Flow, FlowKind, Kernel, KernelShape, Program
 from autoshard.sharding import Mesh, TensorSharding, TensorType
 from autoshard.space import (
+    ProgramCuts,
     Strategy,
+    find_cuts,
     flow_shardings,
     strategies,
     strategy_of,
@@ -80,6 +82,7 @@ class Graph:
     mesh: Mesh
     layouts: LayoutsByRank
     loops: Loops
+    cuts: ProgramCuts
     given: Mapping[int, TensorSharding] | None = None
     wanted: Wanted | None = None
     nodes: list[Node] = field(default_factory=list[Node])
@@ -116,7 +119,9 @@ def build_graph(
         wanted: demands that nodes can meet, in place of those that they must meet: choices are those without any demand and those
             that meet one of these. None: what is demanded is met.
     """
-    graph = Graph(program, mesh, LayoutsByRank(), Loops(program.listing), given, wanted)
+    graph = Graph(
+        program, mesh, LayoutsByRank(), Loops(program.listing), find_cuts(program, mesh), given, wanted
+    )
     reads: list[_Read] = []
     for index, flow in enumerate(program.flows):
         reads += _add_flow(graph, index, flow)
@@ -132,7 +137,7 @@ def build_graph(
 
 
 def _add_flow(graph: Graph, index: int, flow: Flow) -> list[_Read]:
-    ids = graph.layouts[flow.type.rank].ids_of(_flow_shardings(graph, flow))
+    ids = graph.layouts[flow.type.rank].ids_of(_flow_shardings(graph, index, flow))
     graph.nodes.append(Node(Choices((ids,), (ids,)), flow=index))
     node = len(graph.nodes) - 1
     if flow.kind is not FlowKind.RESULT:
@@ -142,16 +147,17 @@ def _add_flow(graph: Graph, index: int, flow: Flow) -> list[_Read]:
     ]
 
 
-def _flow_shardings(graph: Graph, flow: Flow) -> list[TensorSharding]:
+def _flow_shardings(graph: Graph, index: int, flow: Flow) -> list[TensorSharding]:
     if graph.given is not None and flow.value in graph.given:
         return [graph.given[flow.value].as_closed()]
+    cuts = graph.cuts.flows[index]
     if graph.wanted is not None:
-        return wanted_shardings(flow, graph.mesh, graph.wanted.get(flow.value, ()))
-    return flow_shardings(flow, graph.mesh)
+        return wanted_shardings(flow, graph.mesh, graph.wanted.get(flow.value, ()), cuts)
+    return flow_shardings(flow, graph.mesh, cuts)
 
 
 def _add_kernel(graph: Graph, index: int, kernel: Kernel) -> list[_Read]:
-    space = _kernel_space(kernel, graph)
+    space = _kernel_space(index, kernel, graph)
     graph.nodes.append(Node(space.choices, space, kernel=index))
     node = len(graph.nodes) - 1
     for result, value in enumerate(kernel.results):
@@ -164,8 +170,9 @@ def _add_kernel(graph: Graph, index: int, kernel: Kernel) -> list[_Read]:
     ]
 
 
-def _kernel_space(kernel: Kernel, graph: Graph) -> KernelSpace:
-    shape, key = kernel.shape, (id(kernel.shape),)
+def _kernel_space(index: int, kernel: Kernel, graph: Graph) -> KernelSpace:
+    shape, cuts = kernel.shape, graph.cuts.kernels[index]
+    key: tuple[object, ...] = (id(shape), cuts)
     operands = results = None
     if graph.given is not None:
         operands, results = (
@@ -175,10 +182,10 @@ def _kernel_space(kernel: Kernel, graph: Graph) -> KernelSpace:
                 zip(kernel.results, shape.results, strict=True),
             )
         )
-        key = (id(kernel.shape), operands, results)
+        key = (id(shape), cuts, operands, results)
     wanted = _wanted_of(kernel, graph.wanted) if graph.wanted is not None else None
     if wanted:
-        key = (id(kernel.shape), wanted)
+        key = (id(shape), cuts, wanted)
     space = graph.spaces.get(key)
     if space is None:
         exact = (
@@ -189,9 +196,9 @@ def _kernel_space(kernel: Kernel, graph: Graph) -> KernelSpace:
         if exact is not None:
             found = [exact]
         elif wanted is not None:
-            found = wanted_strategies(shape, graph.mesh, wanted)
+            found = wanted_strategies(shape, graph.mesh, wanted, cuts)
         else:
-            found = strategies(shape, graph.mesh)
+            found = strategies(shape, graph.mesh, cuts)
         space = graph.spaces[key] = _space_of(shape, found, graph.layouts)
     return space
 

@@ -1,6 +1,14 @@
 """sdy's sharding representation as immutable values that print and parse in Shardy's own notation."""
 
-from autoshard.sharding.mesh import AxisRef, Mesh, MeshAxis, merge_sub_axes, parse_axes, total_size
+from autoshard.sharding.mesh import (
+    AxisRef,
+    Mesh,
+    MeshAxis,
+    axes_added,
+    merge_sub_axes,
+    parse_axes,
+    total_size,
+)
 from autoshard.sharding.projection import FactorAxes, factor_axes_of, tensor_sharding
 from autoshard.sharding.rule import Factor, FactorKind, OpShardingRule, TensorMapping, parse_rule
 from autoshard.sharding.tensor import DimSharding, TensorSharding, TensorType, dtype_bits, parse_sharding
@@ -17,6 +25,7 @@ __all__ = [
     "TensorMapping",
     "TensorSharding",
     "TensorType",
+    "axes_added",
     "dtype_bits",
     "factor_axes_of",
     "merge_sub_axes",

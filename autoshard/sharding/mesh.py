@@ -155,3 +155,20 @@ def merge_sub_axes(axes: Sequence[AxisRef], mesh: Mesh) -> tuple[AxisRef, ...]:
         else:
             merged.append(axis)
     return tuple(merged)
+
+
+def axes_added(before: Sequence[AxisRef], after: Sequence[AxisRef]) -> tuple[AxisRef, ...] | None:
+    """What `after` continues `before` with, also where a part of an axis grew in place; None where it does not continue it."""
+    for position, axis in enumerate(before):
+        found = after[position] if position < len(after) else None
+        if found == axis:
+            continue
+        if (
+            found is None
+            or position < len(before) - 1
+            or not found.contains(axis)
+            or found.begin != axis.begin
+        ):
+            return None
+        return (AxisRef(axis.name, found.size // axis.size, axis.end), *after[position + 1 :])
+    return tuple(after[len(before) :])

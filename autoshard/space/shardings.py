@@ -1,10 +1,20 @@
-"""The closed shardings of a tensor that the search considers: mesh axes on dimensions, whole, in mesh order."""
+"""The closed shardings of a tensor that the search considers: mesh axes on dimensions, whole or cut on request, in mesh order."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from autoshard.errors import AutoshardError
 from autoshard.program import Flow
 from autoshard.sharding import AxisRef, Mesh, TensorSharding, TensorType, total_size
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """An axis in two parts, because a factor (of a kernel) or a dimension (of a tensor) wants the major one and no more."""
+
+    slot: int  # the factor or dimension
+    head: AxisRef
+    tail: AxisRef
 
 
 def searched_axes(mesh: Mesh) -> tuple[AxisRef, ...]:
@@ -47,8 +57,43 @@ def _assign(
             yield from _assign(sizes, rest, (*start[:slot], (*start[slot], *first), *start[slot + 1 :]))
 
 
+def cut_assignments(
+    sizes: Sequence[int], cuts: Sequence[Cut], mesh: Mesh
+) -> Iterator[tuple[tuple[AxisRef, ...], ...]]:
+    """Assignments in which one axis is cut: its major part on the slot that wants it, the other axes as if it were not there.
+
+    The minor part goes to none or to a slot that it divides: beside another axis where it can, anywhere else where it cannot.
+    """
+    for cut in cuts:
+        if cut.head.size > sizes[cut.slot]:
+            continue
+        head = tuple((cut.head,) if slot == cut.slot else () for slot in range(len(sizes)))
+        others = [axis for axis in searched_axes(mesh) if axis.name != cut.head.name]
+        for placed in assignments(sizes, others, head):
+            yield _in_mesh_order(placed, mesh)
+            if others and placed == head:
+                continue  # a whole axis at rest: of no use to a part of another
+            for slot in _homes(cut, placed, sizes):
+                grown = (*placed[:slot], (*placed[slot], cut.tail), *placed[slot + 1 :])
+                yield _in_mesh_order(grown, mesh)
+
+
+def _homes(cut: Cut, placed: Sequence[tuple[AxisRef, ...]], sizes: Sequence[int]) -> list[int]:
+    """The slots that the minor part may go to."""
+    fitting = [
+        slot
+        for slot, (axes, size) in enumerate(zip(placed, sizes, strict=True))
+        if slot != cut.slot and size and size % (total_size(axes) * cut.tail.size) == 0
+    ]
+    return [slot for slot in fitting if placed[slot]] or fitting
+
+
+def _in_mesh_order(placed: Sequence[tuple[AxisRef, ...]], mesh: Mesh) -> tuple[tuple[AxisRef, ...], ...]:
+    return tuple(tuple(sorted(axes, key=mesh.order)) for axes in placed)
+
+
 def tensor_shardings(
-    type_: TensorType, mesh: Mesh, demand: TensorSharding | None, must_divide: bool
+    type_: TensorType, mesh: Mesh, demand: TensorSharding | None, must_divide: bool, cuts: Sequence[Cut] = ()
 ) -> list[TensorSharding]:
     """The shardings that a function argument, result or carried value may take, replicated first.
 
@@ -63,29 +108,33 @@ def tensor_shardings(
         size if demand is None or not demand.dims[d].is_closed else 0 for d, size in enumerate(type_.shape)
     ]
     found = [TensorSharding.closed(axes) for axes in assignments(open_sizes, free, tuple(map(tuple, base)))]
+    if demand is None:
+        found += [TensorSharding.closed(axes) for axes in cut_assignments(open_sizes, cuts, mesh)]
     return [
         s for s in found if not must_divide or s.divides(type_.shape) or s.axes == tuple(map(tuple, base))
     ]
 
 
-def wanted_shardings(flow: Flow, mesh: Mesh, wanted: Sequence[TensorSharding]) -> list[TensorSharding]:
+def wanted_shardings(
+    flow: Flow, mesh: Mesh, wanted: Sequence[TensorSharding], cuts: Sequence[Cut] = ()
+) -> list[TensorSharding]:
     """The shardings of a flow whatever is demanded, with those that meet any of `wanted` among them."""
     found = [
         sharding
         for demand in (None, *wanted)
-        for sharding in tensor_shardings(flow.type, mesh, demand, flow.must_divide)
+        for sharding in tensor_shardings(flow.type, mesh, demand, flow.must_divide, cuts)
     ]
     return list(dict.fromkeys(found))
 
 
-def flow_shardings(flow: Flow, mesh: Mesh) -> list[TensorSharding]:
+def flow_shardings(flow: Flow, mesh: Mesh, cuts: Sequence[Cut] = ()) -> list[TensorSharding]:
     """The shardings that a flow may take: those that meet every demand on it.
 
     Raises:
         AutoshardError: the demands on the two ends of carried state allow none.
     """
     if not flow.demands:
-        return tensor_shardings(flow.type, mesh, None, flow.must_divide)
+        return tensor_shardings(flow.type, mesh, None, flow.must_divide, cuts)
     found = [
         sharding
         for demand in flow.demands

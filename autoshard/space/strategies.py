@@ -16,16 +16,17 @@ from autoshard.sharding import (
     Mesh,
     OpShardingRule,
     TensorSharding,
+    axes_added,
     factor_axes_of,
+    merge_sub_axes,
     tensor_sharding,
     total_size,
 )
-from autoshard.space.shardings import assignments, searched_axes
+from autoshard.space.factors import may_split, useful_sizes
+from autoshard.space.shardings import Cut, assignments, cut_assignments, searched_axes
 
 MOVES = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 """Ops that are themselves the move to what they demand: one reshard of what they read, for Shardy merges a chain of them."""
-
-WINDOWED = frozenset({"stablehlo.convolution", "stablehlo.reduce_window", "stablehlo.select_and_scatter"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +54,16 @@ class Strategy:
             return False
         added: list[AxisRef] = []
         for before, after in zip(self.produced[0].axes, self.settled[0].axes, strict=True):
-            if after[: len(before)] != before:
+            mine = axes_added(before, after)
+            if mine is None:
                 return False
-            added += after[len(before) :]
+            added += mine
         return set(added) == set(self.reduced)
 
 
-def strategies(shape: KernelShape, mesh: Mesh) -> list[Strategy]:
-    """All strategies of a kernel, fully replicated first; never empty."""
-    rule = shape.rule
-    sizes = [size if _may_split(shape, i) else 0 for i, size in enumerate(_useful_sizes(rule, shape))]
+def strategies(shape: KernelShape, mesh: Mesh, cuts: Sequence[Cut] = ()) -> list[Strategy]:
+    """All strategies of a kernel, fully replicated first; never empty. Those that cut an axis for a factor come last."""
+    sizes = [size if may_split(shape, i) else 0 for i, size in enumerate(useful_sizes(shape))]
     found: dict[object, Strategy] = {}
     for base in _bases(shape, mesh):
         used = [axis for axes in base for axis in axes]
@@ -70,15 +71,23 @@ def strategies(shape: KernelShape, mesh: Mesh) -> list[Strategy]:
         for factor_axes in assignments(sizes, free, base):
             for strategy in _of_assignment(shape, factor_axes, mesh):
                 found.setdefault((strategy.operands, strategy.settled, strategy.reduced), strategy)
+    for factor_axes in cut_assignments(sizes, cuts, mesh):
+        for strategy in _of_assignment(shape, factor_axes, mesh):
+            found.setdefault((strategy.operands, strategy.settled, strategy.reduced), strategy)
     return list(found.values())
 
 
 def wanted_strategies(
-    shape: KernelShape, mesh: Mesh, wanted: Sequence[tuple[TensorSharding | None, ...]]
+    shape: KernelShape,
+    mesh: Mesh,
+    wanted: Sequence[tuple[TensorSharding | None, ...]],
+    cuts: Sequence[Cut] = (),
 ) -> list[Strategy]:
     """The strategies whatever is demanded, with those that meet any of `wanted` (a demand or None for each result) among them."""
     nothing = (None,) * len(shape.results)
-    found = [s for demands in (nothing, *wanted) for s in strategies(replace(shape, demands=demands), mesh)]
+    found = [
+        s for demands in (nothing, *wanted) for s in strategies(replace(shape, demands=demands), mesh, cuts)
+    ]
     return list({(s.operands, s.settled, s.reduced): s for s in reversed(found)}.values())[::-1]
 
 
@@ -94,28 +103,7 @@ def strategy_of(
 
 
 def _is_allowed(shape: KernelShape, factor_axes: FactorAxes) -> bool:
-    return all(_may_split(shape, factor) for factor, axes in enumerate(factor_axes) if axes)
-
-
-def _may_split(shape: KernelShape, factor: int) -> bool:
-    match shape.rule.factors[factor].kind:
-        case FactorKind.NEED_REPLICATION:
-            return False
-        case FactorKind.PERMUTATION:
-            return shape.name in WINDOWED
-        case _:
-            return True
-
-
-def _useful_sizes(rule: OpShardingRule, shape: KernelShape) -> list[int]:
-    """Factor sizes, capped by the real dimension where a rule's factor is larger (windows, padding)."""
-    sizes = [factor.size for factor in rule.factors]
-    tensors = zip((*rule.operands, *rule.results), (*shape.operands, *shape.results), strict=True)
-    for mapping, type_ in tensors:
-        for dim, size in zip(mapping, type_.shape, strict=True):
-            if len(dim) == 1:
-                sizes[dim[0]] = min(sizes[dim[0]], size)
-    return sizes
+    return all(may_split(shape, factor) for factor, axes in enumerate(factor_axes) if axes)
 
 
 def _bases(shape: KernelShape, mesh: Mesh) -> Iterator[FactorAxes]:
@@ -168,7 +156,7 @@ def _reduced(rule: OpShardingRule, factor_axes: FactorAxes, mesh: Mesh) -> tuple
         if factor.kind is FactorKind.REDUCTION
         for axis in mine
     ]
-    return tuple(sorted(axes, key=mesh.order))
+    return merge_sub_axes(sorted(axes, key=mesh.order), mesh)
 
 
 def _scattered(
@@ -176,12 +164,14 @@ def _scattered(
 ) -> Iterator[TensorSharding]:
     """Shardings that split the result over all reduced axes as well, appended to its dimensions.
 
-    On a mesh of more than two axes they go to one dimension, whose axes stay in mesh order: other orders would multiply the
-    shardings of a rank by those of every order.
+    On a mesh of more than two axes, and where one is cut, they go to one dimension, whose axes stay in mesh order: other orders
+    would multiply the shardings of a rank by those of every order.
     """
     sizes = list(shape.results[0].shape)
-    has_many_axes = len(searched_axes(mesh)) > 2
-    for axes in assignments(sizes, reduced, produced.axes):
+    is_cut = any(axis.is_sub_axis for axis in (*reduced, *produced.used_axes()))
+    has_many_axes = is_cut or len(searched_axes(mesh)) > 2
+    for placed in assignments(sizes, reduced, produced.axes):
+        axes = tuple(merge_sub_axes(dim, mesh) for dim in placed)
         scattered = TensorSharding.closed(axes)
         if scattered.num_shards != produced.num_shards * total_size(reduced) or not scattered.divides(sizes):
             continue

@@ -3,12 +3,17 @@
 A new profile is under test by lying in the directory.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from costmodels import names
+from costmodels.switched import SwitchedCommunication
+from costmodels.topology import Placement, lay
+from costmodels.torus import TorusCommunication
 
 from .strategies import amounts, groups, placed
 
@@ -114,6 +119,35 @@ def test_a_whole_sub_axis_is_the_axis(name: str, data: st.DataObject, kind: str,
     assert time(amount, [(axis, 1, size)]) == time(amount, [axis])
     if size % 2 == 0:
         assert time(amount, [(axis, 1, size // 2), (axis, size // 2, 2)]) == time(amount, [axis])
+
+
+@every_chip
+@few
+@given(data=st.data(), kind=st.sampled_from(KINDS), amount=amounts)
+def test_sub_axes_are_the_axes_of_a_finer_mesh(
+    name: str, data: st.DataObject, kind: str, amount: int
+) -> None:
+    """ "x":(1)m and "x":(m)n of an axis of mn cost what "major"=m and "minor"=n in its place cost, alone and beside another axis."""
+    case = data.draw(placed(name))
+    axis, size = data.draw(st.sampled_from(case.mesh))
+    major = data.draw(st.sampled_from([d for d in range(1, size + 1) if size % d == 0]))
+    finer = [
+        part
+        for other in case.mesh
+        for part in ([("major", major), ("minor", size // major)] if other[0] == axis else [other])
+    ]
+    where = case.model.placement
+    pieces = lay([n for _, n in finer], where.shape)
+    assume(pieces is not None)
+    assert pieces is not None
+    assert isinstance(case.model, (TorusCommunication, SwitchedCommunication))
+    model = replace(case.model, placement=Placement(tuple(finer), where.shape, pieces))
+    beside = [other for other, _ in case.mesh if other != axis][:1]
+    for sub_axis, alone in (((axis, 1, major), "major"), ((axis, major, size // major), "minor")):
+        for others in ([], beside):
+            assert getattr(case.model, kind)(amount, [sub_axis, *others]) == getattr(model, kind)(
+                amount, [alone, *others]
+            )
 
 
 @every_chip

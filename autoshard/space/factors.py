@@ -1,0 +1,28 @@
+"""Which factors of a kernel may be split, and in how many parts at most."""
+
+from autoshard.program import KernelShape
+from autoshard.sharding import FactorKind
+
+WINDOWED = frozenset({"stablehlo.convolution", "stablehlo.reduce_window", "stablehlo.select_and_scatter"})
+
+
+def may_split(shape: KernelShape, factor: int) -> bool:
+    match shape.rule.factors[factor].kind:
+        case FactorKind.NEED_REPLICATION:
+            return False
+        case FactorKind.PERMUTATION:
+            return shape.name in WINDOWED
+        case _:
+            return True
+
+
+def useful_sizes(shape: KernelShape) -> list[int]:
+    """Factor sizes, capped by the real dimension where a rule's factor is larger (windows, padding)."""
+    rule = shape.rule
+    sizes = [factor.size for factor in rule.factors]
+    tensors = zip((*rule.operands, *rule.results), (*shape.operands, *shape.results), strict=True)
+    for mapping, type_ in tensors:
+        for dim, size in zip(mapping, type_.shape, strict=True):
+            if len(dim) == 1:
+                sizes[dim[0]] = min(sizes[dim[0]], size)
+    return sizes
