@@ -1,11 +1,13 @@
-"""What Python callers use: `autoshard.plan(...)` and `autoshard.price(...)`."""
+"""What Python callers use: `autoshard.plan(...)`, `autoshard.price(...)` and `autoshard.explain(...)`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from autoshard.clashes import explain_read
+from autoshard.explanations import Explanation
 from autoshard.mlir.forms import Form
-from autoshard.pipeline import Carry, Progress, Request, cost_loaded, load_module, plan_loaded
+from autoshard.pipeline import Carry, Progress, Request, cost_loaded, load_module, plan_loaded, read_module
 from autoshard.plans import Plan
 
 MeshLike = Mapping[str, int] | Sequence[tuple[str, int]]
@@ -63,6 +65,33 @@ def price(
 ) -> Plan:
     """The price of the shardings that a module already has, completed by Shardy's propagation; arguments as in `plan`."""
     return cost_loaded(load_module(module, _request(mesh, hardware, topology, memory_bytes, carry, form)))
+
+
+def explain(
+    module: str | bytes | Path,
+    *,
+    mesh: MeshLike | None = None,
+    hardware: str | Path = "tpu-v5e",
+    topology: tuple[int, ...] | None = None,
+    memory_bytes: int | Literal["chip"] | None = "chip",
+    carry: Carry = "auto",
+    time_limit_s: float = 60,
+    seed: int = 0,
+    threads: int = 2,
+    form: Form = "xla",
+    progress: Progress | None = None,
+) -> Explanation:
+    """Why a module has no plan: the fewest demands that clash, and what dropping each would bring; arguments as in `plan`."""
+    read = read_module(
+        module, _request(mesh, hardware, topology, memory_bytes, carry, form), *_optional(progress)
+    )
+    return explain_read(
+        read,
+        time_limit_s=time_limit_s,
+        seed=seed,
+        threads=threads,
+        **({"progress": progress} if progress else {}),
+    )
 
 
 def _request(

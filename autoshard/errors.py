@@ -20,5 +20,9 @@ class AutoshardError(Exception):
         return "\n".join(lines)
 
 
+class ClashError(AutoshardError):
+    """Demands that contradict each other, whatever the budget; `autoshard explain --infeasible` finds the fewest of them."""
+
+
 class NativeAbortError(AutoshardError):
     """A native compiler pass killed its worker process; `reason` names the pass and what it printed."""

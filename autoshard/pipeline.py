@@ -113,28 +113,70 @@ def lowering_of(form: Form, hardware: Hardware) -> Lowering:
     return "xla-tpu" if form == "xla" and isinstance(hardware.topology, Torus) else "shardy"
 
 
+@dataclass(frozen=True, slots=True)
+class ReadModule:
+    """A module read and its mesh placed on the hardware, before its demands are looked at together."""
+
+    source: SourceModule
+    as_written: Listing
+    handles: Handles
+    mesh: Mesh
+    hardware: Hardware
+    communication: Communication
+    memory_bytes: int | None
+    carry: Sequence[tuple[int, int]] | None  # None: the donated arguments
+    form: Form
+
+
 def load_module(
     module: str | bytes | Path | SourceModule, request: Request, progress: Progress = _silent
 ) -> Loaded:
-    """Read a module and place its mesh on the hardware.
+    """Read a module, place its mesh on the hardware, and analyse it.
 
     Raises:
+        ClashError: demands that contradict each other.
         AutoshardError: the module, mesh, hardware, topology or carried pairs are not usable as asked.
     """
+    found = read_module(module, request, progress)
+    progress("analysing the program", None)
+    return analyse(found)
+
+
+def read_module(
+    module: str | bytes | Path | SourceModule, request: Request, progress: Progress = _silent
+) -> ReadModule:
+    """Raises AutoshardError: the module, mesh, hardware or topology are not usable as asked."""
     hardware = load_hardware(request.hardware)
     progress("reading the module", None)
     source = module if isinstance(module, SourceModule) else load(module)
     mesh = resolve_mesh(source, list(request.mesh) if request.mesh is not None else None)
     communication = place_mesh(hardware, [(axis.name, axis.size) for axis in mesh.axes], request.topology)
     as_written, handles = read(source, mesh)
-    progress("analysing the program", None)
-    listing = with_group_demands(as_written)
-    carry = request.carry
-    program = build_program(listing, None if carry == "auto" else () if carry == "none" else carry)
+    carry = None if request.carry == "auto" else () if request.carry == "none" else request.carry
     chip_budget = int(hardware.usable_hbm_bytes * (1 - MEMORY_MARGIN))
     memory = chip_budget if request.memory_bytes == "chip" else request.memory_bytes
+    return ReadModule(source, as_written, handles, mesh, hardware, communication, memory, carry, request.form)
+
+
+def analyse(read: ReadModule) -> Loaded:
+    """Raises ClashError: demands that contradict each other; AutoshardError: carried pairs that cannot be."""
+    listing = with_group_demands(read.as_written)
+    return loaded_with(read, listing, build_program(listing, read.carry))
+
+
+def loaded_with(read: ReadModule, listing: Listing, program: Program) -> Loaded:
+    """What was read, with a program made of it."""
     return Loaded(
-        source, listing, as_written, handles, program, mesh, hardware, communication, memory, request.form
+        read.source,
+        listing,
+        read.as_written,
+        read.handles,
+        program,
+        read.mesh,
+        read.hardware,
+        read.communication,
+        read.memory_bytes,
+        read.form,
     )
 
 

@@ -272,15 +272,55 @@ def test_memory_too_small(autoshard: Terminal) -> None:
     done = autoshard("plan", "model.mlir", *ON_X, "--memory", "1kB", "-o", "out.mlir", "--plan-out", "p.json")
     assert done.status == 1
     assert "smallest peak found" in done.out and "no plan can peak below" in done.out
+    assert "the memory budget is 1 kB a device (--memory)" in done.out
     assert autoshard.files() == {"model.mlir"}
     as_json = autoshard("plan", "model.mlir", *ON_X, "--memory", "1kB", "--json")
     assert as_json.status == 1
     found = json.loads(as_json.out)
     assert not found["fits"]
     assert found["status"] == "infeasible"
+    assert [one["kind"] for one in found["clash"]["clash"]] == ["memory"]
     smallest = found["smallest_peak_bytes"]
     assert smallest > 1000
     assert planned(autoshard, "--memory", f"{smallest}B")["predicted"]["peak_bytes"] == smallest
+
+
+GROUPED = """sdy.mesh @mesh = <["x"=4]>
+func.func @main(%a: tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>},
+                %b: tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"x"}]>}) -> tensor<8x16xf32> {
+  sdy.sharding_group %a group_id=7 : tensor<8x16xf32>
+  sdy.sharding_group %b group_id=7 : tensor<8x16xf32>
+  %0 = stablehlo.add %a, %b : tensor<8x16xf32>
+  return %0 : tensor<8x16xf32>
+}
+"""
+
+
+def test_demands_that_clash(autoshard: Terminal) -> None:
+    """`explain` names each with its line and what to drop, status 0; `plan` refuses the module with the same lines."""
+    autoshard.write("grouped.mlir", GROUPED)
+    lines = (
+        'argument 0 `arg0` must be [{"x"}, {}] (grouped.mlir:2)',
+        'argument 1 `arg1` must be [{}, {"x"}] (grouped.mlir:3)',
+        "sharding group 7 gives one sharding to arg0 (put there at grouped.mlir:4), arg1 (put there at grouped.mlir:5)",
+    )
+    explained = autoshard("explain", "--infeasible", "grouped.mlir")
+    assert explained.status == 0
+    assert f"cheapest to drop: {lines[0]}" in explained.out
+    found = json.loads(autoshard("explain", "--infeasible", "grouped.mlir", "--json").out)
+    assert (found["status"], found["minimal"]) == ("clash", True)
+    assert tuple(one["demand"] for one in found["clash"]) == lines
+    refused = autoshard("plan", "grouped.mlir", "-o", "out.mlir")
+    assert (refused.status, refused.out) == (2, "")
+    assert [line for line in lines if line not in refused.err or line not in explained.out] == []
+    assert "out.mlir" not in autoshard.files()
+
+
+def test_no_clash_and_nothing_to_explain(autoshard: Terminal) -> None:
+    """A module with a plan is said to have one, status 0; without --infeasible there is nothing to explain."""
+    done = autoshard("explain", "--infeasible", "model.mlir", *ON_X)
+    assert (done.status, done.out) == (0, "there is a plan: nothing clashes\n")
+    assert autoshard("explain", "model.mlir", *ON_X).status == 2
 
 
 @pytest.mark.parametrize("memory", ["none", "15.75GiB"])
@@ -378,7 +418,7 @@ def test_version(autoshard: Terminal) -> None:
     assert (done.status, done.out.split()[0]) == (0, "autoshard,")
 
 
-@pytest.mark.parametrize("command", ["plan", "check", "problem", "solve"])
+@pytest.mark.parametrize("command", ["plan", "explain", "check", "problem", "solve"])
 def test_help_imports_nothing_heavy(command: str) -> None:
     """Asking for help waits for no compiler and no solver."""
     done = subprocess.run(

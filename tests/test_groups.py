@@ -264,8 +264,10 @@ def test_contradiction_names_both_demands() -> None:
     with pytest.raises(AutoshardError) as refused:
         planned(text)
     assert refused.value.reason.splitlines()[1:] == [
-        '  [{"x"}, {}] is asked of arg0 (sdy.sharding_group group_id=1099511627776 at <bytes>:3)',
-        '  [{}, {"x"}] is asked of arg1 (sdy.sharding_group group_id=1 at <bytes>:10)',
+        '  argument 0 `arg0` must be [{"x"}, {}] (<bytes>:2)',
+        "    and is arg0 (sdy.sharding_group group_id=1099511627776 at <bytes>:3)",
+        '  argument 1 `arg1` must be [{}, {"x"}] (<bytes>:2)',
+        "    and is arg1 (sdy.sharding_group group_id=1 at <bytes>:10)",
     ]
 
 

@@ -21,6 +21,7 @@ FLOORS = {
     "autoshard.space": 4,
     "autoshard.cost": 5,
     "autoshard.plans": 6,
+    "autoshard.explanations": 6,
     "autoshard.priorities": 7,
     "autoshard.mlir.write": 7,
     "autoshard.check": 7,
@@ -29,6 +30,7 @@ FLOORS = {
     "autoshard.pipeline": 8,
     "autoshard.jax": 8,
     "autoshard.queries": 9,
+    "autoshard.clashes": 9,
     "autoshard.api": 10,
     "autoshard.cli": 10,
     "autoshard": 11,  # the package itself hands out what the floors below make

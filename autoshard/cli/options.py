@@ -16,6 +16,9 @@ from autoshard.errors import AutoshardError
 from autoshard.mlir.forms import FORMS, form_named
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from autoshard.explanations import Explanation
     from autoshard.pipeline import Request
     from autoshard.plans import Plan
 
@@ -203,13 +206,23 @@ def _is_pair(item: Any) -> bool:
     return isinstance(item, list) and len(item) == 2 and all(type(index) is int for index in item)
 
 
-def print_plan(found: "Plan", as_json: bool, show_all: bool) -> None:
-    from autoshard.report import print_summary, summary_data
+def print_plan(found: "Plan", as_json: bool, show_all: bool, clash: "Explanation | None" = None) -> None:
+    """The summary of a plan; where there is none, also what clashes."""
+    from autoshard.report import clash_data, clash_text, print_summary, summary_data
 
     if as_json:
-        click.echo(json.dumps(summary_data(found), indent=1))
+        data = summary_data(found) | ({} if clash is None else {"clash": clash_data(clash)})
+        click.echo(json.dumps(data, indent=1))
         return
+    console = report_console()
+    print_summary(found, console, show_all=show_all)
+    if clash is not None:
+        console.print(clash_text(clash))
+
+
+def report_console() -> "Console":
+    """As wide as the terminal, or wide enough for most tables."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() else 150
-    print_summary(found, Console(width=width, soft_wrap=False, highlight=False), show_all=show_all)
+    return Console(width=width, soft_wrap=False, highlight=False)

@@ -1,10 +1,12 @@
 """`plan` and `problem`: a module and what it is to run on, in."""
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
 
+from autoshard.cli.explaining import explained
 from autoshard.cli.options import (
     Asked,
     all_option,
@@ -17,10 +19,11 @@ from autoshard.cli.options import (
     time_limit_option,
 )
 from autoshard.cli.progress import progress_bar
-from autoshard.errors import AutoshardError
+from autoshard.errors import AutoshardError, ClashError
 from autoshard.mlir.forms import UPSTREAM
 
 EXAMPLE_MESH = "data=4,model=4"
+_EXPLAINING = 0.5  # times the time limit, on top of it, to say what clashes
 
 
 @click.command()
@@ -54,8 +57,12 @@ def plan(
     as_json: bool,
     show_all: bool,
 ) -> None:
-    """Plan MODEL (.mlir or .mlirbc, gzipped or not, - for standard input; left out: the embedded example)."""
+    """Plan MODEL (.mlir or .mlirbc, gzipped or not, - for standard input; left out: the embedded example).
+
+    Where there is no plan, what clashes is printed, as by `autoshard explain --infeasible`.
+    """
     from autoshard import pipeline
+    from autoshard.clashes import explain_read
     from autoshard.mlir import files
 
     for path in (output, plan_out):
@@ -68,11 +75,18 @@ def plan(
             f"--form {asked.form} is written as text only", where=str(output), fix="name a .mlir file"
         )
     request = asked.request(EXAMPLE_MESH if model is None else None)
+    limits = {"seed": seed, "threads": threads}
     with progress_bar() as progress:
-        loaded = pipeline.load_module(read_model(model), request, progress)
-        found = pipeline.plan_loaded(
-            loaded, time_limit_s=time_limit, seed=seed, threads=threads, progress=progress
+        read = pipeline.read_module(read_model(model), request, progress)
+        explain = partial(
+            explain_read, read, time_limit_s=_EXPLAINING * time_limit, progress=progress, **limits
         )
+        try:
+            loaded = pipeline.analyse(read)
+            found = pipeline.plan_loaded(loaded, time_limit_s=time_limit, progress=progress, **limits)
+        except ClashError as error:
+            raise explained(error, explain()) from None
+        clash = explain() if found.status == "infeasible" else None
         has_plan = found.fits and found.status in ("optimal", "feasible")
         if has_plan and output is not None:
             progress("writing the module", None)
@@ -82,7 +96,7 @@ def plan(
             )
         if has_plan and plan_out is not None:
             files.write_text(plan_out, found.to_json())
-    print_plan(found, as_json, show_all)
+    print_plan(found, as_json, show_all, clash)
     if not has_plan:
         sys.exit(1)
 

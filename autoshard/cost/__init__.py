@@ -8,6 +8,7 @@ from autoshard.cost.lowering import CollectivePrices, Lowering
 from autoshard.cost.readback import Chosen, ChosenCollective, ChosenValue, read_back
 from autoshard.cost.requirements import Requirement, bound, joined, masked, requirement
 from autoshard.cost.reshard import SIZED_BY_RESULT, Collective
+from autoshard.cost.ties import Tie, Ties, find_ties, tie_table
 
 __all__ = [
     "SIZED_BY_RESULT",
@@ -20,15 +21,19 @@ __all__ = [
     "Lowering",
     "PricedGraph",
     "Requirement",
+    "Tie",
+    "Ties",
     "Wanted",
     "assemble",
     "bound",
     "build_graph",
+    "find_ties",
     "follow",
     "joined",
     "level_masks",
     "masked",
     "read_back",
     "requirement",
+    "tie_table",
     "wanted_at_levels",
 ]

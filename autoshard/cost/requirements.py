@@ -8,7 +8,7 @@ import numpy as np
 from autoshard.cost.assemble import PricedGraph
 from autoshard.cost.graph import Graph
 from autoshard.cost.layouts import Ints
-from autoshard.errors import AutoshardError
+from autoshard.errors import ClashError
 from autoshard.problem import Problem
 from autoshard.problem.model import Bools
 from autoshard.program import RESULT_SITE, Demand
@@ -62,7 +62,7 @@ def bound(priced: PricedGraph, demands: Sequence[Demand]) -> PricedGraph:
     """The same graph with all demands met.
 
     Raises:
-        AutoshardError: demands on one value that nothing meets together.
+        ClashError: demands on one value that nothing meets together.
     """
     found = [r for demand in demands if (r := requirement(priced.graph, demand)) is not None]
     masks = joined((r.node, r.mask) for r in found)
@@ -72,8 +72,8 @@ def bound(priced: PricedGraph, demands: Sequence[Demand]) -> PricedGraph:
     return replace(priced, problem=masked(priced.problem, masks, priced.problem.memory_limit))
 
 
-def _clash(demands: Sequence[Demand]) -> AutoshardError:
-    return AutoshardError(
+def _clash(demands: Sequence[Demand]) -> ClashError:
+    return ClashError(
         "no sharding is all that is demanded of one value:" + "".join(f"\n  {demand}" for demand in demands),
         fix="drop one of the demands, or let one be met by a reshard: put an sdy.sharding_constraint between",
     )

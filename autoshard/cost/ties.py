@@ -12,7 +12,7 @@ import numpy as np
 
 from autoshard.cost.graph import Graph
 from autoshard.cost.layouts import Ints
-from autoshard.errors import AutoshardError
+from autoshard.errors import ClashError
 from autoshard.mlir.listing import ShardingGroup
 from autoshard.problem.model import Bools, Table
 
@@ -44,7 +44,7 @@ def find_ties(graph: Graph) -> Ties:
     """The ties of all groups; none where the shardings are given, which are priced as they are.
 
     Raises:
-        AutoshardError: there is no sharding that all members of a group can take.
+        ClashError: there is no sharding that all members of a group can take.
     """
     if graph.given is not None:
         return Ties((), {})
@@ -92,9 +92,9 @@ def _agrees(graph: Graph, end: End, group: list[End]) -> Bools:
     return np.logical_and.reduce([mine == other for other in others])
 
 
-def _nothing_in_common(group: ShardingGroup) -> AutoshardError:
+def _nothing_in_common(group: ShardingGroup) -> ClashError:
     members = "".join(f"\n  {member}" for member in group.members)
-    return AutoshardError(
+    return ClashError(
         f"a sharding group ties values that no one sharding suits:{members}",
         fix="take a value out of the group whose op leaves it no choice, or put its sdy.sharding_constraint there instead",
     )

@@ -73,12 +73,15 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
+    """A value that the user put into a group."""
+
     value: int
     name: str  # of the value, or the op that makes it and where
-    where: str  # the group as the user wrote it, and where
+    group_id: int
+    where: str
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.where})"
+        return f"{self.name} (sdy.sharding_group group_id={self.group_id} at {self.where})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,4 +101,5 @@ class Listing:
     arguments: tuple[Argument, ...]
     results: tuple[Result, ...]
     warnings: tuple[str, ...]  # ops without a rule, loops without a known trip count
-    groups: tuple[ShardingGroup, ...] = ()
+    groups: tuple[ShardingGroup, ...] = ()  # those that share a member are one
+    memberships: tuple[GroupMember, ...] = ()  # as the user wrote them, one by one

@@ -11,8 +11,9 @@ from autoshard.errors import AutoshardError
 from autoshard.mlir.context import ir
 from autoshard.mlir.facts import RULE, FactBook
 from autoshard.mlir.flops import MATMULS
-from autoshard.mlir.groups import sharding_groups
+from autoshard.mlir.groups import group_members
 from autoshard.mlir.inlining import inline_calls
+from autoshard.mlir.joining import joined_groups
 from autoshard.mlir.listing import DataFlow, Listing, Op, Source, Value
 from autoshard.mlir.locations import Locations
 from autoshard.mlir.meshes import add_mesh, lift_meshes, module_meshes
@@ -96,6 +97,7 @@ def _listing(
     listed_arguments = arguments(walked, shardings, locations)
     for argument in listed_arguments:
         names[argument.value] = argument.name
+    members = group_members(walked, types, names, locations)
     return Listing(
         mesh,
         source.sha256,
@@ -105,7 +107,8 @@ def _listing(
         listed_arguments,
         results(walked, shardings, locations),
         (*warnings, *_ignored_annotations(walked), *_ruleless(ops, types)),
-        sharding_groups(walked, types, names, locations),
+        joined_groups(members),
+        members,
     )
 
 

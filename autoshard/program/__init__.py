@@ -2,8 +2,15 @@
 
 from autoshard.program.batch import batch_arguments
 from autoshard.program.build import build_program
-from autoshard.program.demands import Demand, demands_of, priority_levels
-from autoshard.program.groups import with_group_demands
+from autoshard.program.demands import (
+    Demand,
+    GroupDemand,
+    demands_of,
+    group_demands_of,
+    priority_levels,
+    restricted,
+)
+from autoshard.program.groups import both, with_group_demands
 from autoshard.program.records import (
     RESULT_SITE,
     Flow,
@@ -22,14 +29,18 @@ __all__ = [
     "Flow",
     "FlowKind",
     "FlowSource",
+    "GroupDemand",
     "Kernel",
     "KernelShape",
     "Lifetime",
     "Program",
     "Use",
     "batch_arguments",
+    "both",
     "build_program",
     "demands_of",
+    "group_demands_of",
     "priority_levels",
+    "restricted",
     "with_group_demands",
 ]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from autoshard.errors import AutoshardError
 from autoshard.mlir.listing import Listing
+from autoshard.program.demands import demands_of
 from autoshard.program.fusion import (
     Fusion,
     Group,
@@ -174,6 +175,7 @@ def _matmul_roles(rule: OpShardingRule) -> str:
 
 def _flows(listing: Listing, pairs: tuple[tuple[int, int], ...], fusion: Fusion) -> tuple[Flow, ...]:
     end = len(listing.ops)
+    written = {(demand.value, demand.result): str(demand) for demand in demands_of(listing)}
     fed_by = {argument: result for result, argument in pairs}
     flows: list[Flow] = []
     for index, argument in enumerate(listing.arguments):
@@ -182,12 +184,17 @@ def _flows(listing: Listing, pairs: tuple[tuple[int, int], ...], fusion: Fusion)
             continue
         sources = ()
         demands = [argument.demand]
+        ends: list[tuple[int, int | None]] = [(argument.value, None)]
         if index in fed_by:
             result = listing.results[fed_by[index]]
             sources = (FlowSource(result.value, end, 1, (RESULT_SITE, fed_by[index])),)
             demands.append(result.demand)
+            ends.append((result.value, fed_by[index]))
+        told = tuple(written[end] for end in ends if end in written)
         flows.append(
-            Flow(FlowKind.ARGUMENT, argument.value, type_, sources, _given(*demands), True, argument.name)
+            Flow(
+                FlowKind.ARGUMENT, argument.value, type_, sources, _given(*demands), True, argument.name, told
+            )
         )
     for index, data_flow in enumerate(listing.data_flows):
         type_ = listing.values[data_flow.target].type

@@ -93,6 +93,7 @@ class Flow:
     demands: tuple[TensorSharding, ...]  # the user's, on either end
     must_divide: bool
     name: str
+    written: tuple[str, ...] = ()  # each demand as a sentence, with its place
 
 
 @dataclass(frozen=True, slots=True)

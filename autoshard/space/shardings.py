@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from autoshard.errors import AutoshardError
+from autoshard.errors import ClashError
 from autoshard.program import Flow
 from autoshard.sharding import AxisRef, Mesh, TensorSharding, TensorType, total_size
 
@@ -131,7 +131,7 @@ def flow_shardings(flow: Flow, mesh: Mesh, cuts: Sequence[Cut] = ()) -> list[Ten
     """The shardings that a flow may take: those that meet every demand on it.
 
     Raises:
-        AutoshardError: the demands on the two ends of carried state allow none.
+        ClashError: the demands on the two ends of carried state allow none.
     """
     if not flow.demands:
         return tensor_shardings(flow.type, mesh, None, flow.must_divide, cuts)
@@ -142,9 +142,9 @@ def flow_shardings(flow: Flow, mesh: Mesh, cuts: Sequence[Cut] = ()) -> list[Ten
         if all(sharding.satisfies(other) for other in flow.demands)
     ]
     if not found:
-        written = " and ".join(str(demand) for demand in flow.demands)
-        raise AutoshardError(
-            f"no sharding of {flow.type} is {written}",
+        written = "".join(f"\n  {demand}" for demand in flow.written or flow.demands)
+        raise ClashError(
+            f"no sharding of {flow.type} is all that is demanded:{written}",
             where=flow.name,
             fix="carried state has one sharding as argument and as result: ask for the same on both ends",
         )

@@ -10,9 +10,11 @@ from autoshard.plans import PlannedValue
 from tests.check import by_hand
 from tests.check.by_hand import X_BY_Y, X_ROWS, XY_ROWS, Y_ROWS
 
+GROUP = "(sdy.sharding_group group_id=0 at line)"
+
 
 def subject_with(*members: int) -> Subject:
-    group = ShardingGroup(tuple(GroupMember(value, f"v{value}", "group") for value in members))
+    group = ShardingGroup(tuple(GroupMember(value, f"v{value}", 0, "line") for value in members))
     return by_hand.subject(replace(by_hand.listing(), groups=(group,)))
 
 
@@ -27,9 +29,9 @@ def test_members_with_one_sharding_pass() -> None:
 @pytest.mark.parametrize(
     ("members", "value", "planned", "detail"),
     [
-        ((1, 4), 4, PlannedValue(X_ROWS), f"v1 (group) is {Y_ROWS}, v4 (group) is {X_ROWS}"),
-        ((2, 3), 2, PlannedValue(X_ROWS), f"v2 (group) is {X_ROWS}, v3 (group) is {XY_ROWS}"),
-        ((2, 3), 3, PlannedValue(XY_ROWS, X_BY_Y), f"v2 (group) is {XY_ROWS}, v3 (group) is {X_BY_Y}"),
+        ((1, 4), 4, PlannedValue(X_ROWS), f"v1 {GROUP} is {Y_ROWS}, v4 {GROUP} is {X_ROWS}"),
+        ((2, 3), 2, PlannedValue(X_ROWS), f"v2 {GROUP} is {X_ROWS}, v3 {GROUP} is {XY_ROWS}"),
+        ((2, 3), 3, PlannedValue(XY_ROWS, X_BY_Y), f"v2 {GROUP} is {XY_ROWS}, v3 {GROUP} is {X_BY_Y}"),
     ],
 )
 def test_a_member_of_its_own_mind_fails(
