@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import costmodels
+from autoshard.breakdown import Breakdown, break_down
 from autoshard.check import CheckReport, Subject, check
 from autoshard.cost import (
     Chosen,
@@ -215,8 +216,31 @@ def plan_loaded(
     return replace(_plan_of(loaded, priced, solution, hints, rows, clock.laps), levels=by_level)
 
 
+@dataclass(frozen=True, slots=True)
+class AsWritten:
+    """The shardings that a module already has, as a choice of the problem."""
+
+    loaded: Loaded
+    priced: PricedGraph
+    choice: NDArray[np.int64]
+
+    def plan(self) -> Plan:
+        """Their price."""
+        proved = "priced as it is; nothing was searched"
+        return _plan_of_choice(self.loaded, self.priced, self.choice, "feasible", proved, 0, (), {})
+
+    def breakdown(self) -> Breakdown:
+        """Where the time goes."""
+        return break_down(self.priced, self.choice, self.loaded.hardware)
+
+
 def cost_loaded(loaded: Loaded, progress: Progress = _silent) -> Plan:
     """The price of the shardings that the module already has, completed by Shardy's propagation."""
+    return price_as_written(loaded, progress).plan()
+
+
+def price_as_written(loaded: Loaded, progress: Progress = _silent) -> AsWritten:
+    """What `cost_loaded` prices, ready to be explained too."""
     progress("propagating", None)
     given = passes.propagate(loaded.handles, loaded.listing, {})
     progress("pricing", None)
@@ -231,10 +255,7 @@ def cost_loaded(loaded: Loaded, progress: Progress = _silent) -> Plan:
         loaded.memory_bytes,
         lowering=loaded.lowering,
     )
-    choice = follow(priced, given)
-    return _plan_of_choice(
-        loaded, priced, choice, "feasible", "priced as it is; nothing was searched", 0, (), {}
-    )
+    return AsWritten(loaded, priced, follow(priced, given))
 
 
 def price(loaded: Loaded, wanted: Wanted | None = None) -> PricedGraph:

@@ -5,6 +5,7 @@ numpy arrays in place of numbers; the `*_table` functions answer with pandas tab
 in this folder has examples of each. Knows no compiler and no sharding, and can be used alone.
 """
 
+from .amounts import whole_ns
 from .collectives import KINDS, Communication
 from .compute import Roofline, bits
 from .errors import HardwareError
@@ -25,4 +26,5 @@ __all__ = [
     "load",
     "matmul_table",
     "names",
+    "whole_ns",
 ]

@@ -22,6 +22,7 @@ FLOORS = {
     "autoshard.cost": 5,
     "autoshard.plans": 6,
     "autoshard.explanations": 6,
+    "autoshard.breakdown": 6,
     "autoshard.priorities": 7,
     "autoshard.mlir.write": 7,
     "autoshard.check": 7,
@@ -54,6 +55,7 @@ WALL = {
 BINDINGS = ("autoshard.mlir", "autoshard.xla")
 PRICES = (
     *("autoshard.hardware", "autoshard.cost", "autoshard.check", "autoshard.pipeline", "autoshard.queries"),
+    "autoshard.breakdown",
     "autoshard.cli",
 )
 INDEPENDENT_OF = {"autoshard.check": ("autoshard.space", "autoshard.cost", "autoshard.solve")}

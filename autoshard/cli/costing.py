@@ -50,17 +50,23 @@ def cost() -> None:
 @cost.command(MODULE)
 @click.argument("model")
 @request_options
+@click.option(
+    "--explain",
+    is_flag=True,
+    help="Also print what bounds each kind of kernel, and which op needs each collective and why.",
+)
 @json_option
 @all_option
-def cost_module(model: str, asked: Asked, as_json: bool, show_all: bool) -> None:
+def cost_module(model: str, asked: Asked, explain: bool, as_json: bool, show_all: bool) -> None:
     """Price the shardings that MODEL already has, completed by Shardy's propagation."""
     from autoshard import pipeline
 
     request = asked.request()
     with progress_bar() as progress:
         loaded = pipeline.load_module(read_model(model), request, progress)
-        found = pipeline.cost_loaded(loaded, progress)
-    print_plan(found, as_json, show_all)
+        found = pipeline.price_as_written(loaded, progress)
+        parts = found.breakdown() if explain else None
+    print_plan(found.plan(), as_json, show_all, parts=parts)
 
 
 @cost.command("reshard")

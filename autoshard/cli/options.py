@@ -18,6 +18,7 @@ from autoshard.mlir.forms import FORMS, form_named
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from autoshard.breakdown import Breakdown
     from autoshard.explanations import Explanation
     from autoshard.pipeline import Request
     from autoshard.plans import Plan
@@ -206,18 +207,33 @@ def _is_pair(item: Any) -> bool:
     return isinstance(item, list) and len(item) == 2 and all(type(index) is int for index in item)
 
 
-def print_plan(found: "Plan", as_json: bool, show_all: bool, clash: "Explanation | None" = None) -> None:
-    """The summary of a plan; where there is none, also what clashes."""
-    from autoshard.report import clash_data, clash_text, print_summary, summary_data
+def print_plan(
+    found: "Plan",
+    as_json: bool,
+    show_all: bool,
+    clash: "Explanation | None" = None,
+    parts: "Breakdown | None" = None,
+) -> None:
+    """The summary of a plan; where there is none, also what clashes; where they are asked for, the parts of its time."""
+    from autoshard.report import (
+        breakdown_data,
+        clash_data,
+        clash_text,
+        print_breakdown,
+        print_summary,
+        summary_data,
+    )
 
     if as_json:
         data = summary_data(found) | ({} if clash is None else {"clash": clash_data(clash)})
-        click.echo(json.dumps(data, indent=1))
+        click.echo(json.dumps(data | ({} if parts is None else breakdown_data(parts)), indent=1))
         return
     console = report_console()
     print_summary(found, console, show_all=show_all)
     if clash is not None:
         console.print(clash_text(clash))
+    if parts is not None:
+        print_breakdown(parts, console, show_all=show_all)
 
 
 def report_console() -> "Console":

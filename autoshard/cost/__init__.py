@@ -3,9 +3,10 @@
 from autoshard.cost.assemble import PricedGraph, assemble
 from autoshard.cost.follow import follow
 from autoshard.cost.graph import Graph, Wanted, build_graph
+from autoshard.cost.kernel import local_work
 from autoshard.cost.levels import level_masks, wanted_at_levels
 from autoshard.cost.lowering import CollectivePrices, Lowering
-from autoshard.cost.readback import Chosen, ChosenCollective, ChosenValue, read_back
+from autoshard.cost.readback import Chosen, ChosenCollective, ChosenValue, chosen_ends, read_back
 from autoshard.cost.requirements import Requirement, bound, joined, masked, requirement
 from autoshard.cost.reshard import SIZED_BY_RESULT, Collective
 from autoshard.cost.ties import Tie, Ties, find_ties, tie_table
@@ -27,10 +28,12 @@ __all__ = [
     "assemble",
     "bound",
     "build_graph",
+    "chosen_ends",
     "find_ties",
     "follow",
     "joined",
     "level_masks",
+    "local_work",
     "masked",
     "read_back",
     "requirement",

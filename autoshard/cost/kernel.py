@@ -19,7 +19,7 @@ from autoshard.cost.reshard import Collective, ReshardPrices
 from autoshard.program import KernelShape
 from autoshard.sharding import FactorKind, TensorSharding, TensorType, total_size
 from autoshard.space import WINDOWED, Strategy
-from costmodels import Hardware
+from costmodels import Hardware, Roofline, whole_ns
 
 Floats = NDArray[np.float64]
 
@@ -56,8 +56,25 @@ def price_kernel(
     )
 
 
-def compute_ns(shape: KernelShape, strategies: Sequence[Strategy], hardware: Hardware) -> Ints:
-    """[K] ns of the kernel on one device; one that moves no bytes is repeated in its readers and has no launch of its own."""
+@dataclass(frozen=True, slots=True)
+class LocalWork:
+    """[K] what one device does in one run under each strategy; `matmul` is m, k, n and batch of a contraction."""
+
+    flops: Floats
+    bytes: Floats
+    dtype: str
+    matmul: tuple[Floats, Floats, Floats, Floats] | None
+
+    def roofline(self, hardware: Hardware) -> Roofline:
+        """What bounds it; arrays [K]."""
+        if self.matmul is None:
+            return hardware.kernel_roofline(self.flops, self.bytes, self.dtype)
+        m, k, n, batch = self.matmul
+        return hardware.matmul_roofline(m=m, k=k, n=n, batch=batch, dtype=self.dtype, bytes=self.bytes)
+
+
+def local_work(shape: KernelShape, strategies: Sequence[Strategy]) -> LocalWork:
+    """The work of a kernel on local shapes, by the formula above."""
     sizes = np.asarray(
         [
             [
@@ -73,17 +90,19 @@ def compute_ns(shape: KernelShape, strategies: Sequence[Strategy], hardware: Har
     bytes_ = np.asarray([_bytes_moved(shape, s) for s in strategies], dtype=np.float64)
     tensors = shape.operands + shape.results if shape.is_matmul else shape.results + shape.operands
     dtype = tensors[0].dtype if tensors else "f32"
-    if not shape.is_matmul:
-        ns = np.asarray(hardware.kernel_ns(flops=flops, bytes=bytes_, dtype=dtype), dtype=np.int64)
-        is_part_of_readers = not shape.writes and not any(shape.reads)
-        return ns - hardware.kernel_ns(flops=0, bytes=0, dtype=dtype) if is_part_of_readers else ns
-    m, k, n, batch = _matmul_dims(shape, sizes)
-    return np.asarray(
-        hardware.matmul_ns(m=m, k=k, n=n, batch=batch, dtype=dtype, bytes=bytes_), dtype=np.int64
-    )
+    return LocalWork(flops, bytes_, dtype, _matmul_dims(shape, sizes) if shape.is_matmul else None)
 
 
-def _matmul_dims(shape: KernelShape, sizes: Floats) -> tuple[Floats, ...]:
+def compute_ns(shape: KernelShape, strategies: Sequence[Strategy], hardware: Hardware) -> Ints:
+    """[K] ns of the kernel on one device; one that moves no bytes is repeated in its readers and has no launch of its own."""
+    work = local_work(shape, strategies)
+    line = work.roofline(hardware)
+    is_part_of_readers = work.matmul is None and not shape.writes and not any(shape.reads)
+    ns = np.asarray(whole_ns(np.asarray(line.ns)), dtype=np.int64)
+    return ns - int(whole_ns(line.overhead_ns)) if is_part_of_readers else ns
+
+
+def _matmul_dims(shape: KernelShape, sizes: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     """[K] local m, k, n and batch of a contraction; operations that the factors do not show (windows) count towards k."""
     m, k, n, batch = (
         np.prod(sizes[:, [i for i, role in enumerate(shape.matmul_roles) if role == name]], axis=1)

@@ -24,6 +24,8 @@ class ChosenCollective:
     collective: Collective
     repeat: int
     op: int  # of the listing; -1: a flow
+    node: int = -1  # of the graph whose own collective it is, or -1
+    edge: int = -1  # of the graph that it is a reshard on, or -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +54,16 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
         strategy = int(choice[number])
         compute += int(prices.compute_ns[strategy]) * kernel.repeat
         collectives += [
-            ChosenCollective(c, kernel.repeat, kernel.ops[-1]) for c in prices.collectives[strategy]
+            ChosenCollective(c, kernel.repeat, kernel.ops[-1], node=number)
+            for c in prices.collectives[strategy]
         ]
         _inner_values(priced, number, strategy, values)
         _free_reads(priced, number, strategy, uses)
-    for edge in priced.graph.edges:
-        origin, target = _chosen_ends(priced, edge, choice)
+    for index, edge in enumerate(priced.graph.edges):
+        origin, target = chosen_ends(priced, edge, choice)
         steps = priced.reshards.collectives(edge.type, origin, target)
         op = _reader_op(priced, edge)
-        collectives += [ChosenCollective(c, edge.repeat, op) for c in steps]
+        collectives += [ChosenCollective(c, edge.repeat, op, edge=index) for c in steps]
         sharding = priced.graph.layouts[edge.type.rank].shardings[target]
         uses.update(
             (site, sharding) for site in edge.sites if site[0] < 0 or not _is_recomputed(priced, site[0])
@@ -70,7 +73,8 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
     return Chosen(values, uses, tuple(collectives), compute, communication)
 
 
-def _chosen_ends(priced: PricedGraph, edge: Edge, choice: NDArray[np.int64]) -> tuple[int, int]:
+def chosen_ends(priced: PricedGraph, edge: Edge, choice: NDArray[np.int64]) -> tuple[int, int]:
+    """The layouts that an edge goes from and to."""
     nodes = priced.graph.nodes
     return (
         int(nodes[edge.provider].choices.supplies[edge.result][choice[edge.provider]]),

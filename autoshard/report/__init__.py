@@ -1,15 +1,18 @@
 """Plans and checks as text and JSON."""
 
+from autoshard.report.breakdown import breakdown_data, print_breakdown
 from autoshard.report.clash import clash_data, clash_lines, clash_text
 from autoshard.report.summary import print_summary, summary, summary_data
 from autoshard.report.units import bytes_text, parse_bytes, time_text
 
 __all__ = [
+    "breakdown_data",
     "bytes_text",
     "clash_data",
     "clash_lines",
     "clash_text",
     "parse_bytes",
+    "print_breakdown",
     "print_summary",
     "summary",
     "summary_data",
