@@ -2,7 +2,7 @@
 
     partial sums      an all-reduce of each result over the axes of the split reduction factors, or a reduce-scatter where the
                       result settles split over exactly those axes in addition and the plan's compiler has that collective
-    windows           a row to each neighbour along every split spatial dimension of the first operand
+    windows           rows of the first operand that a split window needs from other devices, a permute for each distance
     reshards          produced -> settled -> shared -> use, by Shardy's own decomposition
 
 Bytes are those of `costmodels`: the result on one device for an all-gather (and a slice), the operand for all others. A slice reads
@@ -13,11 +13,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from autoshard.check.halo import rows_from_others
 from autoshard.check.loops import copies_made
-from autoshard.check.parts import Part, Parts, axis_refs, continued, joined, parts_of
+from autoshard.check.parts import Part, Parts, axis_refs, continued, joined, num_shards, parts_of
 from autoshard.check.planned import Planned
 from autoshard.check.reads import KernelRead, Reads
-from autoshard.check.rules import WINDOWED
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.mlir.passes import decompose_reshards
 from autoshard.plans import PlannedCollective
@@ -154,18 +154,18 @@ def _adds_exactly(produced: TensorSharding, settled: TensorSharding, reduced: Pa
 def _windows(planned: Planned, read: KernelRead) -> Iterator[_Moved]:
     kernel, (rule, factors) = read.kernel, (read.run.rule, read.run.factors)
     root = planned.listing.ops[kernel.ops[-1]]
-    if root.name not in WINDOWED:
-        return
-    sharding = planned.read(kernel.ops[-1], 0)
-    type_ = planned.type_of(root.operands[0])
-    assert sharding is not None, "the root has been projected"
-    for size, dim in zip(sharding.local_shape(type_.shape), rule.operands[0], strict=True):
-        for factor in dim:
+    for window in root.windows:
+        sharding = planned.read(kernel.ops[-1], 0)
+        type_ = planned.type_of(root.operands[0])
+        assert sharding is not None, "the root has been projected"
+        local_rows = sharding.local_shape(type_.shape)[window.dim]
+        row_bytes = -(-sharding.local_bytes(type_) // max(local_rows, 1))
+        for factor in rule.operands[0][window.dim]:
             if factors[factor] and rule.factors[factor].kind is FactorKind.PERMUTATION:
-                row_bytes = -(-sharding.local_bytes(type_) // max(size, 1))
                 axes = axis_refs(factors[factor], planned.mesh)
-                to_neighbour = _Moved("collective_permute", axes, row_bytes, kernel.repeat, kernel.ops[-1])
-                yield from (to_neighbour, to_neighbour)
+                for rows in rows_from_others(window, type_.shape[window.dim], num_shards(factors[factor])):
+                    bytes_ = rows * row_bytes
+                    yield _Moved("collective_permute", axes, bytes_, kernel.repeat, kernel.ops[-1])
 
 
 def _reshards(planned: Planned, reads: Reads) -> Iterator[Reshard]:

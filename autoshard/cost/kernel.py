@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from autoshard.cost.halo import halo_rows
 from autoshard.cost.layouts import Ints, LayoutsByRank
 from autoshard.cost.lowering import CollectivePrices
 from autoshard.cost.reshard import Collective, ReshardPrices
 from autoshard.program import KernelShape
 from autoshard.sharding import FactorKind, TensorSharding, TensorType, total_size
-from autoshard.space import WINDOWED, Strategy
+from autoshard.space import Strategy
 from costmodels import Hardware, Roofline, whole_ns
 
 Floats = NDArray[np.float64]
@@ -147,17 +148,17 @@ def _priced(
 
 
 def _halo(shape: KernelShape, strategy: Strategy, prices: CollectivePrices) -> list[Collective]:
-    """One row to each neighbour, per split spatial dimension of a windowed op's first operand."""
-    if shape.name not in WINDOWED or not shape.operands:
-        return []
+    """The rows of split windows that lie with other devices, a permute for each neighbour that has some."""
     found: list[Collective] = []
-    local_bytes = strategy.operands[0].local_bytes(shape.operands[0])
-    local_shape = strategy.operands[0].local_shape(shape.operands[0].shape)
-    for size, dim in zip(local_shape, shape.rule.operands[0], strict=True):
-        for factor in dim:
+    for window in shape.windows:
+        for factor in shape.rule.operands[0][window.dim]:
             axes = strategy.factor_axes[factor]
-            if axes and shape.rule.factors[factor].kind is FactorKind.PERMUTATION:
-                bytes_ = -(-local_bytes // max(size, 1))
-                ns = int(prices.ns("collective_permute", bytes_, axes))
-                found += [Collective("collective_permute", axes, bytes_, ns)] * 2
+            if not axes or shape.rule.factors[factor].kind is not FactorKind.PERMUTATION:
+                continue
+            type_, rows = shape.operands[0], shape.operands[0].shape[window.dim]
+            local_rows = strategy.operands[0].local_shape(type_.shape)[window.dim]
+            row_bytes = -(-strategy.operands[0].local_bytes(type_) // max(local_rows, 1))
+            for count in halo_rows(window, rows, total_size(axes)):
+                ns = int(prices.ns("collective_permute", count * row_bytes, axes))
+                found.append(Collective("collective_permute", axes, count * row_bytes, ns))
     return found

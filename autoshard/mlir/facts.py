@@ -4,7 +4,9 @@ from dataclasses import dataclass
 
 from autoshard.mlir.context import ir
 from autoshard.mlir.flops import TypedOp, flops
+from autoshard.mlir.listing import Window
 from autoshard.mlir.rules import own_rule, with_whole_windows
+from autoshard.mlir.windows import windows_of
 from autoshard.sharding import OpShardingRule, TensorType, parse_rule
 
 RULE = "sdy.sharding_rule"
@@ -27,6 +29,7 @@ class OpFacts:
     attribute: (
         ir.Attribute | None
     )  # a rule of ours, to be attached to the op; one without operands has no text form
+    windows: tuple[Window, ...] = ()
 
 
 class FactBook:
@@ -60,7 +63,7 @@ class FactBook:
             return OpFacts(None, flops(op, None), None)
         rule = self._interned.setdefault(rule, rule)
         is_attached = attribute is None and rule.factors and op.operands and op.name not in _LOOKED_THROUGH
-        return OpFacts(rule, flops(op, rule), self._attribute(rule) if is_attached else None)
+        return OpFacts(rule, flops(op, rule), self._attribute(rule) if is_attached else None, windows_of(op))
 
     def _parsed(self, attribute: ir.Attribute) -> OpShardingRule:
         if attribute not in self._rules:

@@ -18,6 +18,20 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """Windows over a dimension of an op's first operand: window i begins at row i * stride - low of the dilated dimension."""
+
+    dim: int
+    count: int
+    size: int
+    stride: int
+    low: int  # rows of padding before the first row
+    dilation: int  # of the window: how far its rows are apart
+    base_dilation: int  # of the operand
+    is_scattered: bool  # results lie on the operand's rows, as in select_and_scatter, not one at each window
+
+
+@dataclass(frozen=True, slots=True)
 class Op:
     name: str  # as MLIR has it, "stablehlo.dot_general"
     operands: tuple[int, ...]  # values
@@ -30,6 +44,7 @@ class Op:
     location: str
     demand: TensorSharding | None = None  # sharding that the user wrote on the first ranked result
     other_demands: tuple[TensorSharding, ...] = ()  # and on the ranked results after that
+    windows: tuple[Window, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,6 +163,7 @@ def _ops(
                 scope,
                 location,
                 *_demands(op, name, [types[value] for value in produced], shardings, location),
+                facts.windows,
             )
         )
     return tuple(listed)

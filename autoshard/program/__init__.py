@@ -21,6 +21,7 @@ from autoshard.program.records import (
     Lifetime,
     Program,
     Use,
+    Window,
 )
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Lifetime",
     "Program",
     "Use",
+    "Window",
     "batch_arguments",
     "both",
     "build_program",

@@ -148,6 +148,7 @@ def _kernel(
         _matmul_roles(rule) if root.is_matmul else "",
         *moved,
         (*demands, *[None] * (len(results) - len(demands))),
+        root.windows,
     )
     return Kernel(
         interned.setdefault(shape, shape),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from autoshard.mlir.decisions import RESULT_SITE
-from autoshard.mlir.listing import Listing
+from autoshard.mlir.listing import Listing, Window
 from autoshard.sharding import OpShardingRule, TensorMapping, TensorSharding, TensorType
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Lifetime",
     "Program",
     "Use",
+    "Window",
 ]
 
 
@@ -46,6 +47,7 @@ class KernelShape:
     reads: tuple[int, ...]  # how often each operand's bytes come from memory
     writes: int  # how often the results' bytes go to memory
     demands: tuple[TensorSharding | None, ...]  # the user's, on each result
+    windows: tuple[Window, ...] = ()  # over dimensions of the first operand
 
     @property
     def is_matmul(self) -> bool:
