@@ -32,7 +32,7 @@ from autoshard.mlir.emit import WITH_SHARDING
 from autoshard.mlir.forms import Form, form_named
 from autoshard.mlir.listing import Listing, Op
 from autoshard.mlir.read import Handles, read
-from autoshard.mlir.source import SourceModule, load, resolve_mesh
+from autoshard.mlir.source import SourceModule, load, resolve_mesh, warnings_of_meshes
 from autoshard.mlir.write import Constraints, write
 from autoshard.plans import (
     Baseline,
@@ -153,6 +153,8 @@ def read_module(
     mesh = resolve_mesh(source, list(request.mesh) if request.mesh is not None else None)
     communication = place_mesh(hardware, [(axis.name, axis.size) for axis in mesh.axes], request.topology)
     as_written, handles = read(source, mesh)
+    about_meshes = warnings_of_meshes(source, mesh, is_asked=request.mesh is not None)
+    as_written = replace(as_written, warnings=(*about_meshes, *as_written.warnings))
     carry = None if request.carry == "auto" else () if request.carry == "none" else request.carry
     chip_budget = int(hardware.usable_hbm_bytes * (1 - MEMORY_MARGIN))
     memory = chip_budget if request.memory_bytes == "chip" else request.memory_bytes

@@ -111,7 +111,6 @@ BAD_INPUT: dict[str, tuple[dict[str, str | bytes], tuple[str, ...], tuple[str, .
         ("tensor<?xf32>",),
     ),
     "no mesh": ({}, ("model.mlir",), ("names a mesh", "add --mesh data=4,model=4")),
-    "two meshes": ({"bad.mlir": TWO_MESHES + MATMUL}, ("bad.mlir",), ("several meshes", "@one", "@two")),
     "another mesh": (
         {"bad.mlir": 'sdy.mesh @one = <["x"=2]>' + MATMUL},
         ("bad.mlir", *ON_X),

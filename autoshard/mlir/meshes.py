@@ -1,12 +1,13 @@
-"""Which mesh to plan for: the module's, the user's, or both where they agree.
+"""Which mesh to plan for: the module's, the user's, or both where they agree; and which others its shardings are on.
 
-A module may name several meshes, as symbols and inside shardings (`mesh<["x"=2]>`); the one that its shardings are on is planned for.
-A mesh is its axes and the order of its devices, whatever its symbol.
+A module may name several meshes, as symbols and inside shardings (`mesh<["x"=2]>`); the one that most of its shardings are on is planned
+for. A mesh is its axes and the order of its devices, whatever its symbol.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoshard.errors import AutoshardError
 from autoshard.mlir.context import ir, sdy
@@ -32,27 +33,42 @@ _MOST_DEVICE_IDS = 16  # that a message lists
 
 @dataclass(frozen=True, slots=True)
 class _Meshes:
-    """The meshes of a module that have axes, each axes and device order once, and where shardings are on them."""
+    """The meshes of a module, each axes and device order once, and where shardings are on them.
 
-    all: tuple[Mesh, ...]
+    The keys of `uses` and `used_at` are symbols of the first mesh like it; both are empty where there is one mesh only.
+    """
+
+    all: tuple[Mesh, ...]  # that have axes
+    single: tuple[Mesh, ...]  # of one device
     inlined: frozenset[str]  # symbols that the user did not write
-    used_at: Mapping[str, str]  # by symbol of the first mesh like it; empty where there is one mesh only
+    uses: Counter[str]  # how many shardings are on it
+    used_at: Mapping[str, str]  # the first op with one
 
     @property
     def used(self) -> tuple[Mesh, ...]:
         return tuple(mesh for mesh in self.all if mesh.name in self.used_at)
 
+    @property
+    def used_single(self) -> tuple[Mesh, ...]:
+        return tuple(mesh for mesh in self.single if mesh.name in self.used_at)
+
+    def preferred(self, candidates: Sequence[Mesh]) -> Mesh:
+        """The one that most shardings are on; where there are none, the one with the most devices. The first of equals."""
+        return max(candidates, key=self._weight)
+
+    def _weight(self, mesh: Mesh) -> int:
+        return self.uses[mesh.name] if self.used else mesh.num_devices
+
     def text(self, mesh: Mesh) -> str:
         """The mesh as the user wrote it."""
         ids = mesh.device_ids
-        listed = ", ".join(map(str, ids[:_MOST_DEVICE_IDS])) + (
-            ", ..." if len(ids) > _MOST_DEVICE_IDS else ""
+        more = ", ...]>" if len(ids) > _MOST_DEVICE_IDS else "]>"
+        written = (
+            replace(mesh, device_ids=ids[:_MOST_DEVICE_IDS]).definition.removesuffix("]>") + more
+            if ids
+            else str(mesh)
         )
-        written = f"{str(mesh)[:-1]}, device_ids=[{listed}]>" if ids else str(mesh)
         return f"mesh{written}" if mesh.name in self.inlined else f"{mesh.symbol} = {written}"
-
-    def name(self, mesh: Mesh) -> str:
-        return self.text(mesh) if mesh.name in self.inlined else mesh.symbol
 
     def texts(self) -> str:
         return ", ".join(map(self.text, self.all))
@@ -75,24 +91,46 @@ def _mesh(op: ir.Operation) -> Mesh:
     return Mesh(axes, ir.StringAttr(op.attributes["sym_name"]).value, tuple(attribute.device_ids))
 
 
+def all_meshes(module: ir.Operation) -> list[Mesh]:
+    """Every sdy.mesh symbol, those without axes too."""
+    return list(map(_mesh, _mesh_ops(module)))
+
+
 def chosen_mesh(module: ir.Operation, where: str, user_axes: Sequence[tuple[str, int]] | None) -> Mesh:
     """See `source.resolve_mesh`."""
     meshes = _meshes_of(module, where)
     if user_axes is not None:
-        return _agreeing(Mesh.of(user_axes), meshes, module, where)
-    if not meshes.all:
+        chosen = _asked(Mesh.of(user_axes), meshes, module, where)
+    elif meshes.all:
+        chosen = meshes.preferred(meshes.all)
+        chosen.validate()
+    else:
         raise AutoshardError(
             "neither the module nor the command names a mesh", where=where, fix="add --mesh data=4,model=4"
         )
-    candidates = meshes.used or meshes.all
-    if len(meshes.used) > 1:
-        raise _several_used(meshes)
-    if any(mesh.axes != candidates[0].axes for mesh in candidates):
-        raise AutoshardError(
-            f"the module has several meshes: {meshes.texts()}", where=where, fix="choose one with --mesh"
+    return replace(chosen, others=_others(chosen, meshes))
+
+
+def mesh_warnings(module: ir.Operation, where: str, chosen: Mesh, *, is_asked: bool) -> tuple[str, ...]:
+    """What to say of a module's other meshes; `is_asked`: the user has named the mesh to plan for."""
+    meshes = _meshes_of(module, where)
+    others = [mesh for mesh in meshes.used if mesh != chosen]
+    how = "" if is_asked else f"; another one is chosen with --mesh, as in --mesh {_example(meshes, chosen)}"
+    if others:
+        kept = ", ".join(f"{meshes.uses[mesh.name]} on {meshes.text(mesh)}" for mesh in others)
+        return (
+            f"the plan is for mesh {meshes.text(chosen)}; shardings on other meshes are kept as they are: {kept}{how}",
         )
-    candidates[0].validate()
-    return candidates[0]
+    if not is_asked and len(meshes.all) > 1 and not meshes.used:
+        return (
+            f"no sharding is on any of the meshes {meshes.texts()}; the plan is for {chosen.symbol}, which has the most devices{how}",
+        )
+    return ()
+
+
+def _example(meshes: _Meshes, chosen: Mesh) -> str:
+    other = next((mesh for mesh in meshes.all if mesh.axes != chosen.axes), chosen)
+    return ",".join(f"{axis.name}={axis.size}" for axis in other.axes)
 
 
 def _meshes_of(module: ir.Operation, where: str) -> _Meshes:
@@ -101,16 +139,23 @@ def _meshes_of(module: ir.Operation, where: str) -> _Meshes:
     named = {_symbol(op) for op in _mesh_ops(module)}
     first: dict[tuple[tuple[MeshAxis, ...], tuple[int, ...]], Mesh] = {}
     alike: dict[str, Mesh] = {}
-    for mesh in module_meshes(lifted):
-        alike[mesh.name] = first.setdefault((mesh.axes, mesh.device_ids), mesh)
-    used_at = _first_uses(lifted, where, alike) if len(first) > 1 else {}
-    return _Meshes(tuple(first.values()), frozenset(alike.keys() - named), used_at)
+    for mesh in all_meshes(lifted):
+        if mesh.axes or mesh.is_one_device:
+            alike[mesh.name] = first.setdefault((mesh.axes, mesh.device_ids), mesh)
+    is_plural = len(first) > 1 or any(mesh.is_one_device for mesh in first.values())
+    uses, used_at = _uses(lifted, where, alike) if is_plural else (Counter[str](), {})
+    with_axes = tuple(mesh for mesh in first.values() if mesh.axes)
+    single = tuple(mesh for mesh in first.values() if not mesh.axes)
+    return _Meshes(with_axes, single, frozenset(alike.keys() - named), uses, used_at)
 
 
-def _first_uses(module: ir.Operation, where: str, alike: Mapping[str, Mesh]) -> dict[str, str]:
-    """The location of the first op with a sharding on each mesh."""
+def _uses(
+    module: ir.Operation, where: str, alike: Mapping[str, Mesh]
+) -> tuple[Counter[str], Mapping[str, str]]:
+    """How many shardings are on each mesh, and the location of the first op with one."""
     locations = Locations(where)
-    named: dict[ir.Attribute, frozenset[str]] = {}
+    named: dict[ir.Attribute, Counter[str]] = {}
+    count: Counter[str] = Counter()
     found: dict[str, str] = {}
 
     def note(view: ir.Operation) -> ir.WalkResult:
@@ -121,30 +166,23 @@ def _first_uses(module: ir.Operation, where: str, alike: Mapping[str, Mesh]) -> 
                 continue
             if attribute not in named:
                 symbols = (name.strip('"') for name in _MESH_REFERENCE.findall(str(attribute)))
-                named[attribute] = frozenset(alike[symbol].name for symbol in symbols if symbol in alike)
+                named[attribute] = Counter(alike[symbol].name for symbol in symbols if symbol in alike)
+            count.update(named[attribute])
             for symbol in named[attribute]:
                 found.setdefault(symbol, locations.text(view.operation.location) or where)
         return ir.WalkResult.ADVANCE
 
     module.walk(note, ir.WalkOrder.PRE_ORDER)
-    return found
+    return count, found
 
 
-def _agreeing(wanted: Mesh, meshes: _Meshes, module: ir.Operation, where: str) -> Mesh:
+def _asked(wanted: Mesh, meshes: _Meshes, module: ir.Operation, where: str) -> Mesh:
+    """The mesh of --mesh, which must be one of the module's where that has any."""
     if not wanted.axes:
         raise AutoshardError("the mesh has no axes", fix="write NAME=SIZE pairs, as in --mesh data=4,model=4")
     agreeing = [mesh for mesh in meshes.all if mesh.axes == wanted.axes]
     if agreeing:
-        foreign = [mesh for mesh in meshes.used if mesh not in agreeing]
-        if len(meshes.used) > 1:
-            raise _several_used(meshes)
-        if foreign:
-            raise AutoshardError(
-                f"a sharding on mesh {meshes.name(foreign[0])} in a plan for mesh {meshes.name(agreeing[0])}: {meshes.texts()}",
-                where=meshes.used_at[foreign[0].name],
-                fix="leave --mesh out, or write the shardings on the other mesh",
-            )
-        return (meshes.used or agreeing)[0]
+        return meshes.preferred(agreeing)
     if meshes.all:
         raise AutoshardError(
             f"--mesh {wanted} is not the module's mesh {meshes.texts()}",
@@ -154,14 +192,34 @@ def _agreeing(wanted: Mesh, meshes: _Meshes, module: ir.Operation, where: str) -
     return Mesh(wanted.axes, _free_symbol(module, wanted.name))
 
 
-def _several_used(meshes: _Meshes) -> AutoshardError:
-    one, other = meshes.used[:2]
-    differ = "the order of their devices" if one.axes == other.axes else "their axes"
-    return AutoshardError(
-        f"shardings on {meshes.text(other)} here and on {meshes.text(one)} at {meshes.used_at[one.name]}, which differ in {differ}",
-        where=meshes.used_at[other.name],
-        fix="a plan is for one mesh: write all shardings on one of them",
-    )
+def _others(chosen: Mesh, meshes: _Meshes) -> tuple[Mesh, ...]:
+    """The other meshes that shardings are on.
+
+    Raises:
+        AutoshardError: one that is not over the devices of the mesh to plan for.
+    """
+    others = tuple(mesh for mesh in (*meshes.used, *meshes.used_single) if mesh != chosen)
+    for mesh in others:
+        if mesh.axes:
+            differ = "the order of their devices" if mesh.axes == chosen.axes else "their axes"
+            raise AutoshardError(
+                f"a sharding on mesh {meshes.text(mesh)} in a plan for mesh {meshes.text(chosen)}, which differ in {differ}",
+                where=meshes.used_at[mesh.name],
+                fix="write all shardings on one mesh",
+            )
+        mesh.validate()
+        has_others = (
+            max(mesh.device_ids) >= chosen.num_devices
+            if mesh.is_one_device
+            else mesh.num_devices != chosen.num_devices
+        )
+        if has_others:
+            raise AutoshardError(
+                f"a sharding on mesh {meshes.text(mesh)} in a plan for mesh {meshes.text(chosen)}, which is over other devices",
+                where=meshes.used_at[mesh.name],
+                fix="write all shardings on meshes of the same devices, or take it off",
+            )
+    return others
 
 
 def _free_symbol(module: ir.Operation, wanted: str) -> str:
@@ -179,15 +237,16 @@ def _symbol(op: ir.Operation) -> str:
 
 
 def add_mesh(module: ir.Operation, mesh: Mesh) -> None:
-    """Give the module the symbol @mesh of this mesh, unless it is there, and put shardings on empty meshes on it.
+    """Give the module the symbols of this mesh and its others, unless they are there, and put shardings on empty meshes on this one.
 
     A sharding on a mesh without axes and devices is replicated where it is closed, on whatever mesh the rest is.
     """
-    if all(theirs.name != mesh.name for theirs in module_meshes(module)):
+    present = {theirs.name for theirs in all_meshes(module)}
+    for missing in (one for one in (*mesh.others, mesh) if one.name not in present):
         with module.context, ir.Location.unknown():
-            op = ir.Operation.parse(f"sdy.mesh {mesh.symbol} = {mesh}")
+            op = ir.Operation.parse(f"sdy.mesh {missing.symbol} = {missing.definition}")
             ir.InsertionPoint.at_block_begin(body_of(module)).insert(op)
-    empty = [m for m in map(_mesh, _mesh_ops(module)) if not m.axes and not m.device_ids]
+    empty = [m for m in all_meshes(module) if not m.axes and not m.device_ids]
     if empty:
         _replace_meshes(module, {f"<{m.symbol}, ": f"<{mesh.symbol}, " for m in empty})
 

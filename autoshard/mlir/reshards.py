@@ -52,8 +52,7 @@ def _module_text(mesh: Mesh, requests: Sequence[Request]) -> str:
         arguments.append(f"%a{index}: {type_} {{sdy.sharding = #sdy.sharding{source}}}")
         if source != target:
             body.append(f"  %r{index} = sdy.reshard %a{index} {target} : {type_}")
-    ids = f", device_ids={list(mesh.device_ids)}" if mesh.device_ids else ""
-    header = f"sdy.mesh {mesh.symbol} = {str(mesh).removesuffix('>')}{ids}>"
+    header = f"sdy.mesh {mesh.symbol} = {mesh.definition}"
     return "\n".join([header, f"func.func @main({', '.join(arguments)}) {{", *body, "  return", "}"])
 
 

@@ -20,7 +20,7 @@ from autoshard.mlir.boundary import refuse_uneven
 from autoshard.mlir.context import ir, new_context, stablehlo
 from autoshard.mlir.diagnostics import as_user_error
 from autoshard.mlir.maximal import refuse_maximal
-from autoshard.mlir.meshes import chosen_mesh
+from autoshard.mlir.meshes import chosen_mesh, mesh_warnings
 from autoshard.mlir.probe import MAX_DEPTH, bracket_depth, require_readable
 from autoshard.mlir.rewrites import refuse_unwritable
 from autoshard.mlir.upstream.demands import with_demands
@@ -71,8 +71,8 @@ def resolve_mesh(source: SourceModule, user_axes: Sequence[tuple[str, int]] | No
     """The mesh to plan for: the module's, the user's, or both where they agree; `user_axes` are the pairs of --mesh, or None.
 
     Raises:
-        AutoshardError: no mesh anywhere, several and none chosen, shardings on several, the user's mesh is not the module's, or what the
-            module demands on it cannot be.
+        AutoshardError: no mesh anywhere, shardings on meshes of other devices, the user's mesh is not the module's, or what the module
+            demands on it cannot be.
     """
     module = source.module.operation
     refuse_unwritable(module, source.name)
@@ -81,6 +81,11 @@ def resolve_mesh(source: SourceModule, user_axes: Sequence[tuple[str, int]] | No
         mesh = chosen_mesh(module, source.name, user_axes)
         refuse_uneven(module, source.main, mesh, source.name)
     return mesh
+
+
+def warnings_of_meshes(source: SourceModule, mesh: Mesh, *, is_asked: bool) -> tuple[str, ...]:
+    """What there is to say of the meshes that are not planned for; `is_asked`: the user has named `mesh`."""
+    return mesh_warnings(source.module.operation, source.name, mesh, is_asked=is_asked)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ product of the sizes major to it (Shardy documentation, sharding representation,
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autoshard.errors import AutoshardError
 
@@ -59,11 +59,15 @@ class AxisRef:
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """Named axes, major to minor. Devices are numbered row-major unless `device_ids` says otherwise."""
+    """Named axes, major to minor. Devices are numbered row-major unless `device_ids` says otherwise.
+
+    `others` are the meshes beside it that shardings of its module are on; a mesh is the same with and without them.
+    """
 
     axes: tuple[MeshAxis, ...]
     name: str = "mesh"
     device_ids: tuple[int, ...] = ()
+    others: tuple["Mesh", ...] = field(default=(), compare=False)
 
     @staticmethod
     def of(axes: Iterable[tuple[str, int]], name: str = "mesh") -> "Mesh":
@@ -107,6 +111,24 @@ class Mesh:
     def num_devices(self) -> int:
         return math.prod(axis.size for axis in self.axes)
 
+    @property
+    def is_one_device(self) -> bool:
+        """Whether it is one device of the others' (Shardy: a maximal mesh), which has no axes."""
+        return not self.axes and len(self.device_ids) == 1
+
+    def named(self, name: str) -> "Mesh":
+        """Itself ("" or its own name) or one of `others`."""
+        for mesh in self.others:
+            if mesh.name == name:
+                return mesh
+        if name in ("", self.name):
+            return self
+        raise AutoshardError(
+            f"unknown mesh @{name}",
+            where=f"mesh {self}",
+            fix=f"its module's meshes are {', '.join(mesh.symbol for mesh in (self, *self.others))}",
+        )
+
     def axis_size(self, name: str) -> int:
         for axis in self.axes:
             if axis.name == name:
@@ -128,6 +150,12 @@ class Mesh:
     def order(self, axis: AxisRef) -> tuple[int, int]:
         """Sort key of Shardy's mesh order: position of the axis, then major to minor within it."""
         return (self.axis_names.index(axis.name), axis.begin)
+
+    @property
+    def definition(self) -> str:
+        """What `sdy.mesh @name =` is followed by."""
+        ids = f", device_ids=[{', '.join(map(str, self.device_ids))}]" if self.device_ids else ""
+        return f"{str(self).removesuffix('>')}{ids}>"
 
     def __str__(self) -> str:
         return f"<[{', '.join(map(str, self.axes))}]>"

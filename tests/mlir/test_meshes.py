@@ -4,11 +4,15 @@ import pytest
 
 from autoshard.errors import AutoshardError
 from autoshard.mlir.meshes import module_meshes
-from autoshard.mlir.source import resolve_mesh
+from autoshard.mlir.source import resolve_mesh, warnings_of_meshes
 from tests.mlir.modules import read_text, source_of
 
 TWO_AXES = 'sdy.mesh @a = <["x"=8]>\nsdy.mesh @b = <["y"=8]>'
 TWO_ORDERS = 'sdy.mesh @a = <["x"=4]>\nsdy.mesh @b = <["x"=4], device_ids=[3, 2, 1, 0]>'
+SMALL_AND_LARGE = (
+    'sdy.mesh @one = <["a"=2]>\nsdy.mesh @two = <["b"=4]>\nsdy.mesh @same = <["c"=4]>\n'
+    "sdy.mesh @device = <[], device_ids=[9]>\nsdy.mesh @empty = <[]>"
+)
 INLINED = 'mesh<["x"=4]>'
 REVERSED = 'mesh<["x"=4], device_ids=[3, 2, 1, 0]>'
 
@@ -37,6 +41,11 @@ def module(meshes: str, argument: str = "", op: str = "") -> str:
         (TWO_AXES, '@b, [{"y"}, {}]', "", None, '<["y"=8]> ()'),
         (TWO_AXES, "", '@a, [{"x"}, {}]', None, '<["x"=8]> ()'),
         (TWO_AXES, "", "", [("y", 8)], '<["y"=8]> ()'),
+        (TWO_AXES, "", "", None, '<["x"=8]> ()'),
+        (SMALL_AND_LARGE, "", "", None, '<["b"=4]> ()'),
+        (SMALL_AND_LARGE, "", "", [("a", 2)], '<["a"=2]> ()'),
+        (SMALL_AND_LARGE, '@one, [{"a"}, {}]', "", None, '<["a"=2]> ()'),
+        (SMALL_AND_LARGE, "@empty, [{}, {}]", "", None, '<["b"=4]> ()'),
         (TWO_ORDERS, "", "", None, '<["x"=4]> ()'),
         (TWO_ORDERS, '@b, [{"x"}, {}]', "", None, '<["x"=4]> (3, 2, 1, 0)'),
         (TWO_ORDERS, '@b, [{"x"}, {}]', "", [("x", 4)], '<["x"=4]> (3, 2, 1, 0)'),
@@ -66,22 +75,12 @@ def test_the_mesh_that_the_shardings_are_on_is_planned_for(
     [
         (
             TWO_AXES, '@a, [{"x"}, {}]', '@b, [{}, {"y"}]', None,
-            r'<bytes>:11: shardings on @b = <\["y"=8\]> here and on @a = <\["x"=8\]> at <bytes>:10, which differ in their axes',
+            r'<bytes>:11: a sharding on mesh @b = <\["y"=8\]> in a plan for mesh @a = <\["x"=8\]>, which differ in their axes',
         ),
-        (TWO_AXES, '@a, [{"x"}, {}]', '@b, [{}, {"y"}]', [("x", 8)], "<bytes>:11: shardings on @b"),
-        (
-            TWO_ORDERS, '@a, [{"x"}, {}]', '@b, [{}, {"x"}]', None,
-            r"shardings on @b = .*device_ids=\[3, 2, 1, 0\]> here and on @a .* differ in the order of their devices",
-        ),
-        (TWO_ORDERS, '@a, [{"x"}, {}]', '@b, [{}, {"x"}]', [("x", 4)], "differ in the order of their devices"),
-        ("", f'{INLINED}, [{{"x"}}, {{}}]', f'{REVERSED}, [{{"x"}}, {{}}]', None, r'on mesh<\["x"=4\]> at <bytes>:10'),
-        ("", f'{INLINED}, [{{"x"}}, {{}}]', 'mesh<["z"=4]>, [{}, {"z"}]', None, r'shardings on mesh<\["z"=4\]> here'),
-        (
-            TWO_AXES, '@a, [{"x"}, {}]', "", [("y", 8)],
-            r'<bytes>:10: a sharding on mesh @a in a plan for mesh @b: @a = <\["x"=8\]>, @b = <\["y"=8\]>',
-        ),
+        (TWO_ORDERS, '@a, [{"x"}, {}]', '@b, [{}, {"x"}]', None, "<bytes>:11: .* differ in the order of their devices"),
+        ("", f'{INLINED}, [{{"x"}}, {{}}]', f'{REVERSED}, [{{"x"}}, {{}}]', None, r"mesh<\[.*, device_ids=\[3, 2, 1, 0\]> in a plan"),
+        (TWO_AXES, '@a, [{"x"}, {}]', "", [("y", 8)], "<bytes>:10: a sharding on mesh @a = .* in a plan for mesh @b"),
         ("", f'{INLINED}, [{{"x"}}, {{}}]', "", [("x", 2)], r'--mesh <\["x"=2\]> is not the module\'s mesh mesh<\["x"=4\]>'),
-        (TWO_AXES, "", "", None, r"the module has several meshes: @a = .*, @b = .*\n.*choose one with --mesh"),
         ("", 'mesh<["x"=4294967296]>, [{"x"}, {}]', "", None, "name at most 1048576 devices"),
         ("", "mesh<[]>, [{}, {}]", "", None, "neither the module nor the command names a mesh"),
     ],
@@ -91,6 +90,13 @@ def test_what_cannot_be_one_mesh_is_refused_as_the_user_wrote_it(
 ) -> None:
     with pytest.raises(AutoshardError, match=reason):
         resolve_mesh(source_of(module(meshes, argument, op)), axes)
+
+
+def test_a_mesh_that_was_chosen_for_its_size_is_named_with_the_way_to_another() -> None:
+    source = source_of(module(SMALL_AND_LARGE))
+    (warning,) = warnings_of_meshes(source, resolve_mesh(source, None), is_asked=False)
+    assert "@two, which has the most devices; another one is chosen with --mesh, as in --mesh a=2" in warning
+    assert not warnings_of_meshes(source, resolve_mesh(source, [("a", 2)]), is_asked=True)
 
 
 @pytest.mark.parametrize("empty", ["@empty", "mesh<[]>"])
