@@ -85,7 +85,6 @@ def profile(**replaced: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-TWO_MESHES = 'sdy.mesh @one = <["x"=2]>\nsdy.mesh @two = <["x"=4]>\n'
 ON_X = ("--mesh", "x=4")
 
 BAD_INPUT: dict[str, tuple[dict[str, str | bytes], tuple[str, ...], tuple[str, ...]]] = {
