@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Any
 from autoshard.errors import AutoshardError
 
 if TYPE_CHECKING:
-    from autoshard.api import explain, plan, price
+    from autoshard.api import explain, plan, price, why
     from autoshard.plans import Plan
     from autoshard.queries import reshard, resharder
 
-__all__ = ["AutoshardError", "Plan", "explain", "plan", "price", "reshard", "resharder"]
+__all__ = ["AutoshardError", "Plan", "explain", "plan", "price", "reshard", "resharder", "why"]
 
 
 def __getattr__(name: str) -> Any:
     """All of these load the compiler bindings and the solver; they are imported when first asked for."""
-    if name in ("explain", "plan", "price"):
+    if name in ("explain", "plan", "price", "why"):
         from autoshard import api
 
         return getattr(api, name)

@@ -1,13 +1,23 @@
-"""What Python callers use: `autoshard.plan(...)`, `autoshard.price(...)` and `autoshard.explain(...)`."""
+"""What Python callers use: `autoshard.plan(...)`, `autoshard.price(...)`, `autoshard.explain(...)` and `autoshard.why(...)`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from autoshard.alternatives import why_value
 from autoshard.clashes import explain_read
-from autoshard.explanations import Explanation
+from autoshard.explanations import Explanation, Why
 from autoshard.mlir.forms import Form
-from autoshard.pipeline import Carry, Progress, Request, cost_loaded, load_module, plan_loaded, read_module
+from autoshard.pipeline import (
+    Carry,
+    Progress,
+    Request,
+    cost_loaded,
+    load_module,
+    plan_loaded,
+    read_module,
+    read_planned,
+)
 from autoshard.plans import Plan
 
 MeshLike = Mapping[str, int] | Sequence[tuple[str, int]]
@@ -49,7 +59,7 @@ def plan(
         time_limit_s=time_limit_s,
         seed=seed,
         threads=threads,
-        **({"progress": progress} if progress else {}),
+        **_told(progress),
     )
 
 
@@ -90,7 +100,35 @@ def explain(
         time_limit_s=time_limit_s,
         seed=seed,
         threads=threads,
-        **({"progress": progress} if progress else {}),
+        **_told(progress),
+    )
+
+
+def why(
+    module: str | bytes | Path,
+    plan: Plan,
+    value: str,
+    *,
+    hardware: str | Path | None = None,
+    time_limit_s: float = 60,
+    seed: int = 0,
+    threads: int = 2,
+    progress: Progress | None = None,
+) -> Why:
+    """What binds a value's sharding in a plan for the module, and what others would cost.
+
+    Args:
+        value: as `autoshard why` takes it: a name, `arg3`, `result0`, `%12` or a line, alone or as in `arg3=[{"x"}, {}]`.
+        hardware: chip profile; None takes the one that the plan names.
+    """
+    return why_value(
+        read_planned(module, plan, hardware),
+        plan,
+        value,
+        time_limit_s=time_limit_s,
+        seed=seed,
+        threads=threads,
+        **_told(progress),
     )
 
 
@@ -104,6 +142,10 @@ def _request(
 ) -> Request:
     axes = list(mesh.items()) if isinstance(mesh, Mapping) else list(mesh) if mesh is not None else None
     return Request(axes, hardware, topology, memory_bytes, carry, form)
+
+
+def _told(progress: Progress | None) -> dict[str, Any]:
+    return {} if progress is None else {"progress": progress}
 
 
 def _optional(progress: Progress | None) -> tuple[Progress, ...]:

@@ -240,11 +240,7 @@ def _wanted(read: ReadModule) -> Wanted:
 
 
 def _on_values(listing: Listing, read: ReadModule) -> Iterator[tuple[int, TensorSharding]]:
-    pairs = read.carry
-    if pairs is None:
-        found = ((a.aliased_result, i) for i, a in enumerate(listing.arguments))
-        pairs = [(result, argument) for result, argument in found if result is not None]
-    carried = dict(pairs)
+    carried = dict(read.carried_pairs())
     for demand in demands_of(listing):
         yield demand.value, demand.sharding
         if demand.result is not None and demand.result in carried:
@@ -297,14 +293,9 @@ def _context(read: ReadModule, clashing: Sequence[AnyDemand]) -> tuple[str, ...]
     """Carried state between the clashing demands, which is nothing that the user wrote on a value."""
     results = {d.result for d in clashing if isinstance(d, Demand) and d.result is not None}
     listing = read.as_written
-    pairs = read.carry
-    if pairs is None:
-        pairs = [
-            (a.aliased_result, i) for i, a in enumerate(listing.arguments) if a.aliased_result is not None
-        ]
     return tuple(
         f"result {result} is carried to argument {argument} `{listing.arguments[argument].name}` (--carry): they have one sharding"
-        for result, argument in pairs
+        for result, argument in read.carried_pairs()
         if result in results
     )
 

@@ -128,6 +128,13 @@ class ReadModule:
     carry: Sequence[tuple[int, int]] | None  # None: the donated arguments
     form: Form
 
+    def carried_pairs(self) -> Sequence[tuple[int, int]]:
+        """(result, argument) of state that is fed to the next step."""
+        if self.carry is not None:
+            return self.carry
+        found = ((a.aliased_result, i) for i, a in enumerate(self.as_written.arguments))
+        return [(result, argument) for result, argument in found if result is not None]
+
 
 def load_module(
     module: str | bytes | Path | SourceModule, request: Request, progress: Progress = _silent
@@ -184,9 +191,19 @@ def loaded_with(read: ReadModule, listing: Listing, program: Program) -> Loaded:
 
 
 def plan_loaded(
-    loaded: Loaded, *, time_limit_s: float = 60, seed: int = 0, threads: int = 2, progress: Progress = _silent
+    loaded: Loaded,
+    *,
+    time_limit_s: float = 60,
+    seed: int = 0,
+    threads: int = 2,
+    starts: Sequence[Mapping[int, TensorSharding]] = (),
+    progress: Progress = _silent,
 ) -> Plan:
-    """The best plan found within the time limit, with its bound; `status` says what was proved."""
+    """The best plan found within the time limit, with its bound; `status` says what was proved.
+
+    Args:
+        starts: shardings of values to start from, besides the baselines.
+    """
     clock = _Clock()
     demands, levels = demands_of(loaded.listing), priority_levels(loaded.listing)
     open_ = price_for_planning(loaded, progress)
@@ -195,7 +212,8 @@ def plan_loaded(
     progress("propagating data parallelism", None)
     baselines = baseline_choices(loaded, priced)
     clock.lap("baselines_s")
-    hints = [choice for _, choice, _ in baselines if choice is not None]
+    followed = [_followed("", priced, given, "") for given in starts]
+    hints = [choice for _, choice, _ in (*baselines, *followed) if choice is not None]
     progress("solving", None)
 
     def solved(problem: Problem, share: float, starts: Sequence[NDArray[np.int64]]) -> Solution:
@@ -321,6 +339,24 @@ def check_plan(
     Raises:
         AutoshardError: the module cannot be read, or the plan is for another one.
     """
+    loaded = analyse(read_planned(module, found, hardware, progress))
+    emitted = None
+    if deep:
+        progress("running Shardy's passes", None)
+        written = write_planned(loaded, found, "shardy")
+        emitted = passes.collectives(load(written.encode()), loaded.mesh)
+    progress("checking", None)
+    return check(Subject(loaded.program, loaded.hardware, loaded.communication), found, emitted)
+
+
+def read_planned(
+    module: str | bytes | Path, found: Plan, hardware: str | Path | None = None, progress: Progress = _silent
+) -> ReadModule:
+    """The module of a plan, read as it was for the plan; `hardware` None takes the profile that the plan names.
+
+    Raises:
+        AutoshardError: the module cannot be read, or the plan is for another one.
+    """
     if hardware is None and found.hardware not in costmodels.names():
         raise AutoshardError(
             f"the plan is for {found.hardware!r}, which is no built-in profile, and a plan keeps the name only",
@@ -329,7 +365,7 @@ def check_plan(
         )
     source = load(module)
     require_same_module(found, source.sha256, "the plan")
-    loaded = load_module(
+    return read_module(
         source,
         Request(
             found.mesh,
@@ -341,13 +377,6 @@ def check_plan(
         ),
         progress,
     )
-    emitted = None
-    if deep:
-        progress("running Shardy's passes", None)
-        written = write_planned(loaded, found, "shardy")
-        emitted = passes.collectives(load(written.encode()), loaded.mesh)
-    progress("checking", None)
-    return check(Subject(loaded.program, loaded.hardware, loaded.communication), found, emitted)
 
 
 def verify_modules(

@@ -114,6 +114,7 @@ class Plan:
     warnings: tuple[str, ...] = ()
     statistics: dict[str, float | int | str] = field(default_factory=dict[str, float | int | str])
     provenance: dict[str, str] = field(default_factory=dict[str, str])
+    module_path: str = ""  # where the module was read from; "" where that was no file
     version: int = PLAN_VERSION
 
     @property

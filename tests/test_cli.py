@@ -416,7 +416,7 @@ def test_version(autoshard: Terminal) -> None:
     assert (done.status, done.out.split()[0]) == (0, "autoshard,")
 
 
-@pytest.mark.parametrize("command", ["plan", "explain", "check", "problem", "solve"])
+@pytest.mark.parametrize("command", ["plan", "explain", "why", "check", "problem", "solve"])
 def test_help_imports_nothing_heavy(command: str) -> None:
     """Asking for help waits for no compiler and no solver."""
     done = subprocess.run(

@@ -23,6 +23,7 @@ FLOORS = {
     "autoshard.plans": 6,
     "autoshard.explanations": 6,
     "autoshard.breakdown": 6,
+    "autoshard.naming": 6,
     "autoshard.priorities": 7,
     "autoshard.mlir.write": 7,
     "autoshard.check": 7,
@@ -32,9 +33,10 @@ FLOORS = {
     "autoshard.jax": 8,
     "autoshard.queries": 9,
     "autoshard.clashes": 9,
-    "autoshard.api": 10,
-    "autoshard.cli": 10,
-    "autoshard": 11,  # the package itself hands out what the floors below make
+    "autoshard.alternatives": 10,
+    "autoshard.api": 11,
+    "autoshard.cli": 11,
+    "autoshard": 12,  # the package itself hands out what the floors below make
 }
 """Room -> floor. The longest name that a module begins with is its room."""
 

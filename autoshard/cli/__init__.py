@@ -6,7 +6,7 @@ import click
 
 from autoshard.cli.checking import check, verify
 from autoshard.cli.costing import cost
-from autoshard.cli.explaining import explain
+from autoshard.cli.explaining import explain, why
 from autoshard.cli.hardware import hardware
 from autoshard.cli.planning import plan, problem
 from autoshard.cli.solving import solve
@@ -19,7 +19,7 @@ def cli() -> None:
     """Find the cheapest legal sharding of every value of a StableHLO module on a mesh, and write the module back."""
 
 
-for command in (plan, cost, explain, check, verify, problem, solve, hardware):
+for command in (plan, cost, explain, why, check, verify, problem, solve, hardware):
     cli.add_command(command)
 
 

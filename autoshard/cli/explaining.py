@@ -1,6 +1,8 @@
-"""`explain`: which of the user's demands cannot be met together."""
+"""`explain` and `why`: which demands cannot be met together, and what a value's sharding is good for."""
 
+import hashlib
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -19,6 +21,7 @@ from autoshard.errors import AutoshardError, ClashError
 
 if TYPE_CHECKING:
     from autoshard.explanations import Explanation
+    from autoshard.plans import Plan
 
 
 @click.command()
@@ -61,3 +64,58 @@ def explained(error: ClashError, found: "Explanation") -> ClashError:
         return error
     drop = "" if found.to_drop is None else f"the cheapest to drop: {found.to_drop.text}"
     return ClashError(clash_lines(found), where=error.where, fix=drop or error.fix)
+
+
+@click.command()
+@click.argument("plan_file", metavar="PLAN", type=click.Path(path_type=Path))
+@click.argument("value", metavar="VALUE[=SHARDING]")
+@click.option("--module", help="The module of the plan. Default: the file that the plan was made from.")
+@click.option("--hardware", metavar="NAME|FILE.toml", help="Chip profile. Default: the plan's.")
+@time_limit_option("For all plans that it takes.")
+@seed_option("Seed of the search.")
+@threads_option
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+@click.option("--all", "show_all", is_flag=True, help="Print every value that would move.")
+def why(
+    plan_file: Path,
+    value: str,
+    module: str | None,
+    hardware: str | None,
+    time_limit: float,
+    seed: int,
+    threads: int,
+    as_json: bool,
+    show_all: bool,
+) -> None:
+    """Say what binds the sharding of VALUE in PLAN, and what another one would cost, by planning anew with it.
+
+    VALUE is the name of an argument, result or op, or arg3, result0, %12 or a line. SHARDING is in Shardy's notation, as in
+    'arg3=[{"x"}, {}]'; without it the most plausible ones are tried.
+    """
+    from autoshard import pipeline
+    from autoshard.alternatives import why_value
+    from autoshard.plans import read_plan
+    from autoshard.report import why_data, why_text
+
+    plan = read_plan(plan_file)
+    with progress_bar() as progress:
+        read = pipeline.read_planned(_module_of(plan, module, plan_file), plan, hardware, progress)
+        found = why_value(
+            read, plan, value, time_limit_s=time_limit, seed=seed, threads=threads, progress=progress
+        )
+    if as_json:
+        click.echo(json.dumps(why_data(found), indent=1))
+    else:
+        report_console().print(why_text(found, is_asked="=[" in value, show_all=show_all))
+
+
+def _module_of(plan: "Plan", module: str | None, where: Path) -> str | bytes:
+    if module is not None:
+        return read_model(module)
+    if plan.module_path and Path(plan.module_path).is_file():
+        return plan.module_path
+    embedded = read_model(None)
+    if isinstance(embedded, bytes) and hashlib.sha256(embedded).hexdigest() == plan.module_sha256:
+        return embedded
+    gone = f"{plan.module_path} is not there any more" if plan.module_path else "the plan names no file"
+    raise AutoshardError(gone, where=str(where), fix="name the plan's module: --module MODEL")

@@ -1,8 +1,10 @@
 """`plan` and `problem`: a module and what it is to run on, in."""
 
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -75,7 +77,7 @@ def plan(
             f"--form {asked.form} is written as text only", where=str(output), fix="name a .mlir file"
         )
     request = asked.request(EXAMPLE_MESH if model is None else None)
-    limits = {"seed": seed, "threads": threads}
+    limits: dict[str, Any] = {"seed": seed, "threads": threads}
     with progress_bar() as progress:
         read = pipeline.read_module(read_model(model), request, progress)
         explain = partial(
@@ -95,7 +97,8 @@ def plan(
                 pipeline.write_planned(loaded, found, constraints=pipeline.constraints_named(constraints)),
             )
         if has_plan and plan_out is not None:
-            files.write_text(plan_out, found.to_json())
+            path = str(Path(model).resolve()) if model not in (None, "-") else ""
+            files.write_text(plan_out, replace(found, module_path=path).to_json())
     print_plan(found, as_json, show_all, clash)
     if not has_plan:
         sys.exit(1)

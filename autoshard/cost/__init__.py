@@ -7,7 +7,7 @@ from autoshard.cost.kernel import local_work
 from autoshard.cost.levels import level_masks, wanted_at_levels
 from autoshard.cost.lowering import CollectivePrices, Lowering
 from autoshard.cost.readback import Chosen, ChosenCollective, ChosenValue, chosen_ends, read_back
-from autoshard.cost.requirements import Requirement, bound, joined, masked, requirement
+from autoshard.cost.requirements import Requirement, bound, decider, joined, masked, requirement
 from autoshard.cost.reshard import SIZED_BY_RESULT, Collective
 from autoshard.cost.ties import Tie, Ties, find_ties, tie_table
 
@@ -29,6 +29,7 @@ __all__ = [
     "bound",
     "build_graph",
     "chosen_ends",
+    "decider",
     "find_ties",
     "follow",
     "joined",

@@ -29,7 +29,7 @@ class Requirement:
 
 def requirement(graph: Graph, demand: Demand) -> Requirement | None:
     """None for a demand on a scalar: nobody shards it."""
-    end = _decider(graph, demand)
+    end = decider(graph, demand.value, demand.result)
     if end is None:
         return None
     node, supplies = end
@@ -79,12 +79,12 @@ def _clash(demands: Sequence[Demand]) -> ClashError:
     )
 
 
-def _decider(graph: Graph, demand: Demand) -> tuple[int, Ints] | None:
-    """The node that decides the value, and the layouts that its strategies leave it with."""
-    if demand.result is None:
-        end = graph.provider.get(demand.value)
+def decider(graph: Graph, value: int, result: int | None = None) -> tuple[int, Ints] | None:
+    """The node that decides a value, or what the function returns as `result`, and the layouts that its strategies leave it with."""
+    if result is None:
+        end = graph.provider.get(value)
         return None if end is None else (end[0], graph.nodes[end[0]].choices.supplies[end[1]])
-    site = (RESULT_SITE, demand.result)
+    site = (RESULT_SITE, result)
     for number, flow in enumerate(graph.program.flows):
         if any(source.site == site for source in flow.sources):
             return number, graph.nodes[number].choices.supplies[0]  # flows are the first nodes, in order

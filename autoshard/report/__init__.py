@@ -4,6 +4,7 @@ from autoshard.report.breakdown import breakdown_data, print_breakdown
 from autoshard.report.clash import clash_data, clash_lines, clash_text
 from autoshard.report.summary import print_summary, summary, summary_data
 from autoshard.report.units import bytes_text, parse_bytes, time_text
+from autoshard.report.why import why_data, why_text
 
 __all__ = [
     "breakdown_data",
@@ -17,4 +18,6 @@ __all__ = [
     "summary",
     "summary_data",
     "time_text",
+    "why_data",
+    "why_text",
 ]
