@@ -30,6 +30,7 @@ from autoshard.hardware import load_hardware, place_mesh
 from autoshard.mlir import passes
 from autoshard.mlir.emit import WITH_SHARDING
 from autoshard.mlir.forms import Form, form_named
+from autoshard.mlir.linearity import zero_values
 from autoshard.mlir.listing import Listing, Op
 from autoshard.mlir.read import Handles, read
 from autoshard.mlir.source import SourceModule, load, resolve_mesh, warnings_of_meshes
@@ -53,7 +54,9 @@ from autoshard.program import (
     build_program,
     demands_of,
     priority_levels,
+    refuse_unsound,
     with_group_demands,
+    without_unreduced,
 )
 from autoshard.sharding import DimSharding, Mesh, TensorSharding, factor_axes_of, total_size
 from autoshard.solve import Solution, solve
@@ -162,6 +165,9 @@ def read_module(
     as_written, handles = read(source, mesh)
     about_meshes = warnings_of_meshes(source, mesh, is_asked=request.mesh is not None)
     as_written = replace(as_written, warnings=(*about_meshes, *as_written.warnings))
+    refuse_unsound(as_written)
+    if not keeps_partial_sums(request.form):
+        as_written = without_unreduced(as_written)
     carry = None if request.carry == "auto" else () if request.carry == "none" else request.carry
     chip_budget = int(hardware.usable_hbm_bytes * (1 - MEMORY_MARGIN))
     memory = chip_budget if request.memory_bytes == "chip" else request.memory_bytes
@@ -262,11 +268,13 @@ def cost_loaded(loaded: Loaded, progress: Progress = _silent) -> Plan:
 def price_as_written(loaded: Loaded, progress: Progress = _silent) -> AsWritten:
     """What `cost_loaded` prices, ready to be explained too."""
     progress("propagating", None)
-    given = passes.propagate(loaded.handles, loaded.listing, {})
+    given = _propagated(loaded, {})
     progress("pricing", None)
     listing = _without_followed_demands(loaded.listing, given)
     loaded = replace(loaded, listing=listing, program=build_program(listing, loaded.program.carried_pairs))
-    graph = build_graph(loaded.program, loaded.mesh, given)
+    graph = build_graph(
+        loaded.program, loaded.mesh, given, keeps_partial_sums=keeps_partial_sums(loaded.form)
+    )
     priced = assemble(
         graph,
         loaded.hardware,
@@ -281,7 +289,9 @@ def price_as_written(loaded: Loaded, progress: Progress = _silent) -> AsWritten:
 def price(loaded: Loaded, wanted: Wanted | None = None) -> PricedGraph:
     """The problem behind a plan, in which demands are met; with `wanted`, one in which those may be met or not."""
     return assemble(
-        build_graph(loaded.program, loaded.mesh, wanted=wanted),
+        build_graph(
+            loaded.program, loaded.mesh, wanted=wanted, keeps_partial_sums=keeps_partial_sums(loaded.form)
+        ),
         loaded.hardware,
         loaded.communication,
         passes.decompose_reshards,
@@ -311,12 +321,19 @@ def write_planned(
     loaded: Loaded, found: Plan, form: Form | None = None, constraints: Constraints = "minimal"
 ) -> str:
     """The module with the plan in it, as text; `form` None is the one that the plan was made for."""
+    form = form if form is not None else form_named(found.form)
+    decisions = found.decisions()
+    if decisions.has_partial_sums and not keeps_partial_sums(form):
+        raise AutoshardError(
+            f"the plan leaves partial sums unreduced, and the {form} form cannot say so",
+            fix=f"plan for that form: --form {form}",
+        )
     return write(
         loaded.source,
         loaded.handles,
         loaded.listing,
-        found.decisions(),
-        form if form is not None else form_named(found.form),
+        decisions,
+        form,
         constraints=constraints,
         carry=found.carry,
     )
@@ -393,6 +410,11 @@ def verify_modules(
     return verify(load(planned), load(against), devices, seed, pairs)
 
 
+def keeps_partial_sums(form: Form) -> bool:
+    """Whether a form can say that a value is a partial sum."""
+    return form in ("shardy", "shardy-collectives")
+
+
 def constraints_named(name: str) -> Constraints:
     assert name in ("minimal", "all")
     return "minimal" if name == "minimal" else "all"
@@ -410,11 +432,12 @@ def _without_followed_demands(listing: Listing, given: Mapping[int, TensorShardi
         mapped, shardings = [m for m, _ in pairs], [s for _, s in pairs]
         return factor_axes_of(op.rule, mapped, shardings, listing.mesh) is not None
 
-    consistent = list(map(follows, listing.ops))
+    consistent, zeros = list(map(follows, listing.ops)), zero_values(listing)
     split = {v for op, is_one in zip(listing.ops, consistent, strict=True) if not is_one for v in op.operands}
     ops = tuple(
         replace(op, demand=None, other_demands=())
         if op.demand is not None
+        and (not op.demand.unreduced or zeros.issuperset(op.results))
         and op.name not in WITH_SHARDING
         and is_one
         and not split.intersection(op.results)
@@ -422,6 +445,14 @@ def _without_followed_demands(listing: Listing, given: Mapping[int, TensorShardi
         for op, is_one in zip(listing.ops, consistent, strict=True)
     )
     return replace(listing, ops=ops)
+
+
+def _propagated(loaded: Loaded, demands: Mapping[int, TensorSharding]) -> dict[int, TensorSharding]:
+    """Shardy's propagation of the module's shardings and these, partial sums in the forms that have them only."""
+    given = passes.propagate(loaded.handles, loaded.listing, demands)
+    if keeps_partial_sums(loaded.form):
+        return dict(given)
+    return {value: replace(sharding, unreduced=()) for value, sharding in given.items()}
 
 
 class _Clock:
@@ -454,7 +485,7 @@ def _data_parallel(loaded: Loaded, priced: PricedGraph) -> BaselineChoice:
         for flow in batch
     }
     try:
-        given = passes.propagate(loaded.handles, loaded.listing, demands)
+        given = _propagated(loaded, demands)
     except AutoshardError as error:
         return name, None, f"Shardy's propagation failed: {error.reason}"
     note = f"{', '.join(flow.name for flow in batch[:3])}{', ...' if len(batch) > 3 else ''} over {','.join(a.name for a in axes)}"

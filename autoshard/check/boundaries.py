@@ -139,10 +139,12 @@ def _demanded(planned: Planned) -> Iterator[tuple[str, TensorSharding | None, Te
 
 
 def unmet(sharding: TensorSharding, demand: TensorSharding) -> str | None:
-    """Why a sharding is not one that the demand allows: closed exact, open extended, replicated axes unused."""
+    """Why a sharding is not one that the demand allows: closed exact, open extended, replicated axes unused, unreduced exact."""
     for number, (mine, wanted) in enumerate(zip(sharding.dims, demand.dims, strict=True)):
         if not _extends(mine, wanted):
             return f"dimension {number}"
+    if parts_of(sharding.unreduced) != parts_of(demand.unreduced):
+        return "the axes that it is a partial sum over"
     banned = parts_of(demand.replicated)
     used = [part for dim in sharding.dims for part in parts_of(dim.axes)]
     for name, begin, end in used:

@@ -10,6 +10,7 @@ from autoshard.check.deep import compare_emitted
 from autoshard.check.identity import identity
 from autoshard.check.memory import find_peak
 from autoshard.check.movement import Prices, differences, find_collectives, totals
+from autoshard.check.partial import partial_sums
 from autoshard.check.planned import Planned, read_shardings
 from autoshard.check.reads import Reads, find_reads
 from autoshard.check.report import CheckReport, Finding, of_equality, of_offenders
@@ -27,6 +28,7 @@ LEGALITY = (
     "demands",
     "sharding groups",
     "rules",
+    "partial sums",
     "reads",
 )
 FIGURES = ("collectives", "collective times", "compute", "communication", "step", "peak", "budget")
@@ -58,7 +60,7 @@ def check(subject: Subject, plan: Plan, emitted: Sequence[Collective] | None = N
         return CheckReport(tuple(findings), (*LEGALITY, *FIGURES))
     runs, rules = check_rules(planned)
     reads, consistent = find_reads(planned, runs)
-    findings += [*boundaries(planned, plan), rules, consistent]
+    findings += [*boundaries(planned, plan), rules, partial_sums(planned, runs), consistent]
     if not rules.ok:
         return CheckReport(tuple(findings), FIGURES)
     findings += _figures(subject, plan, planned, reads)

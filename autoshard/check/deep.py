@@ -2,25 +2,25 @@
 
 from collections.abc import Sequence
 
-from autoshard.check.movement import SLICE, Totals, axis_names, differences, totals
+from autoshard.check.movement import LOCAL, Totals, axis_names, differences, totals
 from autoshard.check.report import Finding, of_offenders
 from autoshard.mlir.collective import Collective
 from autoshard.plans import Plan
 
 
 def compare_emitted(plan: Plan, emitted: Sequence[Collective]) -> Finding:
-    """Slices are left out: they move nothing, and Shardy's passes merge them into what comes before."""
+    """What moves nothing is left out: Shardy's passes merge slices into what comes before."""
     expected = emitted_totals(emitted)
-    found = totals([c for c in plan.price.collectives if c.kind != SLICE])
+    found = totals([c for c in plan.price.collectives if c.kind not in LOCAL])
     what = "Shardy's passes emit the plan's collectives"
     return of_offenders("emitted", differences(expected, found), len(set(expected) | set(found)), what)
 
 
 def emitted_totals(emitted: Sequence[Collective]) -> Totals:
-    """(count, bytes) by kind and axes, sized as `costmodels` sizes them; slices are left out."""
+    """(count, bytes) by kind and axes, sized as `costmodels` sizes them; those that move nothing are left out."""
     found: Totals = {}
     for c in emitted:
-        if c.kind == SLICE:
+        if c.kind in LOCAL:
             continue
         key = (c.kind, axis_names(c.axes))
         count, bytes_ = found.get(key, (0, 0))

@@ -24,7 +24,8 @@ from autoshard.plans import PlannedCollective
 from autoshard.sharding import AxisRef, FactorKind, Mesh, TensorSharding, TensorType
 from costmodels import Communication, Hardware
 
-SLICE = "all_slice"
+LOCAL = ("all_slice", "replicated_to_unreduced", "sharded_to_unreduced")
+"""These send nothing: every device keeps or clears what it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def axis_names(axes: Sequence[AxisRef]) -> tuple[str, ...]:
 
 def _ns(prices: Prices, kind: str, bytes_: int, axes: Sequence[AxisRef]) -> int:
     """The collective as the plan's compiler carries it out."""
-    if kind == SLICE:
+    if kind in LOCAL:
         stored = math.prod(axis.size for axis in axes) if prices.lowering == "xla-tpu" else 1
         return math.ceil(2 * bytes_ * stored * (1e9 / prices.hardware.hbm_bytes_per_s))
     if prices.lowering == "xla-tpu":
@@ -113,7 +114,7 @@ def _of_kernel(planned: Planned, read: KernelRead) -> Iterator[_Moved]:
     kernel = read.kernel
     root = kernel.ops[-1]
     yield from _windows(planned, read)
-    reduced = _reduced(planned.mesh, read)
+    reduced = _reduced(planned, read)
     if not reduced:
         return
     axes = axis_refs(reduced, planned.mesh)
@@ -123,18 +124,22 @@ def _of_kernel(planned: Planned, read: KernelRead) -> Iterator[_Moved]:
         yield _Moved(kind, axes, produced.local_bytes(type_), kernel.repeat, root)
 
 
-def _reduced(mesh: Mesh, read: KernelRead) -> Parts:
-    """Axes over which the results are partial sums, in mesh order."""
+def _reduced(planned: Planned, read: KernelRead) -> Parts:
+    """Axes over which the kernel adds its results up, in mesh order: of split reduction factors, and not left partial."""
+    mesh = planned.mesh
+    made = (planned.produced[value] for value in read.kernel.results if value in planned.produced)
+    left = {part for sharding in made for part in parts_of(sharding.unreduced)}
     rule, factors = read.run.rule, read.run.factors
     parts = [
         p for f, ps in zip(rule.factors, factors, strict=True) if f.kind is FactorKind.REDUCTION for p in ps
     ]
+    parts = [part for part in parts if part not in left]
     return joined(sorted(parts, key=lambda part: (mesh.axis_names.index(part[0]), part[1])))
 
 
 def _is_scattered(planned: Planned, read: KernelRead, value: int) -> bool:
     """Whether the kernel's partial sums settle split over exactly the axes that they are summed over."""
-    reduced = _reduced(planned.mesh, read)
+    reduced = _reduced(planned, read)
     if not reduced or len(read.kernel.results) != 1 or value not in planned.produced:
         return False
     return _adds_exactly(planned.produced[value], planned.settled[value], reduced)
@@ -142,6 +147,8 @@ def _is_scattered(planned: Planned, read: KernelRead, value: int) -> bool:
 
 def _adds_exactly(produced: TensorSharding, settled: TensorSharding, reduced: Parts) -> bool:
     """Whether `settled` is `produced` with the reduced axes, and no others, appended to dimensions."""
+    if produced.unreduced != settled.unreduced:
+        return False
     added: list[Part] = []
     for before, after in zip(produced.axes, settled.axes, strict=True):
         rest = continued(parts_of(before), parts_of(after))
@@ -202,7 +209,7 @@ def _of_reshards(mesh: Mesh, reshards: Sequence[Reshard]) -> Iterator[_Moved]:
 def _sized(reshard: Reshard, steps: Sequence[CollectiveStep]) -> Iterator[_Moved]:
     before = reshard.origin
     for step in steps:
-        held = step.out_sharding if step.kind in ("all_gather", SLICE) else before
+        held = step.out_sharding if step.kind in ("all_gather", *LOCAL) else before
         yield _Moved(step.kind, step.axes, held.local_bytes(reshard.type), reshard.repeat, reshard.op)
         before = step.out_sharding
 

@@ -19,6 +19,13 @@ from autoshard.sharding import Mesh, TensorSharding, TensorType, parse_sharding
 
 Site = tuple[int, int]
 
+_KEEPS_ZERO = frozenset(
+    {
+        "stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose", "stablehlo.slice", "stablehlo.pad", "stablehlo.convert",
+        "stablehlo.concatenate", "stablehlo.negate", "stablehlo.add", "stablehlo.subtract", "stablehlo.multiply",
+    }
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Planned:
@@ -43,6 +50,16 @@ class Planned:
         """Of every op: whether it is cloned for each use, so that a plan says nothing of it."""
         cloneable = self.program.cloneable
         return tuple(bool(op.results) and all(v in cloneable for v in op.results) for op in self.listing.ops)
+
+    @cached_property
+    def zeros(self) -> frozenset[int]:
+        """Values that are zero everywhere: constants, and what moves of those alone make."""
+        found: set[int] = set()
+        for op in self.listing.ops:
+            moves_zeros = op.name in _KEEPS_ZERO and all(value in found for value in op.operands)
+            if op.is_zero or moves_zeros:
+                found.update(op.results)
+        return frozenset(found)
 
     @cached_property
     def loops(self) -> Loops:
@@ -151,12 +168,12 @@ def _well_formed(text: str, type_: TensorType, mesh: Mesh) -> TensorSharding | s
         sharding = parse_sharding(text, mesh)
     except AutoshardError as error:
         return f"{text}: {error.reason}"
-    if str(sharding) != text or sharding.unreduced or sharding.replicated or not sharding.is_fully_closed:
+    if str(sharding) != text or sharding.replicated or not sharding.is_fully_closed:
         return f"{text} is not a closed sharding in Shardy's notation"
     if sharding.rank != type_.rank:
         return f"{text} on {type_}"
     dims = [parts_of(dim.axes) for dim in sharding.dims]
-    twice = overlapping([part for parts in dims for part in parts])
+    twice = overlapping([*(part for parts in dims for part in parts), *parts_of(sharding.unreduced)])
     if twice is not None:
         return f'{text} uses axis "{twice}" twice'
     if any(num_shards(parts) > max(size, 1) for parts, size in zip(dims, type_.shape, strict=True)):

@@ -5,10 +5,11 @@ must be among what its clones need.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoshard.check.boundaries import result_sharding
 from autoshard.check.loops import Where
+from autoshard.check.partial import clone_operand_axes
 from autoshard.check.parts import project, tensor_sharding
 from autoshard.check.planned import Planned, Site, site_value
 from autoshard.check.report import Finding, of_offenders
@@ -52,7 +53,7 @@ def find_reads(planned: Planned, runs: Mapping[int, Run]) -> tuple[Reads, Findin
         run = runs.get(kernel.ops[-1])
         if run is None:
             continue
-        found = KernelRead(kernel, run, tuple(_demands(planned, kernel, run)))
+        found = KernelRead(kernel, run, tuple(_demands(planned, kernel, run, clones)))
         kernels.append(found)
         for use, sharding in zip(kernel.uses, found.shardings, strict=True):
             of_value.setdefault(use.value, []).append(
@@ -79,20 +80,32 @@ def _copy_end(planned: Planned, kernel: Kernel) -> int:
     return planned.program.lifetimes[kernel.results[0]].end if kernel.is_alias else kernel.time + 1
 
 
-def _demands(planned: Planned, kernel: Kernel, run: Run) -> Iterator[TensorSharding]:
-    for mapping in kernel.shape.rule.operands:
-        yield tensor_sharding(mapping, run.factors, planned.mesh)
+def _demands(
+    planned: Planned, kernel: Kernel, run: Run, clones: Mapping[Site, set[TensorSharding]]
+) -> Iterator[TensorSharding]:
+    """The splits that follow from how the kernel runs; whether an operand is partial, only the plan says."""
+    for mapping, use in zip(kernel.shape.rule.operands, kernel.uses, strict=True):
+        sharding = tensor_sharding(mapping, run.factors, planned.mesh)
+        recorded = (_recorded(planned, site, clones) for site in use.sites)
+        partial = next((s.unreduced for found in recorded for s in found if s.dims == sharding.dims), ())
+        yield replace(sharding, unreduced=partial)
+
+
+def _recorded(
+    planned: Planned, site: Site, clones: Mapping[Site, set[TensorSharding]]
+) -> set[TensorSharding]:
+    """What the plan says of a read; several things where copies of a recomputed op read differently."""
+    if planned.is_recomputed[site[0]]:
+        return clones.get(site, set())
+    read = planned.read(*site)
+    return {read} if read is not None else set()
 
 
 def _use_errors(
     planned: Planned, use: Use, sharding: TensorSharding, clones: Mapping[Site, set[TensorSharding]]
 ) -> Iterator[str]:
     for op, operand in use.sites:
-        if planned.is_recomputed[op]:
-            recorded = clones.get((op, operand), set())
-        else:
-            read = planned.read(op, operand)
-            recorded = {read} if read is not None else set[TensorSharding]()
+        recorded = _recorded(planned, (op, operand), clones)
         if sharding not in recorded:
             found = ", ".join(sorted(map(str, recorded))) or "no sharding"
             yield f"{planned.where(op)}: operand {operand} is read as {found}, its kernel needs {sharding}"
@@ -142,10 +155,14 @@ def _clone_reads(planned: Planned) -> dict[Site, set[TensorSharding]]:
 def _of_clone(
     planned: Planned, number: int, operand: int, demands: set[TensorSharding]
 ) -> set[TensorSharding]:
-    rule = rule_of(planned, planned.listing.ops[number])
-    projected = (project(rule, [(rule.results[0], sharding)]) for sharding in demands)
+    op = planned.listing.ops[number]
+    rule = rule_of(planned, op)
+    projected = ((project(rule, [(rule.results[0], sharding)]), sharding) for sharding in demands)
     return {
-        tensor_sharding(rule.operands[operand], factors, planned.mesh)
-        for factors in projected
+        replace(
+            tensor_sharding(rule.operands[operand], factors, planned.mesh),
+            unreduced=clone_operand_axes(planned, op, operand, sharding),
+        )
+        for factors, sharding in projected
         if not isinstance(factors, str)
     }

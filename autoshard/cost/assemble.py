@@ -112,7 +112,7 @@ def _add_edges(graph: Graph, reshards: ReshardPrices, builder: ProblemBuilder) -
             key = (edge.type, supply.tobytes(), demand.tobytes())
             if (*key, edge.repeat) not in tables:
                 cost = reshards.matrix(edge.type)[np.ix_(supply, demand)] * edge.repeat
-                tables[*key, edge.repeat] = Table(cost)
+                tables[*key, edge.repeat] = Table(cost, reshards.possible(edge.type.rank, supply, demand))
             if key not in copies:
                 copies[key] = _copy_bytes(graph, edge.type, supply, demand)
             found = by_identity[quick] = (tables[*key, edge.repeat], copies[key])

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from autoshard.cost.assemble import PricedGraph
 from autoshard.cost.graph import Node
-from autoshard.cost.layouts import Ints
 from autoshard.cost.ties import supply_of
 from autoshard.errors import AutoshardError
 from autoshard.program import FlowKind
@@ -86,13 +85,15 @@ def _read_cost(
     reader: int,
     operand: int,
     edge: int,
-) -> Ints:
-    """[K of reader] ns to bring the provider's sharding to each demand."""
+) -> NDArray[np.float64]:
+    """[K of reader] ns to bring the provider's sharding to each demand, infinite where that is not possible."""
     nodes = priced.graph.nodes
     read = priced.graph.edges[edge]
     supply = int(nodes[provider].choices.supplies[result][choice[provider]])
     demands = nodes[reader].choices.demands[operand]
-    return priced.reshards.matrix(read.type)[supply, demands] * read.repeat
+    cost = (priced.reshards.matrix(read.type)[supply, demands] * read.repeat).astype(np.float64)
+    possible = priced.reshards.possible(read.type.rank, np.asarray([supply]), demands)
+    return cost if possible is None else np.where(possible[0], cost, np.inf)
 
 
 def _wanted(priced: PricedGraph, node: Node, given: Mapping[int, TensorSharding]) -> int | None:
@@ -113,9 +114,10 @@ def _wanted(priced: PricedGraph, node: Node, given: Mapping[int, TensorSharding]
 
 def _decide_hubs(priced: PricedGraph, choice: NDArray[np.int64]) -> None:
     graph, problem = priced.graph, priced.problem
-    costs: dict[int, Ints] = {}
+    costs: dict[int, NDArray[np.float64]] = {}
     for number, edge in enumerate(graph.edges):
-        table = problem.tables[problem.edge_table[number]].cost
+        found = problem.tables[problem.edge_table[number]]
+        table = found.cost if found.allowed is None else np.where(found.allowed, found.cost, np.inf)
         if graph.nodes[edge.reader].hub >= 0:
             costs[edge.reader] = costs.get(edge.reader, 0) + table[choice[edge.provider]]
         elif graph.nodes[edge.provider].hub >= 0:

@@ -5,16 +5,18 @@ once, for all of them, in a copy that lives from the first reader to the last. W
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 import numpy as np
 
 from autoshard.cost.layouts import Ints, LayoutsByRank
 from autoshard.cost.loops import Loops
-from autoshard.program import Flow, FlowKind, Kernel, KernelShape, Program
+from autoshard.cost.partial import PartialPlan, plan_partial_sums
+from autoshard.program import Flow, FlowKind, Kernel, KernelShape, Program, demands_of
 from autoshard.sharding import Mesh, TensorSharding, TensorType
 from autoshard.space import (
+    PartialSums,
     ProgramCuts,
     Strategy,
     find_cuts,
@@ -23,6 +25,8 @@ from autoshard.space import (
     strategy_of,
     wanted_shardings,
     wanted_strategies,
+    with_partial_sums,
+    with_unreduced,
 )
 
 
@@ -85,6 +89,7 @@ class Graph:
     cuts: ProgramCuts
     given: Mapping[int, TensorSharding] | None = None
     wanted: Wanted | None = None
+    partial: PartialPlan = field(default_factory=PartialPlan)
     nodes: list[Node] = field(default_factory=list[Node])
     edges: list[Edge] = field(default_factory=list[Edge])
     provider: dict[int, tuple[int, int]] = field(
@@ -110,6 +115,8 @@ def build_graph(
     mesh: Mesh,
     given: Mapping[int, TensorSharding] | None = None,
     wanted: Wanted | None = None,
+    *,
+    keeps_partial_sums: bool = False,
 ) -> Graph:
     """All nodes and edges of a program; kernel nodes come in program order, each after the flows.
 
@@ -118,9 +125,18 @@ def build_graph(
             exactly that where there is one. None: everything is open.
         wanted: demands that nodes can meet, in place of those that they must meet: choices are those without any demand and those
             that meet one of these. None: what is demanded is met.
+        keeps_partial_sums: whether the form that carries the plan has partial sums, which are then left partial where that may pay.
     """
+    partial = _partial_plan(program, mesh, given) if keeps_partial_sums else PartialPlan()
     graph = Graph(
-        program, mesh, LayoutsByRank(), Loops(program.listing), find_cuts(program, mesh), given, wanted
+        program,
+        mesh,
+        LayoutsByRank(),
+        Loops(program.listing),
+        find_cuts(program, mesh),
+        given,
+        wanted,
+        partial,
     )
     reads: list[_Read] = []
     for index, flow in enumerate(program.flows):
@@ -134,6 +150,15 @@ def build_graph(
         if value in graph.provider:  # a value without one is recomputed for each use
             _connect(graph, value, mine)
     return graph
+
+
+def _partial_plan(program: Program, mesh: Mesh, given: Mapping[int, TensorSharding] | None) -> PartialPlan:
+    if given is not None:
+        return PartialPlan({v: frozenset((s.unreduced,)) for v, s in given.items() if s.unreduced})
+    demanded: dict[int, list[TensorSharding]] = {}
+    for demand in demands_of(program.listing):
+        demanded.setdefault(demand.value, []).append(demand.sharding)
+    return plan_partial_sums(program, mesh, demanded)
 
 
 def _add_flow(graph: Graph, index: int, flow: Flow) -> list[_Read]:
@@ -152,8 +177,12 @@ def _flow_shardings(graph: Graph, index: int, flow: Flow) -> list[TensorSharding
         return [graph.given[flow.value].as_closed()]
     cuts = graph.cuts.flows[index]
     if graph.wanted is not None:
-        return wanted_shardings(flow, graph.mesh, graph.wanted.get(flow.value, ()), cuts)
-    return flow_shardings(flow, graph.mesh, cuts)
+        found = wanted_shardings(flow, graph.mesh, graph.wanted.get(flow.value, ()), cuts)
+    else:
+        found = flow_shardings(flow, graph.mesh, cuts)
+    if flow.kind is not FlowKind.CARRIED or flow.demands:
+        return found
+    return with_unreduced(found, graph.partial.of_value(flow.value, graph.mesh))
 
 
 def _add_kernel(graph: Graph, index: int, kernel: Kernel) -> list[_Read]:
@@ -186,6 +215,9 @@ def _kernel_space(index: int, kernel: Kernel, graph: Graph) -> KernelSpace:
     wanted = _wanted_of(kernel, graph.wanted) if graph.wanted is not None else None
     if wanted:
         key = (id(shape), cuts, wanted)
+    sums = graph.partial.of_kernel(kernel, graph.mesh)
+    if sums:
+        key = (*key, sums)
     space = graph.spaces.get(key)
     if space is None:
         exact = (
@@ -199,8 +231,24 @@ def _kernel_space(index: int, kernel: Kernel, graph: Graph) -> KernelSpace:
             found = wanted_strategies(shape, graph.mesh, wanted, cuts)
         else:
             found = strategies(shape, graph.mesh, cuts)
+        if exact is None and sums:
+            found = _with_partial_sums(shape, found, sums, wanted)
         space = graph.spaces[key] = _space_of(shape, found, graph.layouts)
     return space
+
+
+def _with_partial_sums(
+    shape: KernelShape,
+    found: list[Strategy],
+    sums: PartialSums,
+    wanted: Sequence[tuple[TensorSharding | None, ...]] | None,
+) -> list[Strategy]:
+    """Those whose result settles as demanded; where demands may be met or not, those for each of them and for none."""
+    if wanted is None:
+        return with_partial_sums(shape, found, sums)
+    alike = [replace(shape, demands=demands) for demands in ((None,) * len(shape.results), *wanted)]
+    each = [s for one in alike for s in with_partial_sums(one, found, sums)]
+    return list({(s.operands, s.settled, s.reduced): s for s in reversed(each)}.values())[::-1]
 
 
 def _wanted_of(kernel: Kernel, wanted: Wanted) -> tuple[tuple[TensorSharding | None, ...], ...]:

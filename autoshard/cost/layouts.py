@@ -5,7 +5,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from autoshard.sharding import TensorSharding, TensorType, dtype_bits
+from autoshard.problem.model import Bools
+from autoshard.sharding import AxisRef, TensorSharding, TensorType, dtype_bits
 
 Ints = NDArray[np.int64]
 
@@ -38,6 +39,16 @@ class Layouts:
         divisors = self._divisors if ids is None else self._divisors[ids]
         elements = np.prod(-(-np.asarray(type_.shape, dtype=np.int64) // divisors), axis=1, dtype=np.int64)
         return (elements * dtype_bits(type_.dtype) + 7) // 8
+
+    def can_become(self, origins: Ints, targets: Ints) -> Bools:
+        """[from, to] whether Shardy reshards one to the other: no axis is added to those that a value is unreduced over already."""
+        before, after = (self._unreduced(ids) for ids in (origins, targets))
+        if not any(before) or not any(after):
+            return np.ones((len(origins), len(targets)), dtype=np.bool_)
+        return np.asarray([[not a or b <= a for b in after] for a in before], dtype=np.bool_)
+
+    def _unreduced(self, ids: Ints) -> list[frozenset[AxisRef]]:
+        return [frozenset(self.shardings[layout].unreduced) for layout in ids]
 
 
 class LayoutsByRank(dict[int, Layouts]):

@@ -28,6 +28,9 @@ from costmodels import Communication, Hardware
 
 Lowering = Literal["shardy", "xla-tpu"]
 
+LOCAL = frozenset({"all_slice", "replicated_to_unreduced", "sharded_to_unreduced"})
+"""These send nothing: each device reads its own part and writes it, the rest zero where the result is a partial sum."""
+
 SMALL_SHARD_BYTES = 128 * 1024
 MANY_DEVICES = 33
 COMBINED_LATENCY_SHARE = 4  # an all-reduce pays one part in so many of its latency
@@ -40,9 +43,9 @@ class CollectivePrices:
     lowering: Lowering = "shardy"
 
     def ns(self, kind: str, bytes_: NDArray[np.int64] | int, axes: Sequence[AxisRef]) -> NDArray[np.int64]:
-        """Whole ns of one run; `bytes_` as in costmodels, for an all-slice of the result on one device."""
+        """Whole ns of one run; `bytes_` as in costmodels, for those that send nothing of the result on one device."""
         sizes = np.asarray(bytes_, dtype=np.int64)
-        if kind == "all_slice":
+        if kind in LOCAL:
             stored = total_size(axes) if self.lowering == "xla-tpu" else 1
             return np.ceil(2 * sizes * stored * (1e9 / self.hardware.hbm_bytes_per_s)).astype(np.int64)
         if self.lowering == "xla-tpu":

@@ -1,6 +1,6 @@
 """From a choice of strategies back to shardings, uses and the priced collectives behind the objective."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from autoshard.cost.assemble import PricedGraph
 from autoshard.cost.graph import Edge
 from autoshard.cost.reshard import Collective
-from autoshard.sharding import TensorSharding, tensor_sharding
+from autoshard.program import Kernel, LinearWay
+from autoshard.sharding import AxisRef, TensorSharding, tensor_sharding
 from autoshard.space import Strategy
 
 
@@ -116,8 +117,11 @@ def _inner_values(priced: PricedGraph, number: int, strategy: int, values: dict[
     graph = priced.graph
     kernel = graph.program.kernels[graph.nodes[number].kernel]
     chosen = _strategy(priced, number, strategy)
+    passing = _passing(kernel, chosen)
     for value, mapping in kernel.inner:
         sharding = tensor_sharding(kernel.shape.rule, mapping, chosen.factor_axes, graph.mesh)
+        if sharding is not None and passing is not None and value in passing.way.inner:
+            sharding = replace(sharding, unreduced=passing.axes)
         if sharding is not None and value not in graph.program.cloneable:
             values[value] = ChosenValue(sharding, sharding, None)
 
@@ -129,8 +133,11 @@ def _free_reads(
     graph = priced.graph
     kernel = graph.program.kernels[graph.nodes[number].kernel]
     chosen = _strategy(priced, number, strategy)
+    passing = _passing(kernel, chosen)
     for op, operand, mapping in kernel.free_reads:
         sharding = tensor_sharding(kernel.shape.rule, mapping, chosen.factor_axes, graph.mesh)
+        if sharding is not None and passing is not None and (op, operand) in passing.way.free_reads:
+            sharding = replace(sharding, unreduced=passing.axes)
         if sharding is not None and not _is_recomputed(priced, op):
             uses[op, operand] = sharding
 
@@ -148,6 +155,20 @@ def _recomputed_sources(
             if source.value in graph.program.cloneable:
                 layout = int(node.choices.supplies[0][choice[number]])
                 uses[source.site] = graph.layouts[flow.type.rank].shardings[layout]
+
+
+@dataclass(frozen=True, slots=True)
+class _Passing:
+    """Partial sums over these axes pass through a kernel this way."""
+
+    way: LinearWay
+    axes: tuple[AxisRef, ...]
+
+
+def _passing(kernel: Kernel, chosen: Strategy) -> _Passing | None:
+    arriving = tuple(i for i, sharding in enumerate(chosen.operands) if sharding.unreduced)
+    way = next((way for way in kernel.ways if way.operands == arriving), None)
+    return None if way is None else _Passing(way, chosen.operands[arriving[0]].unreduced)
 
 
 def _strategy(priced: PricedGraph, number: int, strategy: int) -> Strategy:

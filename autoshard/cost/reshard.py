@@ -12,10 +12,11 @@ import numpy as np
 from autoshard.cost.layouts import Ints, LayoutsByRank
 from autoshard.cost.lowering import CollectivePrices
 from autoshard.mlir.collective import CollectiveStep
+from autoshard.problem.model import Bools
 from autoshard.sharding import AxisRef, Mesh, TensorSharding, TensorType
 
 Request = tuple[int, TensorSharding, TensorSharding]
-SIZED_BY_RESULT = ("all_gather", "all_slice")
+SIZED_BY_RESULT = ("all_gather", "all_slice", "replicated_to_unreduced", "sharded_to_unreduced")
 Decompose = Callable[[Mesh, Sequence[Request]], list[tuple[CollectiveStep, ...]]]
 
 
@@ -59,9 +60,21 @@ class ReshardPrices:
         self._matrices: dict[TensorType, Ints] = {}
 
     def want(self, rank: int, origins: Ints, targets: Ints) -> None:
-        """Announce that every pair of these shardings may be asked for."""
+        """Announce that every pair of these shardings may be asked for; those that are not possible are left out."""
         pairs = self._wanted.setdefault(rank, set())
-        pairs.update((int(a), int(b)) for a in np.unique(origins) for b in np.unique(targets) if a != b)
+        origins, targets = np.unique(origins), np.unique(targets)
+        possible = self._layouts[rank].can_become(origins, targets)
+        pairs.update(
+            (int(a), int(b))
+            for i, a in enumerate(origins)
+            for j, b in enumerate(targets)
+            if a != b and possible[i, j]
+        )
+
+    def possible(self, rank: int, origins: Ints, targets: Ints) -> Bools | None:
+        """[from, to] which pairs can be resharded; None where all can."""
+        found = self._layouts[rank].can_become(origins, targets)
+        return None if found.all() else found
 
     def resolve(self) -> None:
         """Ask for the sequences of all pairs announced since the last call, in one go."""

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from autoshard.sharding import AxisRef, TensorSharding
 
 KINDS = ("all_gather", "all_slice", "all_to_all", "collective_permute", "all_reduce", "reduce_scatter")
+TO_UNREDUCED = ("replicated_to_unreduced", "sharded_to_unreduced")
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveStep:
     """One collective of a reshard."""
 
-    kind: str  # one of KINDS
+    kind: str  # one of KINDS or TO_UNREDUCED
     axes: tuple[
         AxisRef, ...
     ]  # all axes that move, are gathered, sliced or reduced; per dimension major to minor

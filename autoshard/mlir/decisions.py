@@ -26,3 +26,8 @@ class Decisions:
     )  # made once for several users
     uses: Mapping[Site, TensorSharding] = field(default_factory=dict[Site, TensorSharding])
     cloneable: frozenset[int] = frozenset()  # recomputed for each sharding that a use wants
+
+    @property
+    def has_partial_sums(self) -> bool:
+        everything = (self.produced, self.settled, self.shared, self.uses)
+        return any(sharding.unreduced for each in everything for sharding in each.values())

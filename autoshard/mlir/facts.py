@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from autoshard.mlir.context import ir
 from autoshard.mlir.flops import TypedOp, flops
+from autoshard.mlir.linearity import Ways, body_name, leaves_addends, linear_ways
 from autoshard.mlir.listing import Window
 from autoshard.mlir.rules import own_rule, with_whole_windows
 from autoshard.mlir.windows import windows_of
@@ -30,6 +31,9 @@ class OpFacts:
         ir.Attribute | None
     )  # a rule of ours, to be attached to the op; one without operands has no text form
     windows: tuple[Window, ...] = ()
+    linear: Ways = ()
+    leaves_addends: bool = False
+    reducer: str = ""
 
 
 class FactBook:
@@ -45,7 +49,7 @@ class FactBook:
         """Facts of `op`, whose operands and results have the types of these numbers."""
         attribute = op.attributes.get(RULE)
         extra = str(op.attributes) if name in _SHAPED_BY_ATTRIBUTES else None
-        key = (name, attribute, operands, results, extra)
+        key = (name, attribute, operands, results, extra, body_name(op))
         facts = self._facts.get(key)
         if facts is None:
             typed = TypedOp(name, self._typed(operands), self._typed(results), op)
@@ -60,10 +64,18 @@ class FactBook:
         if rule is not None and op.name == "stablehlo.convolution":
             rule = with_whole_windows(op, rule)
         if rule is None:
-            return OpFacts(None, flops(op, None), None)
+            return OpFacts(None, flops(op, None), None, linear=linear_ways(op))
         rule = self._interned.setdefault(rule, rule)
         is_attached = attribute is None and rule.factors and op.operands and op.name not in _LOOKED_THROUGH
-        return OpFacts(rule, flops(op, rule), self._attribute(rule) if is_attached else None, windows_of(op))
+        return OpFacts(
+            rule,
+            flops(op, rule),
+            self._attribute(rule) if is_attached else None,
+            windows_of(op),
+            linear_ways(op),
+            leaves_addends(op),
+            body_name(op.op),
+        )
 
     def _parsed(self, attribute: ir.Attribute) -> OpShardingRule:
         if attribute not in self._rules:

@@ -45,6 +45,10 @@ class Op:
     demand: TensorSharding | None = None  # sharding that the user wrote on the first ranked result
     other_demands: tuple[TensorSharding, ...] = ()  # and on the ranked results after that
     windows: tuple[Window, ...] = ()
+    linear: tuple[tuple[int, ...], ...] = ()  # sets of operands in which it is jointly linear
+    leaves_addends: bool = False  # split reduction factors leave partial sums
+    is_zero: bool = False  # a constant of zeros
+    reducer: str = ""  # the op that a reduction over elements applies; "" where that is not one op
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from autoshard.mlir.flops import MATMULS
 from autoshard.mlir.groups import group_members
 from autoshard.mlir.inlining import inline_calls
 from autoshard.mlir.joining import joined_groups
+from autoshard.mlir.linearity import is_zero
 from autoshard.mlir.listing import DataFlow, Listing, Op, Source, Value
 from autoshard.mlir.locations import Locations
 from autoshard.mlir.meshes import add_mesh, lift_meshes, module_meshes
@@ -164,6 +165,10 @@ def _ops(
                 location,
                 *_demands(op, name, [types[value] for value in produced], shardings, location),
                 facts.windows,
+                facts.linear,
+                facts.leaves_addends,
+                is_zero(op),
+                facts.reducer,
             )
         )
     return tuple(listed)

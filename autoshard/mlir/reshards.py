@@ -12,19 +12,41 @@ from autoshard.sharding import AxisRef, Mesh, TensorSharding, merge_sub_axes, pa
 Request = tuple[int, TensorSharding, TensorSharding]  # rank, sharding before, sharding after
 
 TO_COLLECTIVES = "func.func(sdy-reshard-to-collectives)"
+SUMS_TO_COLLECTIVES = "func.func(sdy-insert-explicit-reshards{enable-full-version=true},sdy-reshard-to-collectives),canonicalize"
 _AXES_ATTRIBUTE = {
     "all_gather": "gathering_axes",
     "all_reduce": "reduction_axes",
     "all_slice": "slicing_axes",
     "reduce_scatter": "reduce_scatter_axes",
+    "replicated_to_unreduced": "axes",
+    "sharded_to_unreduced": "axes",
 }
 _MOVE = re.compile(r"\{([^{}]*)\}: (\d+)->(\d+)")
 
 
 def decompose_reshards(mesh: Mesh, requests: Sequence[Request]) -> list[tuple[CollectiveStep, ...]]:
-    """The collectives of each reshard, in order, as `sdy-reshard-to-collectives` makes them; empty where nothing changes."""
+    """The collectives of each reshard, in order, as `sdy-reshard-to-collectives` makes them; empty where nothing changes.
+
+    Of reshards from or to a partial sum, as they are after `sdy-insert-explicit-reshards` has put the sums before them.
+    """
+    if not requests:
+        return []
+    partial = [i for i, (_, *ends) in enumerate(requests) if any(end.unreduced for end in ends)]
+    if not partial:
+        return _decomposed(mesh, requests, TO_COLLECTIVES)
+    ordinary = [i for i in range(len(requests)) if i not in set(partial)]
+    found = dict(
+        zip(partial, _decomposed(mesh, [requests[i] for i in partial], SUMS_TO_COLLECTIVES), strict=True)
+    )
+    if ordinary:
+        mine = _decomposed(mesh, [requests[i] for i in ordinary], TO_COLLECTIVES)
+        found.update(zip(ordinary, mine, strict=True))
+    return [found[i] for i in range(len(requests))]
+
+
+def _decomposed(mesh: Mesh, requests: Sequence[Request], passes: str) -> list[tuple[CollectiveStep, ...]]:
     module = ir.Module.parse(_module_text(mesh, requests), new_context())
-    done = run_isolated(module.operation, TO_COLLECTIVES)
+    done = run_isolated(module.operation, passes)
     block = body_of(done.operation).operations[1].operation.regions[0].blocks[0]
     chain = {argument: index for index, argument in enumerate(block.arguments)}
     before = [request[1].as_closed() for request in requests]
@@ -43,17 +65,24 @@ def decompose_reshards(mesh: Mesh, requests: Sequence[Request]) -> list[tuple[Co
 
 
 def _module_text(mesh: Mesh, requests: Sequence[Request]) -> str:
-    """One function whose argument i is resharded as request i says; every dimension is divided by any sharding."""
+    """One function that returns its argument i resharded as request i says; every dimension is divided by any sharding."""
     arguments: list[str] = []
     body: list[str] = []
+    returned: list[str] = []
+    types: list[str] = []
+    results: list[str] = []
     for index, (rank, before, after) in enumerate(requests):
         type_ = f"tensor<{'x'.join([*[str(mesh.num_devices)] * rank, 'f32'])}>"
         source, target = (f"<{mesh.symbol}, {sharding.as_closed()}>" for sharding in (before, after))
         arguments.append(f"%a{index}: {type_} {{sdy.sharding = #sdy.sharding{source}}}")
         if source != target:
             body.append(f"  %r{index} = sdy.reshard %a{index} {target} : {type_}")
+        returned.append(f"%{'a' if source == target else 'r'}{index}")
+        types.append(type_)
+        results.append(f"{type_} {{sdy.sharding = #sdy.sharding{target}}}")
     header = f"sdy.mesh {mesh.symbol} = {mesh.definition}"
-    return "\n".join([header, f"func.func @main({', '.join(arguments)}) {{", *body, "  return", "}"])
+    signature = f"func.func @main({', '.join(arguments)}) -> ({', '.join(results)}) {{"
+    return "\n".join([header, signature, *body, f"  return {', '.join(returned)} : {', '.join(types)}", "}"])
 
 
 class StepParser:

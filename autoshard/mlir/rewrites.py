@@ -1,19 +1,29 @@
 """Ops of the input that say in another way what a demand says, written as that demand; those that cannot be are refused.
 
 Collectives of sdy that only move data are reshards to their `out_sharding`. So are all-reduces and reduce-scatters of what a contraction or
-a reduction makes: the sum that they spell out is the one that the sharding of the op implies. Data-flow edges, which Shardy's propagation
-adds for itself, hand their sharding to the op that they belong to.
+a reduction makes, for the sum that they spell out is the one that the sharding of the op implies, and of what is unreduced. Data-flow
+edges, which Shardy's propagation adds for itself, hand their sharding to the op that they belong to.
 """
+
+import re
 
 from autoshard.errors import AutoshardError
 from autoshard.mlir.context import Value, ir
 from autoshard.mlir.facts import RULE
 from autoshard.mlir.locations import Locations
 from autoshard.mlir.pipeline import run_pipeline
+from autoshard.mlir.signature import attributes_of
+from autoshard.mlir.walk import SHARDING
 
-_MOVES = frozenset({"sdy.all_gather", "sdy.all_slice", "sdy.all_to_all", "sdy.collective_permute"})
+_MOVES = frozenset(
+    {"sdy.all_gather", "sdy.all_slice", "sdy.all_to_all", "sdy.collective_permute"}
+    | {"sdy.replicated_to_unreduced", "sdy.sharded_to_unreduced"}
+)
 _SUMS = frozenset({"sdy.all_reduce", "sdy.reduce_scatter"})
-_TO_UNREDUCED = frozenset({"sdy.replicated_to_unreduced", "sdy.sharded_to_unreduced"})
+_SHARDED_BY = ("out_sharding", "sharding", SHARDING)
+_SUMMED_AXES = ("reduction_axes", "reduce_scatter_axes")
+_UNREDUCED = re.compile(r"unreduced=\{([^}]*)\}")
+_AXIS = re.compile(r'"[^"]*"(?::\(\d+\)\d+)?')
 _EDGES = frozenset({"sdy.data_flow_edge", "sdy.func_data_flow_edge"})
 _SUMMING = frozenset(
     {
@@ -27,17 +37,11 @@ _SUMMING = frozenset(
 def refuse_unwritable(module: ir.Operation, file: str) -> None:
     """Raises AutoshardError at the first op that `rewrite` cannot express."""
     locations = Locations(file)
-    for op in _found(module, _SUMS | _TO_UNREDUCED | _EDGES):
+    for op in _found(module, _SUMS | _EDGES):
         where = locations.text(op.location)
-        if op.name in _TO_UNREDUCED:
+        if op.name in _SUMS and not _is_summed(op.operands[0]) and not _is_unreduced(op):
             raise AutoshardError(
-                f"{op.name} makes a partial sum, which is not supported yet",
-                where=where,
-                fix="give the module as it was before partial sums were made explicit",
-            )
-        if op.name in _SUMS and not _is_summed(op.operands[0]):
-            raise AutoshardError(
-                f"{op.name} of a value whose op sums nothing is not supported yet",
+                f"{op.name} of a value that is no partial sum: it has no unreduced axes, and its op sums nothing",
                 where=where,
                 fix="give the module as it was before sdy-insert-explicit-reshards, or write sdy.reshard",
             )
@@ -83,6 +87,21 @@ def _is_summed(value: Value) -> bool:
     return not isinstance(owner, ir.Block) and (
         owner.name in _SUMMING or "reduction={" in str(owner.attributes.get(RULE, ""))
     )
+
+
+def _is_unreduced(collective: ir.Operation) -> bool:
+    """Whether the module says of what the collective adds up that it is a partial sum over these axes."""
+    value = collective.operands[0]
+    if isinstance(value.owner, ir.Block):
+        owner, number = value.owner.owner.operation, ir.BlockArgument(value).arg_number
+        is_argument = owner.name == "func.func"
+        said = attributes_of(owner, "arg_attrs", number + 1)[number].get(SHARDING, "") if is_argument else ""
+    else:
+        attributes = value.owner.operation.attributes
+        said = next((attributes[key] for key in _SHARDED_BY if key in attributes), "")
+    summed = next(str(collective.attributes[key]) for key in _SUMMED_AXES if key in collective.attributes)
+    unreduced = _UNREDUCED.search(str(said))
+    return unreduced is not None and set(_AXIS.findall(summed)) <= set(_AXIS.findall(unreduced[1]))
 
 
 def _is_function_argument(value: Value) -> bool:

@@ -49,7 +49,7 @@ class Shardings:
         self._written_each: dict[tuple[TensorSharding, ...], ir.Attribute] = {}
 
     def read(self, attribute: ir.Attribute, where: str) -> TensorSharding:
-        """Raises AutoshardError where the demand is on another mesh, or is a partial sum."""
+        """Raises AutoshardError where the demand is on another mesh."""
         if attribute not in self._read:
             self._read[attribute] = self._parse(attribute, where)
         return self._read[attribute]
@@ -70,14 +70,7 @@ class Shardings:
                 where=where,
                 fix="write all shardings on one mesh",
             )
-        sharding = parse_sharding(str(attribute), self._mesh)
-        if sharding.unreduced:
-            raise AutoshardError(
-                f"unreduced axes in {attribute} are not supported yet",
-                where=where,
-                fix="demand a reduced value",
-            )
-        return sharding
+        return parse_sharding(str(attribute), self._mesh)
 
     def attribute(self, sharding: TensorSharding) -> ir.Attribute:
         if sharding not in self._written:

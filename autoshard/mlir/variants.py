@@ -5,9 +5,10 @@ Going backwards through the program, the wanted shardings of a value are known b
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoshard.mlir.decisions import RESULT_SITE, Decisions
+from autoshard.mlir.linearity import zero_values
 from autoshard.mlir.listing import Listing, Op
 from autoshard.sharding import (
     FactorAxes,
@@ -18,6 +19,7 @@ from autoshard.sharding import (
     tensor_sharding,
 )
 
+_BROADCAST = "stablehlo.broadcast_in_dim"
 _FREE_KINDS = (FactorKind.PASS_THROUGH, FactorKind.REDUCTION)
 
 
@@ -34,6 +36,7 @@ class Choices:
 
     def __init__(self, listing: Listing, decisions: Decisions) -> None:
         self._listing, self._decisions = listing, decisions
+        self._zeros = zero_values(listing)
         self._variants: dict[tuple[int, TensorSharding], Variant] = {}
         self.wanted: dict[int, dict[TensorSharding, None]] = {}
         for value, sharding in self._handed_on():
@@ -89,13 +92,41 @@ class Choices:
 
     def variant(self, op: Op, wanted: TensorSharding) -> Variant:
         """How `op` makes `wanted`; ops of one rule (rules of a listing are shared) have their variants in common."""
-        key = (id(op.rule) if op.rule is not None else id(op), wanted)
+        is_shared = op.rule is not None and not wanted.unreduced
+        key = (id(op.rule) if is_shared else id(op), wanted)
         variant = self._variants.get(key)
         if variant is None:
             variant = self._variants[key] = self._make_variant(op, wanted)
         return variant
 
     def _make_variant(self, op: Op, wanted: TensorSharding) -> Variant:
+        """Of a sum wanted partial: made partial where zeros or a broadcast can be, else made whole, to be changed."""
+        if not wanted.unreduced:
+            return self._make_whole_variant(op, wanted)
+        variant = self._make_whole_variant(op, replace(wanted, unreduced=()))
+        way = self._partial_way(op)
+        if way is None:
+            return variant
+        operands = tuple(
+            replace(sharding, unreduced=wanted.unreduced) if i in way and sharding.rank else sharding
+            for i, sharding in enumerate(variant.operands)
+        )
+        return Variant(replace(variant.made, unreduced=wanted.unreduced), operands)
+
+    def _partial_way(self, op: Op) -> tuple[int, ...] | None:
+        """The operands that are partial when the op makes a partial sum."""
+        if op.is_zero:
+            return ()
+        zero = (way for way in op.linear if all(op.operands[i] in self._zeros for i in way))
+        return next(
+            zero, op.linear[0] if op.name == _BROADCAST and op.linear and self._has_rank(op) else None
+        )
+
+    def _has_rank(self, op: Op) -> bool:
+        type_ = self._listing.values[op.operands[0]].type
+        return type_ is not None and type_.rank > 0
+
+    def _make_whole_variant(self, op: Op, wanted: TensorSharding) -> Variant:
         whole = Variant(self._replicated(op.results[0]), tuple(map(self._replicated, op.operands)))
         rule, mesh = op.rule, self._listing.mesh
         if rule is None or not rule.factors:

@@ -11,6 +11,7 @@ from autoshard.program.demands import (
     restricted,
 )
 from autoshard.program.groups import both, with_group_demands
+from autoshard.program.linearity import LinearWay
 from autoshard.program.records import (
     RESULT_SITE,
     Flow,
@@ -23,6 +24,7 @@ from autoshard.program.records import (
     Use,
     Window,
 )
+from autoshard.program.unreduced import refuse_unsound, without_unreduced
 
 __all__ = [
     "RESULT_SITE",
@@ -34,6 +36,7 @@ __all__ = [
     "Kernel",
     "KernelShape",
     "Lifetime",
+    "LinearWay",
     "Program",
     "Use",
     "Window",
@@ -43,6 +46,8 @@ __all__ = [
     "demands_of",
     "group_demands_of",
     "priority_levels",
+    "refuse_unsound",
     "restricted",
     "with_group_demands",
+    "without_unreduced",
 ]

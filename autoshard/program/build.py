@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from autoshard.errors import AutoshardError
+from autoshard.mlir.linearity import zero_values
 from autoshard.mlir.listing import Listing
 from autoshard.program.demands import demands_of
 from autoshard.program.fusion import (
@@ -15,6 +16,7 @@ from autoshard.program.fusion import (
     stored_operands,
 )
 from autoshard.program.lifetime import lifetimes, permanent_arguments, recompute
+from autoshard.program.linearity import linear_ways
 from autoshard.program.records import (
     RESULT_SITE,
     Flow,
@@ -56,8 +58,9 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
     permanent = permanent_arguments(listing, pairs)
     repeatable: dict[int, frozenset[int]] = {}
     segment = Segment()
+    zeros = zero_values(listing)
     kernels = tuple(
-        _kernel(group, listing, pinned, permanent, interned, roots, repeatable, segment)
+        _kernel(group, listing, pinned, permanent, interned, roots, repeatable, segment, zeros)
         for group in fusion.groups
     )
     flows = _flows(listing, pairs, fusion)
@@ -70,6 +73,7 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
         lives,
         len(listing.ops) + 1,
         pairs,
+        zeros,
     )
 
 
@@ -110,11 +114,13 @@ def _kernel(
     roots: dict[int, frozenset[int]],
     repeatable: dict[int, frozenset[int]],
     segment: Segment,
+    zeros: frozenset[int],
 ) -> Kernel:
     root = listing.ops[group.root]
     by_read: dict[tuple[int, TensorMapping], list[tuple[int, int]]] = {}
     for op, operand, value, mapping in group.reads:
         by_read.setdefault((value, mapping), []).append((op, operand))
+    ways = linear_ways(group, [value for value, _ in by_read], listing, zeros)
     rule = rule_of(root, listing)
     outputs = [(v, m) for v, m in zip(root.results, rule.results, strict=False) if _is_ranked(listing, v)]
     scalar_results = [v for v in root.results if (t := listing.values[v].type) is not None and not t.rank]
@@ -149,6 +155,8 @@ def _kernel(
         *moved,
         (*demands, *[None] * (len(results) - len(demands))),
         root.windows,
+        tuple(way.operands for way in ways),
+        root.leaves_addends,
     )
     return Kernel(
         interned.setdefault(shape, shape),
@@ -161,6 +169,7 @@ def _kernel(
         root.repeat,
         root.name in _IN_PLACE or is_elementwise(root),
         is_alias,
+        ways,
     )
 
 

@@ -10,6 +10,7 @@ from enum import Enum
 
 from autoshard.mlir.decisions import RESULT_SITE
 from autoshard.mlir.listing import Listing, Window
+from autoshard.program.linearity import LinearWay
 from autoshard.sharding import OpShardingRule, TensorMapping, TensorSharding, TensorType
 
 __all__ = [
@@ -48,6 +49,8 @@ class KernelShape:
     writes: int  # how often the results' bytes go to memory
     demands: tuple[TensorSharding | None, ...]  # the user's, on each result
     windows: tuple[Window, ...] = ()  # over dimensions of the first operand
+    linear: tuple[tuple[int, ...], ...] = ()  # sets of operands in which it is jointly linear
+    leaves_addends: bool = False  # split reduction factors leave partial sums
 
     @property
     def is_matmul(self) -> bool:
@@ -70,6 +73,7 @@ class Kernel:
     is_alias: (
         bool  # the result has no buffer: its readers read the operands (reshape, cheap elementwise work)
     )
+    ways: tuple[LinearWay, ...] = ()  # those of the shape, with what is inside
 
 
 class FlowKind(Enum):
@@ -118,3 +122,4 @@ class Program:
     lifetimes: dict[int, Lifetime]  # of every value that a kernel or flow defines
     num_times: int
     carried_pairs: tuple[tuple[int, int], ...]  # (result index, argument index)
+    zeros: frozenset[int] = frozenset()  # values that are zero everywhere

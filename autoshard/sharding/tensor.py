@@ -122,9 +122,10 @@ class TensorSharding:
         return all(size % dim.num_shards == 0 for size, dim in zip(shape, self.dims, strict=True))
 
     def satisfies(self, demand: "TensorSharding") -> bool:
-        """Whether this closed sharding is one that `demand` allows (closed exact, open prefix, replicated axes unused)."""
+        """Whether this closed sharding is one that `demand` allows: closed exact, open prefix, replicated axes unused, unreduced exact."""
         return (
             self.rank == demand.rank
+            and self.unreduced == demand.unreduced
             and all(_dim_satisfies(mine, wanted) for mine, wanted in zip(self.dims, demand.dims, strict=True))
             and not any(mine.overlaps(banned) for mine in self.used_axes() for banned in demand.replicated)
         )

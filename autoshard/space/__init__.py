@@ -2,20 +2,32 @@
 
 from autoshard.space.cuts import ProgramCuts, find_cuts
 from autoshard.space.factors import WINDOWED
-from autoshard.space.shardings import Cut, flow_shardings, searched_axes, tensor_shardings, wanted_shardings
+from autoshard.space.partial import PartialSums, reducible_axes, with_partial_sums
+from autoshard.space.shardings import (
+    Cut,
+    flow_shardings,
+    searched_axes,
+    tensor_shardings,
+    wanted_shardings,
+    with_unreduced,
+)
 from autoshard.space.strategies import Strategy, strategies, strategy_of, wanted_strategies
 
 __all__ = [
     "WINDOWED",
     "Cut",
+    "PartialSums",
     "ProgramCuts",
     "Strategy",
     "find_cuts",
     "flow_shardings",
+    "reducible_axes",
     "searched_axes",
     "strategies",
     "strategy_of",
     "tensor_shardings",
     "wanted_shardings",
     "wanted_strategies",
+    "with_partial_sums",
+    "with_unreduced",
 ]

@@ -1,7 +1,7 @@
 """The closed shardings of a tensor that the search considers: mesh axes on dimensions, whole or cut on request, in mesh order."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoshard.errors import ClashError
 from autoshard.program import Flow
@@ -107,7 +107,11 @@ def tensor_shardings(
     open_sizes = [
         size if demand is None or not demand.dims[d].is_closed else 0 for d, size in enumerate(type_.shape)
     ]
-    found = [TensorSharding.closed(axes) for axes in assignments(open_sizes, free, tuple(map(tuple, base)))]
+    unreduced = demand.unreduced if demand is not None else ()
+    found = [
+        replace(TensorSharding.closed(axes), unreduced=unreduced)
+        for axes in assignments(open_sizes, free, tuple(map(tuple, base)))
+    ]
     if demand is None:
         found += [TensorSharding.closed(axes) for axes in cut_assignments(open_sizes, cuts, mesh)]
     return [
@@ -149,3 +153,16 @@ def flow_shardings(flow: Flow, mesh: Mesh, cuts: Sequence[Cut] = ()) -> list[Ten
             fix="carried state has one sharding as argument and as result: ask for the same on both ends",
         )
     return list(dict.fromkeys(found))
+
+
+def with_unreduced(
+    found: Sequence[TensorSharding], sets: Sequence[tuple[AxisRef, ...]]
+) -> list[TensorSharding]:
+    """These shardings, and after them those that are partial over one of the sets of axes too."""
+    partial = [
+        replace(sharding, unreduced=axes)
+        for axes in sets
+        for sharding in found
+        if not any(axis.overlaps(other) for axis in axes for other in sharding.used_axes())
+    ]
+    return [*found, *partial]

@@ -52,6 +52,8 @@ class Strategy:
         """Whether the result settles split over exactly the reduced axes in addition: a reduce-scatter."""
         if not self.reduced or len(self.produced) != 1:
             return False
+        if self.produced[0].unreduced != self.settled[0].unreduced:
+            return False
         added: list[AxisRef] = []
         for before, after in zip(self.produced[0].axes, self.settled[0].axes, strict=True):
             mine = axes_added(before, after)
@@ -94,12 +96,27 @@ def wanted_strategies(
 def strategy_of(
     shape: KernelShape, operands: tuple[TensorSharding, ...], results: tuple[TensorSharding, ...], mesh: Mesh
 ) -> Strategy | None:
-    """The strategy that reads exactly `operands` and makes exactly `results`; None where the rule has none."""
+    """The strategy that reads exactly `operands` and makes exactly `results`; None where the rule has none.
+
+    Partial sums are kept, or added up, as the results have it; operands may be partial where the kernel is linear in them.
+    """
     rule = shape.rule
     factor_axes = factor_axes_of(rule, (*rule.operands, *rule.results), (*operands, *results), mesh)
     if factor_axes is None or not _is_allowed(shape, factor_axes):
         return None
-    return Strategy(factor_axes, operands, results, results, _reduced(rule, factor_axes, mesh))
+    own = _reduced(rule, factor_axes, mesh)
+    kept = {axis for result in results for axis in result.unreduced}
+    if (kept & set(own) and not shape.leaves_addends) or not _pass_through(shape, operands, kept - set(own)):
+        return None
+    return Strategy(factor_axes, operands, results, results, tuple(axis for axis in own if axis not in kept))
+
+
+def _pass_through(shape: KernelShape, operands: tuple[TensorSharding, ...], axes: set[AxisRef]) -> bool:
+    """Whether partial sums over exactly these axes pass from the operands to the result."""
+    arriving = tuple(i for i, operand in enumerate(operands) if operand.unreduced)
+    if not axes and not arriving:
+        return True
+    return arriving in shape.linear and all(set(operands[i].unreduced) == axes for i in arriving)
 
 
 def _is_allowed(shape: KernelShape, factor_axes: FactorAxes) -> bool:
@@ -138,12 +155,17 @@ def _of_assignment(shape: KernelShape, factor_axes: FactorAxes, mesh: Mesh) -> I
         return
     demanded = tuple(s for s in operands if s is not None)
     produced = tuple(s for s in results if s is not None)
+    if shape.name in MOVES and shape.demands[0] is not None:
+        partial = shape.demands[0].unreduced
+        demanded, produced = (
+            tuple(replace(s, unreduced=partial) for s in each) for each in (demanded, produced)
+        )
     reduced = _reduced(rule, factor_axes, mesh)
     variants = [produced]
     if reduced and len(produced) == 1:
         variants += [(scattered,) for scattered in _scattered(produced[0], reduced, shape, mesh)]
     for settled in variants:
-        kept = tuple(map(_meeting, settled, shape.demands))
+        kept = tuple(map(meeting, settled, shape.demands))
         if shape.name in MOVES and kept != produced:
             continue
         yield Strategy(factor_axes, demanded, produced, kept, reduced)
@@ -181,6 +203,6 @@ def _scattered(
         yield scattered
 
 
-def _meeting(settled: TensorSharding, demand: TensorSharding | None) -> TensorSharding:
+def meeting(settled: TensorSharding, demand: TensorSharding | None) -> TensorSharding:
     """`settled` made to meet the demand: itself, or a reshard to what the demand names and no more."""
     return settled if demand is None or settled.satisfies(demand) else demand.as_closed()

@@ -12,9 +12,11 @@ import pytest
 from autoshard import pipeline
 from autoshard.check import Subject, check
 from autoshard.mlir import passes
+from autoshard.mlir.forms import Form
 from autoshard.mlir.source import load
 from autoshard.problem import Problem, evaluate
 from autoshard.solve import Solution, Status
+from tests.problem.possible import mended
 from tests.programs import PROGRAMS
 
 MESHES = {"4x2": (("x", 4), ("y", 2)), "2x2x2": (("a", 2), ("b", 2), ("c", 2))}
@@ -26,14 +28,15 @@ def arbitrary(problem: Problem, *, seed: int, hints: Sequence[Any], **_: Any) ->
     choice = np.asarray(hints[seed % len(hints)], dtype=np.int64).copy()
     drawn = random.random(len(choice)) < (0.05, 0.3, 1.0)[seed % 3]
     choice[drawn] = random.integers(0, problem.strategy_counts)[drawn]
+    choice = mended(problem, choice, np.asarray(hints[seed % len(hints)]))
     priced = evaluate(problem, choice)
     return Solution(Status.FEASIBLE, choice, priced.cost, priced.peak, 0, priced.peak, choice, 0)
 
 
-def refused(program: str, mesh: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> str:
+def refused(program: str, mesh: str, seed: int, monkeypatch: pytest.MonkeyPatch, form: Form = "xla") -> str:
     """What the checker has against an arbitrary plan."""
     monkeypatch.setattr(pipeline, "solve", arbitrary)
-    request = pipeline.Request(mesh=MESHES[mesh], memory_bytes=None)
+    request = pipeline.Request(mesh=MESHES[mesh], memory_bytes=None, form=form)
     loaded = pipeline.load_module(PROGRAMS[program]().encode(), request)
     plan = pipeline.plan_loaded(loaded, seed=seed)
     report = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan)
@@ -55,6 +58,13 @@ def pending(program: str, *, strict: bool) -> Any:
 def test_arbitrary_plan(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures of a plan equal those that the checker works out."""
     assert refused(program, "4x2", 1, monkeypatch) == ""
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("program", ["mlp_train", "rnn_train"])
+def test_arbitrary_plan_with_partial_sums(program: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same in the form that has them."""
+    assert refused(program, "4x2", seed, monkeypatch, "shardy") == ""
 
 
 @pytest.mark.parametrize("program", [pending(name, strict=True) for name in ("rnn_train",)])

@@ -21,7 +21,7 @@ def communication(mesh: Mesh) -> Communication:
 
 def collective_ns(communication: Communication, kind: str, bytes_: int, axes: Sequence[AxisRef]) -> int:
     """By costmodels; a slice moves nothing between devices, and reads and writes what it keeps."""
-    if kind == "all_slice":
+    if kind == "all_slice" or kind.endswith("_to_unreduced"):
         return math.ceil(2 * bytes_ * (1e9 / HARDWARE.hbm_bytes_per_s))
     keys = [(axis.name, axis.pre_size, axis.size) if axis.is_sub_axis else axis.name for axis in axes]
     return getattr(communication, f"{kind}_ns")(bytes_, keys)

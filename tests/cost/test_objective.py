@@ -1,6 +1,5 @@
 """What a choice costs, priced two ways: by the tables of the problem and by reading it back."""
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +8,7 @@ from autoshard.cost import follow, read_back
 from autoshard.problem import evaluate
 from autoshard.program import Program
 from tests.cost.priced import collective_ns, loaded, program
+from tests.problem.possible import drawn
 from tests.program.modules import LOOP
 
 SMALL = ("mlp_train", "embedding_train", "rnn_train", "fixed_point")
@@ -19,7 +19,7 @@ SMALL = ("mlp_train", "embedding_train", "rnn_train", "fixed_point")
 def test_objective_is_compute_and_communication(name: str, seed: int) -> None:
     """The tables' sum is that of kernels and collectives, each collective at the price of costmodels, as often as it runs."""
     found, priced = program(name)
-    choice = np.random.default_rng(seed).integers(0, priced.problem.strategy_counts)
+    choice = drawn(priced.problem, seed, follow(priced, {}))
     chosen = read_back(priced, choice)
     assert evaluate(priced.problem, choice).cost == chosen.compute_ns + chosen.communication_ns
     assert chosen.communication_ns == sum(c.collective.ns * c.repeat for c in chosen.collectives)
@@ -33,7 +33,7 @@ def test_objective_is_compute_and_communication(name: str, seed: int) -> None:
 def test_every_read_is_known(name: str, seed: int) -> None:
     """Reading back says how every kernel reads every operand, and what every kernel makes, in mesh axes that do not clash."""
     _, priced = program(name)
-    choice = np.random.default_rng(seed).integers(0, priced.problem.strategy_counts)
+    choice = drawn(priced.problem, seed, follow(priced, {}))
     chosen = read_back(priced, choice)
     for number, node in enumerate(priced.graph.nodes):
         if node.space is None:
@@ -90,7 +90,7 @@ def test_a_demand_is_kept() -> None:
 def test_loops_pay_per_trip(seed: int) -> None:
     """A collective in a loop's body counts as often as the loop runs, and once more where a reader after it has the same copy made."""
     _, priced = loaded(LOOP)
-    choice = np.random.default_rng(seed).integers(0, priced.problem.strategy_counts)
+    choice = drawn(priced.problem, seed, follow(priced, {}))
     chosen = read_back(priced, choice)
     body = range(5, 8)  # times of the ops in the body
     for collective in chosen.collectives:

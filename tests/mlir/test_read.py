@@ -199,10 +199,6 @@ class TestLocations:
             '%0 = sdy.sharding_constraint %a <@other, [{"q"}, {}]> : tensor<8x16xf32>',
             r"a sharding on mesh @other = <.*> in a plan for mesh @mesh = ",
         ),
-        (
-            '%0 = sdy.sharding_constraint %a <@mesh, [{}, {}], unreduced={"x"}> : tensor<8x16xf32>',
-            "unreduced axes in .* not supported yet",
-        ),
     ],
 )
 def test_what_cannot_be_planned_yet_is_refused_where_it_stands(body: str, reason: str) -> None:
