@@ -1,6 +1,6 @@
 """Hardware by name and a mesh laid on it, with what `costmodels` refuses as errors of autoshard."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,3 +30,18 @@ def place_mesh(
     """Raises AutoshardError: a topology that the chips do not come in, or that the mesh does not divide."""
     with hardware_errors():
         return hardware.place(mesh, topology)
+
+
+def extrapolated(hardware: Hardware, collectives: Iterable[tuple[str, int, int]]) -> tuple[str, ...]:
+    """A warning for each kind whose price goes beyond what a calibrated profile was fitted to; (kind, bytes, devices) in."""
+    found: dict[str, list[str]] = {}
+    for kind, bytes_, devices in collectives:
+        if kind in costmodels.KINDS:
+            outside = hardware.outside_measured(kind, bytes=bytes_, devices=devices)
+            found.setdefault(kind, []).extend([outside] if outside else [])
+    return tuple(
+        f"{hardware.name} is extrapolated: {sentences[0]}"
+        + (f" ({len(sentences)} such collectives)" if len(sentences) > 1 else "")
+        for sentences in found.values()
+        if sentences
+    )

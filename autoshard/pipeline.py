@@ -26,7 +26,7 @@ from autoshard.cost import (
     wanted_at_levels,
 )
 from autoshard.errors import AutoshardError
-from autoshard.hardware import load_hardware, place_mesh
+from autoshard.hardware import extrapolated, load_hardware, place_mesh
 from autoshard.mlir import passes
 from autoshard.mlir.emit import WITH_SHARDING
 from autoshard.mlir.forms import Form, form_named
@@ -599,10 +599,16 @@ def _plan_of_choice(
         uses=tuple(PlannedUse(op, operand, str(s)) for (op, operand), s in sorted(chosen.uses.items())),
         cloneable=tuple(sorted(loaded.program.cloneable)),
         baselines=baselines,
-        warnings=loaded.listing.warnings,
+        warnings=(*loaded.listing.warnings, *_extrapolated(loaded.hardware, chosen)),
         statistics=dict(statistics),
         provenance={name: metadata.version(name) for name in ("autoshard", "jaxlib", "ortools", "numpy")},
     )
+
+
+def _extrapolated(hardware: Hardware, chosen: Chosen) -> tuple[str, ...]:
+    """What of the price goes beyond the measurements that a profile was fitted to."""
+    found = [c.collective for c in chosen.collectives]
+    return extrapolated(hardware, [(c.kind, c.bytes, total_size(c.axes)) for c in found])
 
 
 def _topology(communication: Communication, hardware: Hardware) -> tuple[int, ...]:

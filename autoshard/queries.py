@@ -15,12 +15,12 @@ from numpy.typing import ArrayLike, NDArray
 import costmodels
 from autoshard.cost import SIZED_BY_RESULT, CollectivePrices, Lowering
 from autoshard.errors import AutoshardError
-from autoshard.hardware import hardware_errors, load_hardware, place_mesh
+from autoshard.hardware import extrapolated, hardware_errors, load_hardware, place_mesh
 from autoshard.mlir import passes
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.mlir.forms import Form
 from autoshard.pipeline import lowering_of
-from autoshard.sharding import Mesh, TensorSharding, TensorType, merge_sub_axes, parse_sharding
+from autoshard.sharding import Mesh, TensorSharding, TensorType, merge_sub_axes, parse_sharding, total_size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,6 +50,7 @@ class Reshard:
     hardware: str
     lowering: Lowering  # how the collectives are carried out, which is what is priced
     steps: tuple[ReshardStep, ...]
+    warnings: tuple[str, ...] = ()  # what of the price is extrapolated from measurements
 
     @property
     def ns(self) -> int:
@@ -95,10 +96,16 @@ class Resharder:
             )
             for step, bytes_ in zip(self.sequence, sizes, strict=True)
         )
-        mesh = tuple((axis.name, axis.size) for axis in self.mesh.axes)
-        return Reshard(
-            str(type_), str(self.before), str(self.after), mesh, self.hardware, self.prices.lowering, steps
+        warnings = extrapolated(
+            self.prices.hardware,
+            [
+                (step.kind, int(bytes_[0]), total_size(step.axes))
+                for step, bytes_ in zip(self.sequence, sizes, strict=True)
+            ],
         )
+        mesh = tuple((axis.name, axis.size) for axis in self.mesh.axes)
+        ends = str(self.before), str(self.after)
+        return Reshard(str(type_), *ends, mesh, self.hardware, self.prices.lowering, steps, warnings)
 
     def ns(self, shapes: ArrayLike, dtype: str) -> NDArray[np.int64]:
         """[N] ns for shapes [N, rank], all of one element type."""

@@ -6,6 +6,8 @@ in this folder has examples of each. Knows no compiler and no sharding, and can 
 """
 
 from .amounts import whole_ns
+from .calibrating import Calibrated, calibrate
+from .calibration import Calibration
 from .collectives import KINDS, Communication
 from .compute import Roofline, bits
 from .errors import HardwareError
@@ -15,12 +17,15 @@ from .tables import collective_table, kernel_table, matmul_table
 
 __all__ = [
     "KINDS",
+    "Calibrated",
+    "Calibration",
     "Communication",
     "Figure",
     "Hardware",
     "HardwareError",
     "Roofline",
     "bits",
+    "calibrate",
     "collective_table",
     "kernel_table",
     "load",

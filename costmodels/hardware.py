@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from . import compute
 from .amounts import Amount, Integers, whole_ns
+from .calibration import Calibration
 from .collectives import Communication
 from .compute import Quantity, Roofline, Unit
 from .errors import HardwareError
@@ -48,6 +49,7 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     core_link: Link | None = None
     network: Link | None = None
     sources: tuple[tuple[str, str], ...] = ()
+    calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
         several = self.chip.devices_per_chip > 1
@@ -59,6 +61,13 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def source(self, figure: str) -> str:
         """Where a figure, such as "chip.hbm_gb", comes from; "" if the profile does not say."""
         return dict(self.sources).get(figure, "")
+
+    def outside_measured(self, kind: str, dtype: str | None = None, **asked: float) -> str:
+        """What of a price is extrapolated from the measurements behind this profile, as a sentence; "" where nothing is.
+
+        `outside_measured("all_gather", bytes=2**30, devices=16)`, or of a "matmul" m, k, n and `dtype`, of "memory" bytes.
+        """
+        return "" if self.calibration is None else self.calibration.outside(kind, dtype, **asked)
 
     def figures(self) -> list[Figure]:
         """Every figure of the profile with its unit and source, in the order of its tables."""
@@ -253,6 +262,7 @@ def _known_keys(figures: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     tables = tuple(key for key in Hardware.__struct_fields__ if key != "sources")
     link = Link.__struct_fields__
     return {
+        "calibration": Calibration.__struct_fields__,
         "": tables,
         "chip": Chip.__struct_fields__,
         "link": link,

@@ -41,7 +41,7 @@ def split_sources(tables: Tables) -> tuple[Tables, Sources]:
     figures: Tables = {}
     sources: list[tuple[str, str]] = []
     for name, table in tables.items():
-        if not isinstance(table, dict):
+        if not isinstance(table, dict) or name == "calibration":
             figures[name] = table
             continue
         shared = table.get("source", "")

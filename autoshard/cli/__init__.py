@@ -4,6 +4,7 @@ import sys
 
 import click
 
+from autoshard.cli.calibrating import calibrate
 from autoshard.cli.checking import check, verify
 from autoshard.cli.costing import cost
 from autoshard.cli.explaining import explain, why
@@ -19,7 +20,7 @@ def cli() -> None:
     """Find the cheapest legal sharding of every value of a StableHLO module on a mesh, and write the module back."""
 
 
-for command in (plan, cost, explain, why, check, verify, problem, solve, hardware):
+for command in (plan, cost, explain, why, check, verify, problem, solve, hardware, calibrate):
     cli.add_command(command)
 
 

@@ -113,6 +113,8 @@ def cost_reshard(
     if found.steps:
         print_wide(_steps(found))
     click.echo(_total(found))
+    for warning in found.warnings:
+        click.echo(f"warning: {warning}")
 
 
 def _steps(found: "Reshard") -> "RenderableType":

@@ -10,15 +10,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from costmodels import names
 from costmodels.switched import SwitchedCommunication
 from costmodels.topology import Placement, lay
 from costmodels.torus import TorusCommunication
 
-from .strategies import amounts, groups, placed
+from .strategies import HARDWARE, amounts, groups, placed
 
 KINDS = ["all_gather_ns", "reduce_scatter_ns", "all_reduce_ns", "all_to_all_ns", "collective_permute_ns"]
-every_chip = pytest.mark.parametrize("name", names())
+every_chip = pytest.mark.parametrize("name", HARDWARE)
 few = settings(max_examples=30, deadline=None)
 
 

@@ -1,0 +1,292 @@
+"""Fitting profiles: what was put in comes out, what cannot be is refused, and a profile knows what it was fitted to."""
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from costmodels import Hardware, HardwareError, calibrate, load
+from costmodels.fitting import bounded_least_squares
+
+from .synthetic import GROUPS, TORUS, changed, collectives, products
+
+NAMES = ["h100", "mi300x", "tpu-v5e", "tpu7x"]
+
+
+def figures(hardware: Hardware) -> dict[str, object]:
+    return {f"{row.table}.{row.key}": row.value for row in hardware.figures()}
+
+
+def tables(folder: Path, hardware: Hardware, noise: float = 0.0) -> list[Path]:
+    paths = [folder / "collectives.csv", folder / "products.csv"]
+    paths[0].write_text(collectives(hardware, GROUPS.get(hardware.name, TORUS), noise))
+    paths[1].write_text(products(hardware, noise))
+    return paths
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_measurements_made_from_a_profile_give_it_back(name: str, tmp_path: Path) -> None:
+    """Within a thousandth, from the figures of another; nothing that was not measured moves, and no source is lost."""
+    truth, base = changed(load(name)), load(name)
+    made = calibrate(name, tables(tmp_path, truth))
+    before, expected, found = figures(base), figures(truth), figures(made.hardware)
+    fitted = set(made.calibration.fitted)
+    assert {
+        "link.latency_us",
+        "link.overhead_us",
+        "link.achievable_gb_per_s",
+        "chip.matrix_efficiency",
+    } <= fitted
+    for key, value in found.items():
+        if key in fitted:
+            assert value == pytest.approx(expected[key], rel=2e-3), key
+            assert made.hardware.source(key).startswith("calibrated: ")
+        else:
+            assert value == before[key]
+            assert made.hardware.source(key) == base.source(key)
+    assert made.calibration.worst < 1e-3
+    assert made.warnings == ()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_noise(name: str, tmp_path: Path) -> None:
+    """With 5 % of noise bandwidth, latency and efficiency are within 5 %, and the stated errors say so."""
+    truth = changed(load(name))
+    made = calibrate(name, tables(tmp_path, truth, noise=0.05))
+    expected = figures(truth)
+    for row in made.figures:
+        if row.name in ("link.achievable_gb_per_s", "link.latency_us", "chip.matrix_efficiency"):
+            assert row.after == pytest.approx(expected[row.name], rel=0.05), row
+            assert 0 < row.relative_error < 0.05
+    assert 0.03 < made.calibration.rms < 0.07
+
+
+def test_a_few_disturbed_runs_do_not_decide(tmp_path: Path) -> None:
+    """One run in ten that took five times as long moves the bandwidth by less than 3 %."""
+    truth = changed(load("tpu-v5e"))
+    lines = collectives(truth, TORUS, noise=0.02).splitlines()
+    for index in range(5, len(lines), 10):
+        *row, time = lines[index].split(",")
+        lines[index] = ",".join([*row, repr(5 * float(time))])
+    table = tmp_path / "t.csv"
+    table.write_text("\n".join(lines))
+    made = calibrate("tpu-v5e", [table])
+    assert made.hardware.link.bytes_per_ns == pytest.approx(truth.link.bytes_per_ns, rel=0.03)
+
+
+def test_the_file_is_the_profile(tmp_path: Path) -> None:
+    """What is written loads as what was made, twice the same text, with the tables' hashes, points and residuals."""
+    paths = tables(tmp_path, changed(load("h100")), noise=0.05)
+    made = calibrate("h100", paths, name="mine")
+    (tmp_path / "mine.toml").write_text(made.text())
+    assert load(tmp_path / "mine.toml") == made.hardware
+    assert calibrate("h100", paths, name="mine").text() == made.text()
+    calibration = made.calibration
+    assert calibration.base == "h100"
+    assert [len(sha) for sha in calibration.sha256] == [64, 64]
+    assert len(calibration.residual) == sum(len(path.read_text().splitlines()) - 1 for path in paths)
+    again = calibrate(tmp_path / "mine.toml", paths)
+    assert again.hardware.link.bytes_per_ns == pytest.approx(made.hardware.link.bytes_per_ns, rel=1e-3)
+
+
+def test_one_group_size_keeps_the_ratio_of_latency_and_overhead(tmp_path: Path) -> None:
+    """They cannot be told apart, so both are scaled."""
+    truth = changed(load("h100"))
+    table = tmp_path / "t.csv"
+    table.write_text(collectives(truth, [(8,)], kinds=["all_gather"]))
+    made, base = calibrate("h100", [table]).hardware, load("h100")
+    assert made.link.latency_ns / made.link.overhead_ns == pytest.approx(
+        base.link.latency_ns / base.link.overhead_ns, rel=1e-4
+    )
+    assert made.all_gather_ns(0, (8,)) == pytest.approx(truth.all_gather_ns(0, (8,)), rel=1e-3)
+    assert made.topology == base.topology
+
+
+def test_outside_of_what_was_measured(tmp_path: Path) -> None:
+    """Bytes, devices and kinds that no table had are named; a shipped profile has nothing to say."""
+    (tmp_path / "c.csv").write_text(collectives(load("h100"), [(4,), (8,)], kinds=["all_gather"]))
+    made = calibrate("h100", [tmp_path / "c.csv"]).hardware
+    assert made.outside_measured("all_gather", bytes=2**20, devices=8) == ""
+    assert "bytes from 1024 to 1.07374e+09" in made.outside_measured("all_gather", bytes=2**40, devices=8)
+    assert "devices from 4 to 8, not 2" in made.outside_measured("all_gather", bytes=2**20, devices=2)
+    assert made.outside_measured("all_reduce", bytes=2**20, devices=8) == "no all_reduce was measured"
+    assert made.outside_measured("matmul", "bf16", m=1, k=1, n=1) == ""
+    assert load("h100").outside_measured("all_reduce", bytes=1, devices=10**6) == ""
+    (tmp_path / "m.csv").write_text(products(load("h100")))
+    made = calibrate("h100", [tmp_path / "m.csv"]).hardware
+    assert made.outside_measured("matmul", "bf16", m=64, k=1024, n=4096) == ""
+    assert "m from 16 to 8192, not 1" in made.outside_measured("matmul", "bf16", m=1, k=1024, n=4096)
+    assert made.outside_measured("matmul", "f32", m=64, k=1024, n=4096) == "no matmul in f32 was measured"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_bounded_least_squares_is_the_least(data: st.DataObject) -> None:
+    """No point within the bounds is better, and the answer keeps them."""
+    count = data.draw(st.integers(1, 4))
+    number = st.floats(-10, 10).map(lambda x: round(x, 3))
+    matrix = np.array([[data.draw(number) for _ in range(count)] for _ in range(6)])
+    target = np.array([data.draw(number) for _ in range(6)])
+    least = np.array([abs(data.draw(number)) for _ in range(count)])
+    x = bounded_least_squares(matrix, target, least)
+    assert (x >= least).all()
+    best = np.sum((matrix @ x - target) ** 2)
+    for _ in range(5):
+        other = least + np.array([abs(data.draw(number)) for _ in range(count)])
+        assert best <= np.sum((matrix @ other - target) ** 2) * (1 + 1e-6) + 1e-6
+
+
+HEAD = "kind,bytes,group,time_us\n"
+GOOD = "all_gather,1024,4,5\nall_gather,1048576,4,30\nall_gather,16777216,4,400\nall_gather,4194304,8,150\n"
+FLAT = "".join(f"all_gather,{2**i},{g},{5 + g}\n" for i in range(10, 30, 3) for g in (4, 8))
+FALLING = "".join(f"all_gather,{2**i},4,{50 - i}\n" for i in range(10, 30, 2))
+FAST = "m,k,n,dtype,time_us\n" + "".join(f"{2**i},8192,8192,bf16,{2**i / 100}\n" for i in range(10, 15))
+BAD = {
+    "negative time": (HEAD + GOOD + "all_gather,1024,4,-5\n", 't.csv:6: a time of "-5"'),
+    "zero time": (HEAD + "all_gather,1024,4,0\n", 't.csv:2: a time of "0"'),
+    "infinite time": (HEAD + "all_gather,1024,4,inf\n", 't.csv:2: a time of "inf"'),
+    "no number": (HEAD + "all_gather,1024,4,fast\n", 't.csv:2: a time of "fast"'),
+    "negative bytes": (HEAD + "all_gather,-1,4,5\n", 't.csv:2: bytes is "-1"'),
+    "unknown kind": (HEAD + "broadcast,1024,4,5\n", 't.csv:2: "broadcast" is no kind of measurement'),
+    "group of one": (HEAD + "all_gather,1024,1,5\n", "t.csv:2: a group of one device"),
+    "too few points": (HEAD + "all_gather,1024,4,5\n", "1 measurement for 2 figures"),
+    "one size": (HEAD + "all_gather,1024,4,5\n" * 6, "cannot tell"),
+    "no measurements": (HEAD, "has no measurements"),
+    "empty": ("", "has no measurements"),
+    "no time": ("kind,bytes,group\nall_gather,1,4\n", "has not one time column"),
+    "missing cell": (HEAD + "all_gather,1024,4\n", "t.csv:2: 3 cells under 4 headings"),
+    "no group": ("kind,bytes,time_us\nall_gather,1024,4\n", "t.csv:2: neither group nor axes"),
+    "axes that are names": ("kind,bytes,axes,time_us\nall_gather,1024,x,4\n", 'axes "x" are names'),
+    "axes of another group": ("kind,bytes,group,axes,time_us\nall_gather,9,4,4x4,4\n", "a group of 4, but axes of 16"),
+    "element type": ("m,k,n,dtype,time_us\n8,8,8,bf17,4\n", '"bf17" is not a known element type'),
+    "a link without limit": (HEAD + FLAT, "infinitely fast"),
+    "a link that speeds up": (HEAD + FALLING, "infinitely fast"),
+    "faster than the peak": (FAST, "faster than"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_tables(case: str, tmp_path: Path) -> None:
+    """What is wrong is named with file and line, or with the figures that the table cannot give."""
+    text, expected = BAD[case]
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(HardwareError) as caught:
+        calibrate("tpu-v5e", [tmp_path / "t.csv"])
+    assert expected in str(caught.value)
+    assert "t.csv" in str(caught.value)
+
+
+def test_spellings_and_units(tmp_path: Path) -> None:
+    """Kinds are read however they are spelled, comments and blank lines skipped, times in any unit."""
+    base = load("tpu-v5e")
+    rows = {
+        "time_ns": 1.0,
+        "time_us": 1e3,
+        "time": 1e3,
+        "time_ms": 1e6,
+        "time_s": 1e9,
+    }
+    for heading, unit in rows.items():
+        lines = [f"kind, bytes, group size, {heading}".replace("group size", "group_size"), "# comment", ""]
+        lines += [
+            f"All-Gather, {b}, 4, {base.all_gather_ns(b, (4,)) / unit!r}" for b in (1024, 2**20, 2**24, 2**28)
+        ]
+        (tmp_path / "t.csv").write_text("\n".join(lines))
+        made = calibrate("tpu-v5e", [tmp_path / "t.csv"])
+        assert made.hardware.link.bytes_per_ns == pytest.approx(45, rel=1e-3)
+
+
+def test_axes_of_a_mesh(tmp_path: Path) -> None:
+    """With a mesh, axes are its names and sub-axes, laid as the mesh is."""
+    base = load("tpu-v5e")
+    mesh = (("x", 8), ("y", 2))
+    model = base.place(mesh, (4, 4))
+    lines = ["kind,bytes,axes,time_ns"]
+    for text, group in (("x", ["x"]), ('"x,y"', ["x", "y"]), ("x:(2)4", [("x", 2, 4)])):
+        lines += [f"all_reduce,{b},{text},{model.all_reduce_ns(b, group)}" for b in (1024, 2**20, 2**28)]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    made = calibrate("tpu-v5e", [tmp_path / "t.csv"], mesh=mesh, topology=(4, 4))
+    assert made.hardware.link.bytes_per_ns == pytest.approx(45, rel=1e-3)
+    assert {r.devices for r in made.calibration.range} == {(4.0, 16.0)}
+
+
+RANK = "#  Rank {rank:2} Group  0 Pid 4242 on {host} device {device} [0x07] NVIDIA H100 80GB HBM3\n"
+COLUMNS = "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
+
+
+def nccl(hardware: Hardware, hosts: int, kind: str, title: str) -> str:
+    """What nccl-tests would print of this hardware."""
+    devices = 8 * hosts
+    ranks = [RANK.format(rank=r, host=f"node{r // 8}", device=r % 8) for r in range(devices)]
+    nothing = f"{0:12} {0:12}     float     sum      -1"
+    rows = [f"{nothing} 0.20 0.00 0.00 0 0.20 0.00 0.00 0\n"]
+    for size in (2**15, 2**20, 2**25, 2**30):
+        us = getattr(hardware, f"{kind}_ns")(size, (devices,)) / 1e3
+        rows.append(
+            f"{size:12} {size // 4:12}     float     sum      -1 {us:9.3f}  1.00  1.00      0  {us:.3f} 1.00 1.00 0\n"
+        )
+    return (
+        title
+        + "".join(ranks)
+        + COLUMNS
+        + "#        (B)    (elements)\n"
+        + "".join(rows)
+        + "# Avg bus bandwidth    : 1\n"
+    )
+
+
+def test_nccl_tests(tmp_path: Path) -> None:
+    """Kind, devices and nodes are in the text; rows of no bytes are left out; two files make one profile."""
+    truth = changed(load("h100"))
+    (tmp_path / "a").write_text(nccl(truth, 1, "all_reduce", "# Collective test starting: all_reduce_perf\n"))
+    (tmp_path / "b").write_text(nccl(truth, 4, "all_gather", "# Collective test starting: all_gather_perf\n"))
+    (tmp_path / "c").write_text(nccl(truth, 1, "all_gather", "# Collective test starting: all_gather_perf\n"))
+    made = calibrate("h100", [tmp_path / "a", tmp_path / "b", tmp_path / "c"])
+    assert made.hardware.link.bytes_per_ns == pytest.approx(truth.link.bytes_per_ns, rel=0.01)
+    assert made.hardware.network is not None and truth.network is not None
+    assert made.hardware.network.bytes_per_ns == pytest.approx(truth.network.bytes_per_ns, rel=0.01)
+    assert len(made.calibration.residual) == 12
+    assert {r.kind: r.devices for r in made.calibration.range} == {
+        "all_reduce": (8, 8),
+        "all_gather": (8, 32),
+    }
+
+
+def test_nccl_tests_that_do_not_say(tmp_path: Path) -> None:
+    """Kind and devices can be given; without, and of a kind that has no price, the error says so."""
+    text = nccl(load("h100"), 1, "all_reduce", "")
+    bare = "\n".join(line for line in text.splitlines() if "Rank" not in line)
+    (tmp_path / "out.txt").write_text(bare)
+    for kind, expected in (
+        (None, "which collective"),
+        ("all_reduce", "how many devices"),
+        ("reduce", "no kind"),
+    ):
+        with pytest.raises(HardwareError, match=expected):
+            calibrate("h100", [tmp_path / "out.txt"], kind=kind)
+    made = calibrate("h100", [tmp_path / "out.txt"], kind="all_reduce", devices=8)
+    assert made.hardware.link.bytes_per_ns == pytest.approx(370, rel=0.01)
+    (tmp_path / "all_reduce_perf.log").write_text(text)
+    assert calibrate("h100", [tmp_path / "all_reduce_perf.log"]).hardware.link.bytes_per_ns == pytest.approx(
+        370, rel=0.01
+    )
+    (tmp_path / "broadcast_perf.log").write_text(text)
+    with pytest.raises(HardwareError, match='"broadcast" is no kind'):
+        calibrate("h100", [tmp_path / "broadcast_perf.log"])
+
+
+def test_launch_and_memory(tmp_path: Path) -> None:
+    """Kernels that only move memory give bandwidth and overhead; the figures of links stay."""
+    truth = changed(load("h100"))
+    lines = ["kind,bytes,time_ns"] + [
+        f"memory,{b},{truth.kernel_ns(0, b, 'f32')}" for b in (0, 10**6, 10**8, 10**9)
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    made = calibrate("h100", [tmp_path / "t.csv"]).hardware
+    assert made.chip.hbm_efficiency == pytest.approx(0.8, rel=1e-3)
+    assert made.chip.kernel_overhead_us == pytest.approx(4.2, rel=1e-3)
+    assert msgspec.structs.replace(made.chip, hbm_efficiency=0.9, kernel_overhead_us=3) == load("h100").chip
+    assert made.link == load("h100").link
