@@ -100,7 +100,9 @@ def _data_flow(planned: Planned) -> Finding:
 def _demands(planned: Planned) -> Finding:
     offenders: list[str] = []
     count = 0
-    for where, sharding, demand in _demanded(planned):
+    for where, value, sharding, demand in _demanded(planned):
+        if not planned.is_ranked(value):
+            continue  # nobody shards a scalar
         count += 1
         reason = "no sharding" if sharding is None else unmet(sharding, demand)
         if reason is not None:
@@ -120,22 +122,29 @@ def _groups(planned: Planned) -> Finding:
     return of_offenders("sharding groups", offenders, count, "members of a group have one sharding")
 
 
-def _demanded(planned: Planned) -> Iterator[tuple[str, TensorSharding | None, TensorSharding]]:
+def _demanded(planned: Planned) -> Iterator[tuple[str, int, TensorSharding | None, TensorSharding]]:
+    """Where a demand stands, on which value, and what the plan makes of it."""
     listing = planned.listing
     for argument in listing.arguments:
         if argument.demand is not None:
-            yield f"argument {argument.name}", planned.settled.get(argument.value), argument.demand
+            yield (
+                f"argument {argument.name}",
+                argument.value,
+                planned.settled.get(argument.value),
+                argument.demand,
+            )
     for index, result in enumerate(listing.results):
         if result.demand is not None:
-            yield f"result {result.name}", result_sharding(planned, index), result.demand
+            yield f"result {result.name}", result.value, result_sharding(planned, index), result.demand
     for flow in listing.data_flows:
         if flow.demand is not None:
-            yield f"{flow.kind} {flow.location}", planned.settled.get(flow.target), flow.demand
+            where = f"{flow.kind} {flow.location}"
+            yield where, flow.target, planned.settled.get(flow.target), flow.demand
     for number, op in enumerate(listing.ops):
         if op.demand is not None:
             ranked = filter(planned.is_ranked, op.results)
             for value, demand in zip(ranked, (op.demand, *op.other_demands), strict=False):
-                yield planned.where(number), planned.settled.get(value), demand
+                yield planned.where(number), value, planned.settled.get(value), demand
 
 
 def unmet(sharding: TensorSharding, demand: TensorSharding) -> str | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from autoshard.check.loops import Loops
-from autoshard.check.parts import num_shards, overlapping, parts_of
+from autoshard.check.parts import Parts, num_shards, overlapping, parts_of
 from autoshard.check.report import Finding, of_offenders
 from autoshard.errors import AutoshardError
 from autoshard.mlir.listing import Listing, Op
@@ -123,6 +123,7 @@ class _Reader:
         self.planned = Planned(program)
         self.offenders: list[str] = []
         self._known: dict[tuple[str, TensorType], TensorSharding | str] = {}
+        self._demanded = frozenset(_demanded_axes(program.listing))
 
     def value(self, value: int, produced: str, settled: str, shared: str) -> None:
         planned, label = self.planned, f"value {value} {self.planned.listing.values[value].name}"
@@ -154,7 +155,7 @@ class _Reader:
             return None
         key = (text, type_)
         if key not in self._known:
-            self._known[key] = _well_formed(text, type_, self.planned.mesh)
+            self._known[key] = _well_formed(text, type_, self.planned.mesh, self._demanded)
         found = self._known[key]
         if isinstance(found, str):
             self.offenders.append(f"{label}: {found}")
@@ -162,8 +163,18 @@ class _Reader:
         return found
 
 
-def _well_formed(text: str, type_: TensorType, mesh: Mesh) -> TensorSharding | str:
-    """The sharding that the text is, or what is wrong with it."""
+def _demanded_axes(listing: Listing) -> Iterator[Parts]:
+    """The axes of every dimension that the user split: he may split one further than it has elements."""
+    demands = [*(a.demand for a in listing.arguments), *(r.demand for r in listing.results)]
+    demands += [flow.demand for flow in listing.data_flows]
+    demands += [demand for op in listing.ops for demand in (op.demand, *op.other_demands)]
+    yield from (parts_of(dim.axes) for demand in demands if demand is not None for dim in demand.dims)
+
+
+def _well_formed(
+    text: str, type_: TensorType, mesh: Mesh, demanded: frozenset[Parts]
+) -> TensorSharding | str:
+    """The sharding that the text is, or what is wrong with it; dimensions split into more shards than elements only as `demanded`."""
     try:
         sharding = parse_sharding(text, mesh)
     except AutoshardError as error:
@@ -176,7 +187,10 @@ def _well_formed(text: str, type_: TensorType, mesh: Mesh) -> TensorSharding | s
     twice = overlapping([*(part for parts in dims for part in parts), *parts_of(sharding.unreduced)])
     if twice is not None:
         return f'{text} uses axis "{twice}" twice'
-    if any(num_shards(parts) > max(size, 1) for parts, size in zip(dims, type_.shape, strict=True)):
+    if any(
+        num_shards(parts) > max(size, 1) and parts not in demanded
+        for parts, size in zip(dims, type_.shape, strict=True)
+    ):
         return f"{text} splits a dimension of {type_} beyond its size"
     return sharding
 

@@ -6,7 +6,6 @@ once, for all of them, in a copy that lives from the first reader to the last. W
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
 
 import numpy as np
 
@@ -252,9 +251,11 @@ def _with_partial_sums(
 
 
 def _wanted_of(kernel: Kernel, wanted: Wanted) -> tuple[tuple[TensorSharding | None, ...], ...]:
-    """The first demand on each result, the second on each, and so on."""
-    each = [wanted.get(value, ()) for value in kernel.results]
-    return tuple(zip_longest(*each))
+    """The first demand on each result, the second on each, and so on, the last of a result with fewer again."""
+    each = [tuple(wanted.get(value, ())) for value in kernel.results]
+    count = max(map(len, each), default=0)
+    padded = ((*mine, *(mine[-1:] or (None,)) * (count - len(mine))) for mine in each)
+    return tuple(zip(*padded, strict=True))
 
 
 def _space_of(shape: KernelShape, found: Sequence[Strategy], layouts: LayoutsByRank) -> KernelSpace:

@@ -27,12 +27,12 @@ def demand_at(demand: TensorSharding, level: int) -> TensorSharding:
 
 
 def wanted_at_levels(demands: Sequence[Demand], levels: Sequence[int]) -> Wanted:
-    """For every value with demands, what is demanded at each level."""
-    wanted: dict[int, dict[TensorSharding, None]] = {}
+    """For every value with demands, what is demanded at each level, the last first."""
+    wanted: dict[int, list[TensorSharding]] = {}
     for level in reversed(levels):
         for demand in demands:
-            wanted.setdefault(demand.value, {})[demand_at(demand.sharding, level)] = None
-    return {value: tuple(shardings) for value, shardings in wanted.items()}
+            wanted.setdefault(demand.value, []).append(demand_at(demand.sharding, level))
+    return wanted
 
 
 def later_axes(demands: Sequence[Demand], level: int) -> frozenset[str]:

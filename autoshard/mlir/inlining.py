@@ -21,7 +21,10 @@ def inline_calls(module: ir.Operation, entry: str) -> None:
         AutoshardError: a function that calls itself, or has branches between blocks.
     """
     calls = _by_function(module, _CALLS)
-    if any(op.name == "stablehlo.composite" for found in calls.values() for op in found):
+    composites = [op for found in calls.values() for op in found if op.name == "stablehlo.composite"]
+    if composites:
+        for op in composites:
+            _constrain_results(op)
         run_pipeline(module, "func.func(stablehlo-legalize-composite-to-call)")
         calls = _by_function(module, _CALLS)
     if not any(calls.values()):
@@ -37,6 +40,22 @@ def inline_calls(module: ir.Operation, entry: str) -> None:
             if len(callee.regions[0].blocks):
                 _splice(call, callee)
     run_pipeline(module, "symbol-dce")
+
+
+def _constrain_results(composite: ir.Operation) -> None:
+    """Its own shardings as constraints: the call that it becomes has none."""
+    if _SHARDING not in composite.attributes:
+        return
+    demands = sdy.TensorShardingPerValueAttr(composite.attributes[_SHARDING]).shardings
+    after = ir.InsertionPoint.after(composite)
+    for result, demand in zip(composite.results, demands, strict=True):
+        users = [(use.owner, use.operand_number) for use in result.uses]
+        with composite.location, after:
+            kept = ir.Operation.create(
+                "sdy.sharding_constraint", [result.type], [result], {"sharding": demand}
+            ).result
+        for user, position in users:
+            user.operands[position] = kept
 
 
 def _symbol(function: ir.Operation) -> str:

@@ -4,6 +4,7 @@ Reads types, rules, names, trip counts and the user's demands; knows nothing of 
 a clone is inlined and given Shardy's rules.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ from autoshard.sharding import Mesh, TensorSharding, TensorType
 _NOT_YET = {
     "sdy.manual_computation": "manual computations (shard_map) are not supported yet",
 }
+_IS_CUSTOM = re.compile(r", custom>$")
 _GSPMD = "mhlo.sharding"
 _WITH_SHARDING = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 
@@ -71,6 +73,12 @@ def _survey(walked: Walked, locations: Locations) -> frozenset[int]:
         if reason is not None:
             raise AutoshardError(reason, where=locations.text(op.location))
         if RULE in op.attributes:
+            if op.name != "stablehlo.custom_call" and _IS_CUSTOM.search(str(op.attributes[RULE])):
+                raise AutoshardError(
+                    f"a custom sharding rule on {op.name}",
+                    where=locations.text(op.location),
+                    fix="custom rules are for stablehlo.custom_call; leave `custom` out of the rule",
+                )
             with_rule.add(index)
     return frozenset(with_rule)
 
@@ -183,7 +191,7 @@ def _demands(
     attribute = op.attributes.get(SHARDING)
     if attribute is None or shardings.is_maximal(attribute):
         return None, ()
-    each = zip(types, shardings.read_each(attribute, where), strict=True)
+    each = zip(types, shardings.read_each(attribute, where), strict=False)  # an op without results has one
     ranked = [sharding for type_, sharding in each if type_ is not None and type_.rank]
     return (ranked[0], tuple(ranked[1:])) if ranked else (None, ())
 

@@ -12,7 +12,7 @@ from autoshard.mlir.context import Value, ir
 from autoshard.mlir.facts import RULE
 from autoshard.mlir.locations import Locations
 from autoshard.mlir.pipeline import run_pipeline
-from autoshard.mlir.signature import attributes_of
+from autoshard.mlir.signature import attributes_of, set_attributes
 from autoshard.mlir.walk import SHARDING
 
 _MOVES = frozenset(
@@ -37,19 +37,13 @@ _SUMMING = frozenset(
 def refuse_unwritable(module: ir.Operation, file: str) -> None:
     """Raises AutoshardError at the first op that `rewrite` cannot express."""
     locations = Locations(file)
-    for op in _found(module, _SUMS | _EDGES):
-        where = locations.text(op.location)
-        if op.name in _SUMS and not _is_summed(op.operands[0]) and not _is_unreduced(op):
+    for op in _found(module, _SUMS):
+        is_partial = _is_summed(op.operands[0]) or _is_unreduced(op) or _sums_over_nothing(op)
+        if not is_partial:
             raise AutoshardError(
                 f"{op.name} of a value that is no partial sum: it has no unreduced axes, and its op sums nothing",
-                where=where,
+                where=locations.text(op.location),
                 fix="give the module as it was before sdy-insert-explicit-reshards, or write sdy.reshard",
-            )
-        if op.name == "sdy.data_flow_edge" and _is_function_argument(op.operands[0]):
-            raise AutoshardError(
-                f"{op.name} of a function argument belongs to no op",
-                where=where,
-                fix="annotate the argument with sdy.sharding instead",
             )
 
 
@@ -57,6 +51,9 @@ def rewrite(module: ir.Operation) -> None:
     """Express the ops as demands, in place."""
     for op in _found(module, _MOVES | _SUMS):
         _as_reshard(op)
+    for op in _found(module, _EDGES):
+        if _is_function_argument(op.operands[0]):
+            _as_demand_on_argument(op)
     if _found(module, _EDGES):
         run_pipeline(module, "func.func(sdy-sink-data-flow-edges,sdy-sink-func-data-flow-edges)")
 
@@ -80,6 +77,22 @@ def _as_reshard(op: ir.Operation) -> None:
         )
     op.result.replace_all_uses_with(reshard.result)
     op.erase()
+
+
+def _sums_over_nothing(op: ir.Operation) -> bool:
+    return str(op.attributes.get("reduction_axes", "")).endswith("{}>")
+
+
+def _as_demand_on_argument(edge: ir.Operation) -> None:
+    """The edge of an argument hands its sharding to the argument, which may have one of its own, and is gone."""
+    argument = ir.BlockArgument(edge.operands[0])
+    function = argument.owner.owner.operation
+    each = [dict(one) for one in attributes_of(function, "arg_attrs", len(argument.owner.arguments))]
+    if "sharding" in edge.attributes:
+        each[argument.arg_number].setdefault(SHARDING, edge.attributes["sharding"])
+        set_attributes(function, "arg_attrs", each)
+    edge.result.replace_all_uses_with(argument)
+    edge.erase()
 
 
 def _is_summed(value: Value) -> bool:

@@ -48,11 +48,13 @@ class SourceModule:
 
 
 def load(model: str | Path | bytes) -> SourceModule:
-    """Read a module from a path, `-` for standard input, or bytes.
+    """Read a module from a path, `-` for standard input, or bytes; a text of several lines is the module itself.
 
     Raises:
         AutoshardError: nothing there, not gzip to its end, not MLIR, or no single entry function.
     """
+    if isinstance(model, str) and "\n" in model:
+        model = model.encode()
     name = "<bytes>" if isinstance(model, bytes) else str(model)
     data = _gunzipped(model if isinstance(model, bytes) else _read(name), name)
     if not data.strip():

@@ -140,7 +140,7 @@ def _step(loop: ir.Operation, index: int) -> Number | None:
     if op is None or op.name not in ("stablehlo.add", "stablehlo.subtract"):
         return None
     lhs, rhs = op.operands
-    counter, moment = body.arguments[index], _Moment()
+    counter, moment = body.arguments[index], _Moment(counting=(loop,))
     if _is(_argument(lhs), counter):
         step = constant(rhs, moment)
         return -step if step is not None and op.name == "stablehlo.subtract" else step

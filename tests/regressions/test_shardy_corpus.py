@@ -1,0 +1,110 @@
+"""What running the constructs of Shardy's own test suites showed: each module here once crashed, lost a demand or failed our own check."""
+
+import pytest
+
+from autoshard import pipeline
+from autoshard.errors import AutoshardError
+from autoshard.pipeline import Request
+
+T = "tensor<8x8xf32>"
+MESH = 'sdy.mesh @m = <["x"=2, "y"=4]>\n'
+
+
+def main(body: str, a: str = "", results: str = T) -> str:
+    demand = f" {{sdy.sharding = #sdy.sharding<@m, {a}>}}" if a else ""
+    return f"{MESH}func.func @main(%a: {T}{demand}) -> ({results}) {{\n{body}\n}}"
+
+
+def per_value(*shardings: str) -> str:
+    return f"sdy.sharding = #sdy.sharding_per_value<[{', '.join(f'<@m, {s}>' for s in shardings)}]>"
+
+
+NO_RESULTS = main(
+    f"stablehlo.custom_call @foo(%a) {{has_side_effect = true, {per_value('[]')}}} : ({T}) -> ()\nreturn %a : {T}"
+)
+DOUBLED_COUNTER = main(f"""%c0 = stablehlo.constant dense<1> : tensor<i32>
+  %n = stablehlo.constant dense<32> : tensor<i32>
+  %0:2 = stablehlo.while(%b = %a, %i = %c0) : {T}, tensor<i32>
+   cond {{
+    %1 = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %1 : tensor<i1>
+  }} do {{
+    %2 = stablehlo.add %i, %i : tensor<i32>
+    stablehlo.return %b, %2 : {T}, tensor<i32>
+  }}
+  return %0#0 : {T}""")
+FUNCTION_EDGE = main(f"%0 = sdy.func_data_flow_edge %a : {T}\nreturn %0 : {T}", '[{"x"}, {}]')
+EDGE_WITH_DEMAND = main(f'%0 = sdy.data_flow_edge %a sharding=<@m, [{{}}, {{"y"}}]> : {T}\nreturn %0 : {T}')
+COMPOSITE = (
+    main(
+        f'%0 = stablehlo.composite "my.op" %a {{decomposition = @impl, {per_value("""[{}, {"y"}]""")}}} : ({T}) -> {T}\n'
+        f"return %0 : {T}"
+    )
+    + f"\nfunc.func private @impl(%a: {T}) -> {T} {{\n%0 = stablehlo.tanh %a : {T}\nreturn %0 : {T}\n}}"
+)
+PARTED = per_value('[{"x", "y"}]', '[{"x"}p0, {"y"}p123]')
+PARTED_BY_PRIORITY = main(
+    f"%0:2 = stablehlo.custom_call @bar(%a) {{{PARTED}}} : ({T}) -> (tensor<64xf32>, {T})\nreturn %0#0, %0#1 : tensor<64xf32>, {T}",
+    results=f"tensor<64xf32>, {T}",
+)
+SCALAR = per_value("[]")
+SCALAR_DEMAND = main(
+    f"%0 = stablehlo.constant {{{SCALAR}}} dense<1.0> : tensor<f32>\n"
+    f"%1 = stablehlo.negate %0 {{{SCALAR}}} : tensor<f32>\nreturn %a, %1 : {T}, tensor<f32>",
+    results=f"{T}, tensor<f32> {{sdy.sharding = #sdy.sharding<@m, []>}}",
+)
+IN_FOUR = per_value('[{}, {"y"}]')
+BEYOND_ITS_SIZE = main(
+    f"%0 = stablehlo.slice %a [0:8, 0:2] : ({T}) -> tensor<8x2xf32>\n"
+    f"%1 = stablehlo.negate %0 {{{IN_FOUR}}} : tensor<8x2xf32>\nreturn %1 : tensor<8x2xf32>",
+    results="tensor<8x2xf32>",
+)
+SUM_OVER_NOTHING = main(
+    f'%0 = sdy.all_reduce {{}} %a out_sharding=<@m, [{{"x"}}, {{}}]> : {T}\nreturn %0 : {T}'
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        NO_RESULTS,
+        DOUBLED_COUNTER,
+        FUNCTION_EDGE,
+        EDGE_WITH_DEMAND,
+        COMPOSITE,
+        PARTED_BY_PRIORITY,
+        SCALAR_DEMAND,
+        BEYOND_ITS_SIZE,
+        SUM_OVER_NOTHING,
+    ],
+)
+def test_it_is_planned_and_the_plan_passes_our_own_check(text: str) -> None:
+    plan = pipeline.plan_loaded(pipeline.load_module(text, Request(form="shardy")), time_limit_s=10)
+    assert plan.status == "optimal"
+    report = pipeline.check_plan(text, plan)
+    assert report.passed, [f for f in report.findings if not f.ok]
+
+
+@pytest.mark.parametrize(
+    ("text", "argument", "result"),
+    [
+        (FUNCTION_EDGE, '[{"x"}, {}]', None),
+        (EDGE_WITH_DEMAND, '[{}, {"y"}]', None),
+        (COMPOSITE, None, '[{}, {"y"}]'),
+    ],
+)
+def test_no_demand_is_lost(text: str, argument: str | None, result: str | None) -> None:
+    plan = pipeline.plan_loaded(pipeline.load_module(text, Request(form="shardy")), time_limit_s=10)
+    assert argument is None or plan.arguments[0].sharding == argument
+    assert (
+        result is None
+        or plan.values[max(plan.values)].settled == result
+        or plan.results[0].sharding == result
+    )
+
+
+def test_a_custom_rule_belongs_to_a_custom_call() -> None:
+    """Shardy's newer verifier refuses it elsewhere, the one in jaxlib lets it pass."""
+    rule = "sdy.sharding_rule = #sdy.op_sharding_rule<([i, j], [i, j])->([i, j]) {i=8, j=8}, custom>"
+    with pytest.raises(AutoshardError, match=r"custom sharding rule on stablehlo\.add"):
+        pipeline.load_module(main(f"%0 = stablehlo.add %a, %a {{{rule}}} : {T}\nreturn %0 : {T}"), Request())
