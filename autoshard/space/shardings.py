@@ -1,11 +1,14 @@
-"""The closed shardings of a tensor that the search considers: mesh axes on dimensions, whole or cut on request, in mesh order."""
+"""The closed shardings of a tensor that the search considers: mesh axes on dimensions, whole or cut on request."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 
 from autoshard.errors import ClashError
 from autoshard.program import Flow
 from autoshard.sharding import AxisRef, Mesh, TensorSharding, TensorType, total_size
+
+_PLACED_FREELY = 3  # axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +30,16 @@ def assignments(
 ) -> Iterator[tuple[tuple[AxisRef, ...], ...]]:
     """Axes to slots of these sizes, or to none; a slot gets at most as many shards as it has elements.
 
-    Each of two axes goes where it likes. More axes are cut into a major and a minor part at every place, and each part goes as one,
-    or a single axis goes alone: all combinations of n axes would be (slots + 1)^n, most of them of no use. Order: slot contents in
-    the order of `axes`, after what `base` already puts there. Slots of size 0 take nothing.
+    Each of up to three axes goes where it likes, in any order within a slot. More axes are cut into a major and a minor part at every
+    place, and each part goes as one, or a single axis goes alone: all combinations of n axes would be (slots + 1)^n, most of them of
+    no use. What `base` puts in a slot comes first there. Slots of size 0 take nothing.
     """
     start = tuple(base) if base is not None else ((),) * len(sizes)
-    if len(axes) <= 2:
-        yield from _assign(sizes, [(axis,) for axis in axes], start)
-        return
-    parts = [[tuple(axes[:cut]), tuple(axes[cut:])] for cut in range(1, len(axes))] + [
-        [(axis,)] for axis in axes
-    ]
+    if len(axes) <= _PLACED_FREELY:
+        parts = [[(axis,) for axis in order] for order in permutations(axes)]
+    else:
+        parts = [[tuple(axes[:cut]), tuple(axes[cut:])] for cut in range(1, len(axes))]
+        parts += [[(axis,)] for axis in axes]
     found: dict[tuple[tuple[AxisRef, ...], ...], None] = {}
     for mine in parts:
         found.update(dict.fromkeys(_assign(sizes, mine, start)))

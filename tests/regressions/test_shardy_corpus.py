@@ -19,6 +19,7 @@ def per_value(*shardings: str) -> str:
     return f"sdy.sharding = #sdy.sharding_per_value<[{', '.join(f'<@m, {s}>' for s in shardings)}]>"
 
 
+ON_ROWS = '[{"x"}, {}]'
 NO_RESULTS = main(
     f"stablehlo.custom_call @foo(%a) {{has_side_effect = true, {per_value('[]')}}} : ({T}) -> ()\nreturn %a : {T}"
 )
@@ -60,7 +61,7 @@ BEYOND_ITS_SIZE = main(
     results="tensor<8x2xf32>",
 )
 SUM_OVER_NOTHING = main(
-    f'%0 = sdy.all_reduce {{}} %a out_sharding=<@m, [{{"x"}}, {{}}]> : {T}\nreturn %0 : {T}'
+    f"%0 = sdy.all_reduce {{}} %a out_sharding=<@m, {ON_ROWS}> : {T}\nreturn %0 : {T}", ON_ROWS
 )
 
 

@@ -29,6 +29,7 @@ MESHES = (
     Mesh.of([("x", 4), ("y", 2)]),
     Mesh.of([("x", 2), ("y", 3)]),
     Mesh.of([("x", 2), ("one", 1), ("y", 2), ("z", 2)]),
+    Mesh.of([("x", 2), ("y", 2), ("z", 2), ("w", 2)]),
 )
 quick = settings(deadline=None, max_examples=50)
 
@@ -41,18 +42,22 @@ def key(strategy: Strategy) -> Key:
 
 
 def dealt(mesh: Mesh, slots: int) -> Iterator[Hands]:
-    """Every way to give each axis with several devices to one slot or none, in mesh order within a slot.
+    """Every way to give each axis with several devices to one slot or none, in any order within a slot.
 
-    Three axes and more go in two parts, a major and a minor one, or one axis goes alone.
+    Four axes and more go in two parts, a major and a minor one, or one axis goes alone, in mesh order within a slot.
     """
     axes = [mesh.axis(axis.name) for axis in mesh.axes if axis.size > 1]
-    for homes in itertools.product(range(slots + 1), repeat=len(axes)):
-        if len(axes) > 2 and not in_two_parts(homes, slots):
-            continue
-        yield tuple(
-            tuple(axis for axis, home in zip(axes, homes, strict=True) if home == slot)
-            for slot in range(slots)
-        )
+    found: set[Hands] = set()
+    for order in itertools.permutations(axes) if len(axes) <= 3 else [tuple(axes)]:
+        for homes in itertools.product(range(slots + 1), repeat=len(axes)):
+            if len(axes) <= 3 or in_two_parts(homes, slots):
+                found.add(
+                    tuple(
+                        tuple(axis for axis, home in zip(order, homes, strict=True) if home == slot)
+                        for slot in range(slots)
+                    )
+                )
+    yield from found
 
 
 def in_two_parts(homes: Sequence[int], nowhere: int) -> bool:
@@ -93,9 +98,12 @@ def scattered(
     With three axes and more only one dimension takes them, and stays in mesh order.
     """
     has_many_axes = sum(axis.size > 1 for axis in mesh.axes) > 2
-    for homes in itertools.product(range(len(shape)), repeat=len(axes)):
+    orders = itertools.product(
+        itertools.permutations(axes), itertools.product(range(len(shape)), repeat=len(axes))
+    )
+    for order, homes in orders:
         dims = [
-            (*have, *(axis for axis, home in zip(axes, homes, strict=True) if home == dim))
+            (*have, *(axis for axis, home in zip(order, homes, strict=True) if home == dim))
             for dim, have in enumerate(result.axes)
         ]
         is_in_order = len(set(homes)) == 1 and dims[homes[0]] == tuple(sorted(dims[homes[0]], key=mesh.order))
@@ -228,9 +236,11 @@ def test_matmul_on_one_axis() -> None:
 
 
 def test_number_of_strategies_of_a_matmul() -> None:
-    """Two axes: 4^2 assignments, and for the reduced axes the ways to scatter all of them: 2 * (3 * 2) + 4 more."""
+    """Two axes: 4^2 homes and 3 where both are in one in the other order; for the reduced axes the ways to scatter all of them: 2 * (3 * 2)
+    where one is reduced; where both are, two orders of reducing that scatter alike: 4 homes and 2 in the other order.
+    """
     mesh = Mesh.of([("x", 2), ("y", 2)])
-    assert len(strategies(shape_of(MATMUL, mesh), mesh)) == 16 + 16
+    assert len(strategies(shape_of(MATMUL, mesh), mesh)) == 16 + 3 + 12 + 2 * (4 + 2)
 
 
 WINDOW = """
