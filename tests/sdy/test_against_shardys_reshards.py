@@ -1,4 +1,4 @@
-"""Functions whose operands and results have fixed shardings: what our plan pays is at most what Shardy's own reshards cost, by the same model."""
+"""Fixed shardings of operands and results: our plan costs at most what Shardy's own reshards do, by the same model."""
 
 import random
 from collections.abc import Callable
