@@ -21,7 +21,7 @@ from autoshard.plans import Plan, Price, priced_groups
 from autoshard.problem import evaluate
 from autoshard.program import Demand, demands_of, group_demands_of, restricted
 from autoshard.report.units import bytes_text
-from autoshard.sharding import TensorSharding, TensorType, parse_sharding
+from autoshard.sharding import TensorSharding, TensorType, parse_sharding, sharding_of_user
 from autoshard.space import tensor_shardings
 
 MOST_TRIED = 6
@@ -98,12 +98,9 @@ def _planned(found: Plan, named: Named, read: ReadModule) -> TensorSharding:
 
 
 def _parsed(text: str, named: Named, type_: TensorType, read: ReadModule) -> TensorSharding:
-    sharding = parse_sharding(text, read.mesh)
-    axes = [axis for dim in sharding.dims for axis in dim.axes]
+    sharding = sharding_of_user(text, read.mesh)
     if sharding.rank != type_.rank:
         reason = f"has {sharding.rank} dimensions, {type_} has {type_.rank}"
-    elif any(a.overlaps(b) for number, a in enumerate(axes) for b in axes[:number]):
-        reason = "names an axis twice"
     elif _must_divide(read.as_written, named) and not sharding.divides(type_.shape):
         reason = f"does not divide {type_}: arguments and results divide evenly"
     else:

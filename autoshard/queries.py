@@ -20,7 +20,7 @@ from autoshard.mlir import passes
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.mlir.forms import Form
 from autoshard.pipeline import lowering_of
-from autoshard.sharding import Mesh, TensorSharding, TensorType, merge_sub_axes, parse_sharding, total_size
+from autoshard.sharding import Mesh, TensorSharding, TensorType, sharding_of_user, total_size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,7 +153,8 @@ def resharder(
     device_mesh = Mesh.of(axes)
     profile = load_hardware(hardware)
     communication = place_mesh(profile, axes, topology)
-    old, new = _sharding(before, device_mesh), _sharding(after, device_mesh)
+    old, new = (sharding_of_user(text, device_mesh).as_closed() for text in (before, after))
+    _require_sums(old, new)
     if old.rank != new.rank:
         raise AutoshardError(
             f"{before} has {old.rank} dimensions, {after} has {new.rank}",
@@ -208,26 +209,13 @@ def element_bits(dtype: str) -> int:
         return costmodels.bits(dtype)
 
 
-_AXIS = r'"[^"{}\\]+"(:\([1-9]\d*\)([2-9]|[1-9]\d+))?'
-_LIST = rf"{{\s*({_AXIS}(\s*,\s*{_AXIS})*)?(\s*,)?\s*\??\s*}}(p\d+)?"
-_SHARDING = re.compile(rf"\s*\[\s*({_LIST}(\s*,\s*{_LIST})*)?\s*\]\s*")
-
-
-def _sharding(text: str, mesh: Mesh) -> TensorSharding:
-    if _SHARDING.fullmatch(text) is None:
+def _require_sums(old: TensorSharding, new: TensorSharding) -> None:
+    """Raises AutoshardError: partial sums over axes over which there are none."""
+    if not set(new.unreduced) <= set(old.unreduced):
         raise AutoshardError(
-            f"cannot read the sharding {text}",
-            fix='write one {...} for each dimension with its axes in quotes, major to minor, as in [{"x", "y"}, {}]',
+            f"a reshard from {old} to {new} would make partial sums",
+            fix="a reshard completes sums: leave out of --to the unreduced axes that --from has not",
         )
-    found = parse_sharding(text, mesh)
-    used = list(found.used_axes())
-    for index, axis in enumerate(used):
-        if any(axis.overlaps(other) for other in used[:index]):
-            raise AutoshardError(f"{text} uses {axis} twice", fix="split by an axis once")
-    whole = TensorSharding.closed([merge_sub_axes(dim.axes, mesh) for dim in found.dims])
-    if whole != found.as_closed():
-        raise AutoshardError(f"{text} has sub-axes that go on each other", fix=f"write {whole}")
-    return found.as_closed()
 
 
 def _require_fit(type_: TensorType, sharding: TensorSharding, which: str) -> None:

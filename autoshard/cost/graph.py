@@ -173,7 +173,9 @@ def _add_flow(graph: Graph, index: int, flow: Flow) -> list[_Read]:
 
 def _flow_shardings(graph: Graph, index: int, flow: Flow) -> list[TensorSharding]:
     if graph.given is not None and flow.value in graph.given:
-        return [graph.given[flow.value].as_closed()]
+        mine = graph.given[flow.value].as_closed()
+        is_asked_otherwise = flow.kind is FlowKind.RESULT and not all(map(mine.satisfies, flow.demands))
+        return [flow.demands[0].as_closed() if is_asked_otherwise else mine]
     cuts = graph.cuts.flows[index]
     if graph.wanted is not None:
         found = wanted_shardings(flow, graph.mesh, graph.wanted.get(flow.value, ()), cuts)

@@ -12,6 +12,7 @@ from autoshard.sharding.mesh import (
 from autoshard.sharding.projection import FactorAxes, factor_axes_of, tensor_sharding
 from autoshard.sharding.rule import Factor, FactorKind, OpShardingRule, TensorMapping, parse_rule
 from autoshard.sharding.tensor import DimSharding, TensorSharding, TensorType, dtype_bits, parse_sharding
+from autoshard.sharding.written import sharding_of_user
 
 __all__ = [
     "AxisRef",
@@ -32,6 +33,7 @@ __all__ = [
     "parse_axes",
     "parse_rule",
     "parse_sharding",
+    "sharding_of_user",
     "tensor_sharding",
     "total_size",
 ]

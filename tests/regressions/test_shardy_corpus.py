@@ -109,3 +109,11 @@ def test_a_custom_rule_belongs_to_a_custom_call() -> None:
     rule = "sdy.sharding_rule = #sdy.op_sharding_rule<([i, j], [i, j])->([i, j]) {i=8, j=8}, custom>"
     with pytest.raises(AutoshardError, match=r"custom sharding rule on stablehlo\.add"):
         pipeline.load_module(main(f"%0 = stablehlo.add %a, %a {{{rule}}} : {T}\nreturn %0 : {T}"), Request())
+
+
+def test_an_argument_returned_in_another_sharding_is_moved() -> None:
+    """`cost` took the argument's sharding for the result's, and nothing moved."""
+    text = main(f"return %a : {T}", ON_ROWS, f'{T} {{sdy.sharding = #sdy.sharding<@m, [{{}}, {{"y"}}]>}}')
+    found = pipeline.cost_loaded(pipeline.load_module(text, Request(form="shardy")))
+    assert found.results[0].sharding == '[{}, {"y"}]'
+    assert found.price.communication_ns > 0
