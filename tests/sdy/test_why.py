@@ -109,7 +109,7 @@ def test_a_sharding_that_cannot_be() -> None:
         ("arg", "near to it: arg0, arg1"),
         ("line 99", "no value"),
         ('arg0=[{"x"}]', "has 1 dimensions"),
-        ('arg0=[{"x"}, {"x"}]', "uses "x" twice"),
+        ('arg0=[{"x"}, {"x"}]', 'uses "x" twice'),
         ('arg0=[{"q"}, {}]', "unknown mesh axis"),
         ("2", "2 values are called '2'"),
     ],
