@@ -1,7 +1,8 @@
-"""Where shardings are fixed from outside: arguments, results, carried state, data flow, the user's demands and sharding groups."""
+"""Where shardings are fixed from outside: arguments, results, carried state, data flow, manual axes, demands and sharding groups."""
 
 from collections.abc import Iterator
 
+from autoshard.check.manual import before_edge, manual_axes
 from autoshard.check.parts import parts_of
 from autoshard.check.planned import Planned
 from autoshard.check.report import Finding, of_offenders
@@ -16,6 +17,7 @@ def boundaries(planned: Planned, plan: Plan) -> list[Finding]:
         _division(planned),
         _carried(planned),
         _data_flow(planned),
+        manual_axes(planned),
         _demands(planned),
         _groups(planned),
     ]
@@ -90,7 +92,8 @@ def _data_flow(planned: Planned) -> Finding:
         for position, source in enumerate(flow.sources):
             count += 1
             site = (-1 - number, position)
-            given, taken = planned.uses.get(site, planned.found(source.value)), planned.settled[flow.target]
+            given = planned.uses.get(site, planned.found(source.value))
+            taken = before_edge(planned, number, planned.settled[flow.target])
             if given != taken:
                 where = f"{flow.kind} {flow.location} value {flow.target} source {position}"
                 offenders.append(f"{where}: handed on as {given}, carried as {taken}")

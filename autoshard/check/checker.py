@@ -25,6 +25,7 @@ LEGALITY = (
     "division",
     "carried state",
     "data flow",
+    "manual axes",
     "demands",
     "sharding groups",
     "rules",

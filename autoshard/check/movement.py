@@ -2,6 +2,7 @@
 
     partial sums      an all-reduce of each result over the axes of the split reduction factors, or a reduce-scatter where the
                       result settles split over exactly those axes in addition and the plan's compiler has that collective
+    the user's own    a collective in a manual computation, of the part that the free axes leave
     windows           rows of the first operand that a split window needs from other devices, a permute for each distance
     reshards          produced -> settled -> shared -> use, by Shardy's own decomposition
 
@@ -59,6 +60,7 @@ class Prices:
 
 def find_collectives(planned: Planned, reads: Reads, prices: Prices) -> tuple[PlannedCollective, ...]:
     moved = [collective for kernel in reads.kernels for collective in _of_kernel(planned, kernel)]
+    moved += [_of_user(planned, kernel, prices) for kernel in reads.kernels if kernel.kernel.shape.collective]
     moved += _of_reshards(planned.mesh, list(_reshards(planned, reads)))
     return tuple(_priced(planned, collective, prices) for collective in moved)
 
@@ -122,6 +124,21 @@ def _of_kernel(planned: Planned, read: KernelRead) -> Iterator[_Moved]:
         produced = planned.produced.get(value, TensorSharding.replicated_closed(type_.rank))
         kind = "reduce_scatter" if _is_scattered(planned, read, value) else "all_reduce"
         yield _Moved(kind, axes, produced.local_bytes(type_), kernel.repeat, root)
+
+
+def _of_user(planned: Planned, read: KernelRead, prices: Prices) -> _Moved:
+    """The collective that the kernel is, over the costliest of the axes that it may go over."""
+    kernel = read.kernel
+    collective = planned.listing.ops[kernel.ops[-1]].collective
+    assert collective is not None, "the shape has the root's collective"
+    held = sum(
+        planned.produced.get(value, TensorSharding.replicated_closed(type_.rank)).local_bytes(type_)
+        for value, type_ in zip(kernel.results, kernel.shape.results, strict=True)
+    )
+    if collective.kind == "reduce_scatter":
+        held *= collective.bytes_per_result_byte
+    axes = max(collective.groups, key=lambda group: _ns(prices, collective.kind, held, group))
+    return _Moved(collective.kind, axes, held, kernel.repeat, kernel.ops[-1])
 
 
 def _reduced(planned: Planned, read: KernelRead) -> Parts:

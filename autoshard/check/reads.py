@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 
 from autoshard.check.boundaries import result_sharding
 from autoshard.check.loops import Where
+from autoshard.check.manual import before_edge
 from autoshard.check.partial import clone_operand_axes
 from autoshard.check.parts import project, tensor_sharding
 from autoshard.check.planned import Planned, Site, site_value
 from autoshard.check.report import Finding, of_offenders
 from autoshard.check.rules import Run, rule_of
-from autoshard.program import RESULT_SITE, FlowKind, FlowSource, Kernel, Use
+from autoshard.program import RESULT_SITE, Flow, FlowKind, FlowSource, Kernel, Use
 from autoshard.sharding import TensorSharding
 
 
@@ -115,17 +116,28 @@ def _flow_reads(planned: Planned) -> Iterator[tuple[int, Read]]:
     for flow in planned.program.flows:
         for source in flow.sources:
             is_result = flow.kind is FlowKind.RESULT
-            sharding = result_sharding(planned, source.site[1]) if is_result else planned.settled[flow.value]
+            sharding = (
+                result_sharding(planned, source.site[1]) if is_result else _taken(planned, source, flow)
+            )
             if sharding is not None and source.value not in planned.program.cloneable:
-                yield source.value, _flow_read(planned, source, sharding, is_result)
+                yield source.value, _flow_read(planned, source, sharding, flow)
 
 
-def _flow_read(planned: Planned, source: FlowSource, sharding: TensorSharding, needs_copy: bool) -> Read:
+def _taken(planned: Planned, source: FlowSource, flow: Flow) -> TensorSharding:
+    """How a flow that is no result takes what it is handed."""
+    found = planned.settled[flow.value]
+    return found if source.site[0] == RESULT_SITE else before_edge(planned, -1 - source.site[0], found)
+
+
+def _flow_read(planned: Planned, source: FlowSource, sharding: TensorSharding, flow: Flow) -> Read:
     number, position = -1 - source.site[0], source.site[1]
     where: Where = {}
+    end, needs_copy = source.time + 1, flow.kind is FlowKind.RESULT
     if source.site[0] != RESULT_SITE:
         where = planned.loops.around_source(planned.listing.data_flows[number], position)
-    return Read(sharding, source.repeat, source.time, source.time + 1, -1, where, needs_copy)
+        if planned.listing.data_flows[number].crossing is not None:  # what is handed over keeps its buffer
+            end, needs_copy = max(end, planned.program.lifetimes[flow.value].end), True
+    return Read(sharding, source.repeat, source.time, end, -1, where, needs_copy)
 
 
 def _clone_reads(planned: Planned) -> dict[Site, set[TensorSharding]]:

@@ -32,7 +32,8 @@ def check_rules(planned: Planned) -> tuple[dict[int, Run], Finding]:
     offenders: list[str] = []
     count = 0
     for number, op in enumerate(planned.listing.ops):
-        if planned.is_recomputed[number] or not any(map(planned.is_ranked, (*op.operands, *op.results))):
+        has_tensors = any(map(planned.is_ranked, (*op.operands, *op.results)))
+        if planned.is_recomputed[number] or not (has_tensors or op.collective is not None):
             continue
         count += 1
         found = _run(planned, number, op)

@@ -129,8 +129,9 @@ def _copy_bytes(graph: Graph, type_: TensorType, supply: Ints, demand: Ints) -> 
 
 def _copies_count(graph: Graph, edge: Edge) -> bool:
     """Whether a reshard makes a buffer that is not the reader's own (a carried value has its own lifetime)."""
-    flow = graph.nodes[edge.reader].flow
-    return flow < 0 or graph.program.flows[flow].kind is FlowKind.RESULT
+    number = graph.nodes[edge.reader].flow
+    flow = graph.program.flows[number] if number >= 0 else None
+    return flow is None or flow.kind is FlowKind.RESULT or flow.crossing is not None
 
 
 def _add_memory(graph: Graph, builder: ProblemBuilder) -> None:

@@ -161,13 +161,19 @@ def _partial_plan(program: Program, mesh: Mesh, given: Mapping[int, TensorShardi
 
 
 def _add_flow(graph: Graph, index: int, flow: Flow) -> list[_Read]:
-    ids = graph.layouts[flow.type.rank].ids_of(_flow_shardings(graph, index, flow))
-    graph.nodes.append(Node(Choices((ids,), (ids,)), flow=index))
+    found = _flow_shardings(graph, index, flow)
+    layouts = graph.layouts[flow.type.rank]
+    supplies = demands = layouts.ids_of(found)
+    if flow.crossing is not None:
+        demands = layouts.ids_of(map(flow.crossing.handed, found))
+    graph.nodes.append(Node(Choices((demands,), (supplies,)), flow=index))
     node = len(graph.nodes) - 1
     if flow.kind is not FlowKind.RESULT:
         graph.provider[flow.value] = (node, 0)
+    renamed = graph.program.lifetimes[flow.value].end if flow.crossing is not None else 0
     return [
-        _Read(s.value, node, 0, s.repeat, s.time, s.time + 1, s.time - 1, (s.site,)) for s in flow.sources
+        _Read(s.value, node, 0, s.repeat, s.time, max(s.time + 1, renamed), s.time - 1, (s.site,))
+        for s in flow.sources
     ]
 
 

@@ -1,13 +1,14 @@
 """What a kernel costs under each of its strategies: a roofline on local shapes, plus the collectives that belong to the op itself.
 
 Those are: the all-reduce of partial sums over the reduced axes (a reduce-scatter where the result settles split over exactly
-those), and the halo exchange of windows split over space. Work that is replicated costs its full price on every device.
+those), the halo exchange of windows split over space, and the collective itself where the user wrote one. Work that is replicated
+costs its full price on every device.
 
     flops_local = flops * prod_f ceil(size_f / shards_f) / size_f        over the factors f of the rule
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -129,7 +130,7 @@ def _own_collectives(
     reshards: ReshardPrices,
     layouts: LayoutsByRank,
 ) -> list[Collective]:
-    found = _halo(shape, strategy, prices)
+    found = [*_halo(shape, strategy, prices), *_user_collective(shape, strategy, prices)]
     for type_, produced, settled in zip(shape.results, strategy.produced, strategy.settled, strict=True):
         ids = layouts[type_.rank]
         steps = reshards.collectives(type_, ids.id_of(produced), ids.id_of(settled)) if type_.rank else []
@@ -145,6 +146,23 @@ def _priced(
 ) -> Collective:
     bytes_ = produced.local_bytes(type_)
     return Collective(kind, strategy.reduced, bytes_, int(prices.ns(kind, bytes_, strategy.reduced)))
+
+
+def _user_collective(
+    shape: KernelShape, strategy: Strategy, prices: CollectivePrices
+) -> Iterator[Collective]:
+    """The costliest of what the user's collective may be, of the part that the axes left to the plan leave on a device."""
+    if shape.collective is None:
+        return
+    results = sum(s.local_bytes(t) for s, t in zip(strategy.produced, shape.results, strict=True))
+    kind, bytes_ = shape.collective.kind, results * shape.collective.bytes_per_result_byte
+    yield max(
+        (
+            Collective(kind, axes, bytes_, int(prices.ns(kind, bytes_, axes)))
+            for axes in shape.collective.groups
+        ),
+        key=lambda one: one.ns,
+    )
 
 
 def _halo(shape: KernelShape, strategy: Strategy, prices: CollectivePrices) -> list[Collective]:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autoshard.program import FlowKind, FlowSource, Kernel, KernelShape, Program
+from autoshard.program import Flow, FlowKind, FlowSource, Kernel, KernelShape, Program
 from autoshard.sharding import AxisRef, Mesh, TensorSharding
 from autoshard.space import PartialSums, reducible_axes
 
@@ -63,10 +63,21 @@ def plan_partial_sums(
     return _Analysis(program, mesh, seeds).plan()
 
 
+def _may_carry_partial(flow: Flow) -> bool:
+    """The edge of a manual computation takes partial sums only where the user says so."""
+    is_asked = any(demand.unreduced for demand in flow.demands)
+    return flow.kind is FlowKind.CARRIED and (flow.crossing is None or is_asked)
+
+
+def _without(manual: Axes, sets: AxesSets) -> AxesSets:
+    """Those over none of the manual axes."""
+    return frozenset(axes for axes in sets if not set(manual) & set(axes))
+
+
 class _Analysis:
     def __init__(self, program: Program, mesh: Mesh, seeds: Mapping[int, AxesSets]) -> None:
         self._program, self._mesh, self._seeds = program, mesh, seeds
-        self._carried = [flow for flow in program.flows if flow.kind is FlowKind.CARRIED]
+        self._carried = [flow for flow in program.flows if _may_carry_partial(flow)]
         self._kernel_of = {k.results[0]: k for k in program.kernels if len(k.results) == 1}
         self._whole = self._needed_whole() - seeds.keys()
         self._readers = Counter(use.value for kernel in program.kernels for use in kernel.uses)
@@ -96,7 +107,7 @@ class _Analysis:
                 reads[use.value] = max(reads.get(use.value, 0), kernel.repeat)
         for flow in self._program.flows:
             for source in flow.sources:
-                reads = linear if flow.kind is FlowKind.CARRIED else whole
+                reads = linear if _may_carry_partial(flow) else whole
                 reads[source.value] = max(reads.get(source.value, 0), source.repeat)
         return {value for value, times in whole.items() if value in linear and times >= linear[value]}
 
@@ -111,7 +122,8 @@ class _Analysis:
                 changes |= self._add(value, self._of_kernel(kernel))
         for flow in self._carried:
             if self._can_carry(flow.sources):
-                changes |= self._add(flow.value, *(self._arriving(source.value) for source in flow.sources))
+                arriving = (self._arriving(source.value) for source in flow.sources)
+                changes |= self._add(flow.value, *(_without(flow.manual_axes, sets) for sets in arriving))
         return changes
 
     def _can_carry(self, sources: Iterable[FlowSource]) -> bool:

@@ -153,7 +153,7 @@ def _recomputed_sources(
         flow = graph.program.flows[node.flow]
         for source in flow.sources:
             if source.value in graph.program.cloneable:
-                layout = int(node.choices.supplies[0][choice[number]])
+                layout = int(node.choices.demands[0][choice[number]])
                 uses[source.site] = graph.layouts[flow.type.rank].shardings[layout]
 
 

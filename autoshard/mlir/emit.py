@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from autoshard.mlir.context import Value, ir
 from autoshard.mlir.listing import Listing
+from autoshard.mlir.manual import written_sharding
 from autoshard.mlir.signature import attributes_of, set_attributes
 from autoshard.mlir.tensors import Shardings
 from autoshard.mlir.variants import Choices
@@ -255,7 +256,8 @@ class _Emitter:
         written: dict[tuple[ir.Operation, str], list[TensorSharding]] = {}
         for flow in self._walked.flows:
             key = (flow.owner, flow.sharding_attribute)
-            written.setdefault(key, []).append(self._choices.produced(flow.target))
+            planned = self._choices.produced(flow.target)
+            written.setdefault(key, []).append(written_sharding(flow, planned, self._shardings))
         for (owner, key), shardings in written.items():
             if key != SHARDING:
                 owner.attributes[key] = self._shardings.per_value(shardings)

@@ -5,11 +5,14 @@ closed, even and without edges) and less the merging of reshards, which a plan h
 """
 
 import re
+from collections.abc import Iterable, Mapping
 
 from autoshard.mlir.collective import Collective
 from autoshard.mlir.context import Value, ir, new_context
+from autoshard.mlir.handwritten import user_collective
 from autoshard.mlir.isolated import run_isolated
 from autoshard.mlir.locations import Locations
+from autoshard.mlir.manual import target_demand
 from autoshard.mlir.meshes import module_meshes
 from autoshard.mlir.read import read
 from autoshard.mlir.repeats import scope_repeats
@@ -79,7 +82,7 @@ def collectives(source: SourceModule, mesh: Mesh) -> list[Collective]:
 
 
 def listed_collectives(done: Walked, mesh: Mesh, file: str) -> list[Collective]:
-    """The collective ops of a module that is annotated throughout."""
+    """The collective ops of a module that is annotated throughout, the user's own in manual computations among them."""
     locations = Locations(file)
     repeats, _ = scope_repeats(done, locations)
     known = _handed_in(done, mesh)
@@ -90,6 +93,18 @@ def listed_collectives(done: Walked, mesh: Mesh, file: str) -> list[Collective]:
         if not is_collective(op):
             for value, sharding in _made(op, shardings).items():
                 known[done.ids[value]] = sharding
+            handwritten = user_collective(op, mesh)
+            if handwritten is not None:
+                found.append(
+                    Collective(
+                        handwritten.kind,
+                        handwritten.groups[0],
+                        _local_bytes(op.operands, done, known, types),
+                        _local_bytes(op.results, done, known, types),
+                        repeats[scope],
+                        locations.text(op.location),
+                    )
+                )
             continue
         type_ = types[op.result.type]
         assert type_ is not None
@@ -99,6 +114,18 @@ def listed_collectives(done: Walked, mesh: Mesh, file: str) -> list[Collective]:
         bytes_ = before.local_bytes(type_), step.out_sharding.local_bytes(type_)
         found.append(Collective(step.kind, step.axes, *bytes_, repeats[scope], locations.text(op.location)))
     return found
+
+
+def _local_bytes(
+    values: Iterable[Value], walked: Walked, known: Mapping[int, TensorSharding], types: TensorTypes
+) -> int:
+    """Bytes of all the values on one device."""
+    each = [(walked.ids[value], types[value.type]) for value in values]
+    return sum(
+        known.get(number, TensorSharding.replicated_closed(type_.rank)).local_bytes(type_)
+        for number, type_ in each
+        if type_ is not None
+    )
 
 
 def _made(op: ir.Operation, shardings: Shardings) -> dict[Value, TensorSharding]:
@@ -118,7 +145,7 @@ def _handed_in(walked: Walked, mesh: Mesh) -> dict[int, TensorSharding]:
         if SHARDING in attributes:
             found[number] = shardings.read(attributes[SHARDING], "")
     for flow in walked.flows:
-        attribute = flow.owner.attributes.get(flow.sharding_attribute)
-        if attribute is not None:
-            found[flow.target] = shardings.read_each(attribute, "")[flow.index]
+        sharding = target_demand(flow, shardings)
+        if sharding is not None:
+            found[flow.target] = sharding
     return found

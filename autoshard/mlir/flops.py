@@ -1,7 +1,7 @@
 """Floating-point (or integer) operations of a whole op, from its types, its rule and a few attributes.
 
 A multiply-add counts 2. An FFT of length N counts 5 N log2 N (the usual figure for radix 2; Cooley and Tukey), a sort n log2 n
-comparisons. Pure data movement counts 0: its price is its bytes.
+comparisons. Pure data movement counts 0: its price is its bytes. So do collectives, whose price is that of their communication.
 """
 
 import math
@@ -24,14 +24,14 @@ MATMULS = frozenset(
 DATA_MOVEMENT = frozenset(
     {
         "chlo.constant", "chlo.constant_like", "sdy.constant", "sdy.propagation_barrier", "sdy.reshard",
-        "sdy.sharding_constraint", "stablehlo.after_all", "stablehlo.all_gather", "stablehlo.all_to_all",
+        "sdy.sharding_constraint", "stablehlo.after_all", "stablehlo.all_gather", "stablehlo.all_reduce", "stablehlo.all_to_all",
         "stablehlo.bitcast_convert", "stablehlo.broadcast", "stablehlo.broadcast_in_dim",
         "stablehlo.collective_broadcast", "stablehlo.collective_permute", "stablehlo.complex",
         "stablehlo.concatenate", "stablehlo.constant", "stablehlo.create_token", "stablehlo.dynamic_gather",
         "stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice", "stablehlo.gather",
         "stablehlo.get_dimension_size", "stablehlo.get_tuple_element", "stablehlo.imag", "stablehlo.infeed",
         "stablehlo.iota", "stablehlo.outfeed", "stablehlo.pad", "stablehlo.partition_id", "stablehlo.real",
-        "stablehlo.recv", "stablehlo.replica_id", "stablehlo.reshape", "stablehlo.reverse", "stablehlo.send",
+        "stablehlo.recv", "stablehlo.reduce_scatter", "stablehlo.replica_id", "stablehlo.reshape", "stablehlo.reverse", "stablehlo.send",
         "stablehlo.slice", "stablehlo.torch_index_select", "stablehlo.transpose", "stablehlo.tuple",
     }
 )  # fmt: skip
@@ -150,7 +150,6 @@ def _ragged_dot(op: TypedOp, _: OpShardingRule | None) -> int:
 _COUNTERS: dict[str, Callable[[TypedOp, OpShardingRule | None], int]] = {
     "chlo.ragged_dot": _ragged_dot,
     "chlo.top_k": _sort,
-    "stablehlo.all_reduce": _operand_elements,
     "stablehlo.batch_norm_grad": lambda op, _: 8 * _largest(op.operands),
     "stablehlo.batch_norm_inference": lambda op, _: 4 * _largest(op.operands),
     "stablehlo.batch_norm_training": lambda op, _: 6 * _largest(op.operands),
@@ -160,7 +159,6 @@ _COUNTERS: dict[str, Callable[[TypedOp, OpShardingRule | None], int]] = {
     "stablehlo.dot_general": _dot,
     "stablehlo.fft": _fft,
     "stablehlo.reduce": _operand_elements,
-    "stablehlo.reduce_scatter": _operand_elements,
     "stablehlo.reduce_window": _window,
     "stablehlo.scatter": _updates,
     "stablehlo.select": _select,

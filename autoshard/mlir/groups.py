@@ -1,6 +1,6 @@
 """The user's sharding groups: values that are to have one sharding, whichever it is."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from autoshard.errors import AutoshardError
 from autoshard.mlir.context import Value, ir
@@ -19,11 +19,13 @@ def group_members(
     """Who is in which group, one by one as the user wrote it. Scalars, which nobody shards, are left out.
 
     Raises:
-        AutoshardError: members of different shapes.
+        AutoshardError: members of different shapes, or not all in one manual computation.
     """
     members = tuple(_member(walked, op, names, locations) for op in walked.grouped)
+    around = {walked.ids[op.operands[0]]: _manual_computation_around(op) for op in walked.grouped}
     for group in joined_groups(members):
         _require_one_shape(group, types)
+        _require_one_place(group, around)
     return tuple(member for member in members if _is_ranked(types[member.value]))
 
 
@@ -50,6 +52,24 @@ def _require_one_shape(group: ShardingGroup, types: Sequence[TensorType | None])
             raise AutoshardError(
                 f"a sharding group has members of different shapes:\n  {mine} {first}\n  {theirs} {other}",
                 fix=_SAME_SHAPE,
+            )
+
+
+def _manual_computation_around(op: ir.Operation) -> tuple[ir.Operation, ...]:
+    """The innermost one, or nothing."""
+    outer = op.parent
+    while outer is not None and outer.name != "sdy.manual_computation":
+        outer = outer.operation.parent
+    return () if outer is None else (outer.operation,)
+
+
+def _require_one_place(group: ShardingGroup, around: Mapping[int, tuple[ir.Operation, ...]]) -> None:
+    first = group.members[0]
+    for other in group.members[1:]:
+        if around[first.value] != around[other.value]:
+            raise AutoshardError(
+                f"a sharding group has members in different manual computations, or in one and outside:\n  {first}\n  {other}",
+                fix="a shard and a whole tensor have no sharding in common: take one of them out of the group",
             )
 
 

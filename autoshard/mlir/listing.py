@@ -1,14 +1,14 @@
 """A module as plain records, free of MLIR objects: what `mlir.read` makes and `program` analyses.
 
 Ops are listed in program order with the bodies of loops and branches in place; the position of an op in that list is its time. Calls
-are gone (cloned per call and spliced in). A data-flow op (while, case, if, optimization_barrier, named_computation) is not in
-the list: each value that flows through it is a `DataFlow`, whose target stands for the op's result and for the block arguments that always
-carry the same sharding.
+are gone (cloned per call and spliced in). A data-flow op (while, case, if, optimization_barrier, named_computation,
+manual_computation) is not in the list: each value that flows through it is a `DataFlow`, whose target stands for the op's result and
+for the block arguments that always carry the same sharding. Types in a manual computation are those of one shard.
 """
 
 from dataclasses import dataclass
 
-from autoshard.sharding import Mesh, OpShardingRule, TensorSharding, TensorType
+from autoshard.sharding import AxisRef, Crossing, Mesh, OpShardingRule, TensorSharding, TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,20 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class UserCollective:
+    """A collective that the user wrote: what it does, and over which axes.
+
+    `groups` has one list of axes, or, where the devices that the user named are no whole axes, all lists of axes that are as many: the
+    costliest is paid for. As for reshards, the bytes that count are the operands', for an all_gather the results'.
+    """
+
+    kind: str  # as in mlir.collective
+    groups: tuple[tuple[AxisRef, ...], ...]
+    bytes_per_result_byte: int = 1  # of a reduce_scatter the size of its groups
+    is_exact: bool = True  # whether the axes are those that the user named
+
+
+@dataclass(frozen=True, slots=True)
 class Op:
     name: str  # as MLIR has it, "stablehlo.dot_general"
     operands: tuple[int, ...]  # values
@@ -49,6 +63,8 @@ class Op:
     leaves_addends: bool = False  # split reduction factors leave partial sums
     is_zero: bool = False  # a constant of zeros
     reducer: str = ""  # the op that a reduction over elements applies; "" where that is not one op
+    manual_axes: tuple[AxisRef, ...] = ()  # of the manual computations around it, which it cannot use
+    collective: UserCollective | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +78,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class DataFlow:
-    kind: str  # "while", "case", "optimization_barrier", "named_computation"
+    kind: str  # "while", "case", "optimization_barrier", "named_computation", "manual_computation"
     target: int
     sources: tuple[Source, ...]
     begin: int  # time from which the target exists
@@ -70,6 +86,10 @@ class DataFlow:
     repeat: int
     location: str
     demand: TensorSharding | None = None
+    manual_axes: tuple[
+        AxisRef, ...
+    ] = ()  # of the manual computations around it, and of its own: none is planned
+    crossing: Crossing | None = None  # of a manual computation
 
 
 @dataclass(frozen=True, slots=True)

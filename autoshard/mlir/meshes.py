@@ -135,7 +135,7 @@ def _example(meshes: _Meshes, chosen: Mesh) -> str:
 
 def _meshes_of(module: ir.Operation, where: str) -> _Meshes:
     lifted = module.clone().operation
-    _lift(lifted)
+    lift_inlined(lifted)
     named = {_symbol(op) for op in _mesh_ops(module)}
     first: dict[tuple[tuple[MeshAxis, ...], tuple[int, ...]], Mesh] = {}
     alike: dict[str, Mesh] = {}
@@ -269,12 +269,13 @@ def _replace_meshes(module: ir.Operation, replaced: Mapping[str, str]) -> None:
 
 
 def lift_meshes(module: ir.Operation) -> None:
-    """Give every mesh that is written inside a sharding a symbol of its own, and write as a demand what says the same in another way."""
+    """Give every mesh a symbol, and write as a demand what says the same in another way."""
     rewrite(module)
-    _lift(module)
+    lift_inlined(module)
 
 
-def _lift(module: ir.Operation) -> None:
+def lift_inlined(module: ir.Operation) -> None:
+    """Give every mesh that is written inside a sharding a symbol of its own."""
     noted = {_symbol(op) for op in _mesh_ops(module) if _STABLEHLO_MESH in op.attributes}
     run_pipeline(module, "sdy-lift-inlined-meshes")
     for op in _mesh_ops(module):

@@ -4,10 +4,12 @@ Ops carry their number through the passes as an attribute, because Shardy gives 
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from autoshard.mlir.context import ir
 from autoshard.mlir.isolated import run_isolated
 from autoshard.mlir.listing import Listing
+from autoshard.mlir.manual import target_demand
 from autoshard.mlir.meshes import module_meshes
 from autoshard.mlir.read import Handles
 from autoshard.mlir.signature import attributes_of, set_attributes
@@ -108,9 +110,9 @@ def _read_back(module: ir.Operation, walked: Walked, shardings: Shardings) -> di
                 found.setdefault(walked.ids[value], sharding)
         elif _FLOW_TAG in attributes:
             for flow in flows[ir.IntegerAttr(attributes[_FLOW_TAG]).value]:
-                attribute = attributes.get(flow.sharding_attribute)
-                if attribute is not None:
-                    found[flow.target] = shardings.read_each(attribute, "")[flow.index].as_closed()
+                sharding = target_demand(replace(flow, owner=op), shardings)
+                if sharding is not None:
+                    found[flow.target] = sharding.as_closed()
         return ir.WalkResult.ADVANCE
 
     main.walk(note, ir.WalkOrder.PRE_ORDER)

@@ -13,11 +13,13 @@ from autoshard.mlir.context import ir
 from autoshard.mlir.facts import RULE, FactBook
 from autoshard.mlir.flops import MATMULS
 from autoshard.mlir.groups import group_members
+from autoshard.mlir.handwritten import guessed_warning, user_collective
 from autoshard.mlir.inlining import inline_calls
 from autoshard.mlir.joining import joined_groups
 from autoshard.mlir.linearity import is_zero
 from autoshard.mlir.listing import DataFlow, Listing, Op, Source, Value
 from autoshard.mlir.locations import Locations
+from autoshard.mlir.manual import crossing_of, manual_axes_of, own_axes, target_demand
 from autoshard.mlir.meshes import add_mesh, lift_meshes, module_meshes
 from autoshard.mlir.pipeline import run_pipeline
 from autoshard.mlir.repeats import scope_repeats
@@ -25,11 +27,8 @@ from autoshard.mlir.signature import arguments, results
 from autoshard.mlir.source import SourceModule
 from autoshard.mlir.tensors import Shardings, TensorTypes
 from autoshard.mlir.walk import SHARDING, Flow, Walked, walk
-from autoshard.sharding import Mesh, TensorSharding, TensorType
+from autoshard.sharding import AxisRef, Mesh, TensorSharding, TensorType
 
-_NOT_YET = {
-    "sdy.manual_computation": "manual computations (shard_map) are not supported yet",
-}
 _IS_CUSTOM = re.compile(r", custom>$")
 _GSPMD = "mhlo.sharding"
 _WITH_SHARDING = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
@@ -49,8 +48,7 @@ def read(source: SourceModule, mesh: Mesh) -> tuple[Listing, Handles]:
     """List a module for planning on `mesh`.
 
     Raises:
-        AutoshardError: dynamic shapes, recursion, a demand on another mesh, a sharding group that cannot be, or a construct that is not
-            supported yet.
+        AutoshardError: dynamic shapes, recursion, a demand on another mesh, or a sharding group that cannot be.
     """
     module = source.module.operation.clone().operation
     lift_meshes(module)
@@ -58,20 +56,17 @@ def read(source: SourceModule, mesh: Mesh) -> tuple[Listing, Handles]:
     inline_calls(module, source.main)
     walked = walk(module, source.main)
     locations = Locations(source.name)
-    user_rules = _survey(walked, locations)
+    user_rules = _user_rules(walked, locations)
     types = _value_types(walked, locations)
-    run_pipeline(module, "func.func(sdy-populate-op-sharding-rules)")
+    run_pipeline(module, "sdy-manual-axes-cleanup,func.func(sdy-populate-op-sharding-rules)")
     handles = Handles(walked, mesh, source.main, user_rules)
     return _listing(source, handles, types, locations), handles
 
 
-def _survey(walked: Walked, locations: Locations) -> frozenset[int]:
-    """Refuse what cannot be planned yet; returns the ops that come with a rule."""
+def _user_rules(walked: Walked, locations: Locations) -> frozenset[int]:
+    """The ops that come with a rule; custom ones only on custom calls."""
     with_rule: set[int] = set()
     for index, op in enumerate(walked.ops):
-        reason = _NOT_YET.get(op.name)
-        if reason is not None:
-            raise AutoshardError(reason, where=locations.text(op.location))
         if RULE in op.attributes:
             if op.name != "stablehlo.custom_call" and _IS_CUSTOM.search(str(op.attributes[RULE])):
                 raise AutoshardError(
@@ -101,8 +96,9 @@ def _listing(
     shardings = Shardings(mesh, module_meshes(walked.module), source.context)
     repeats, warnings = scope_repeats(walked, locations)
     names = [""] * len(walked.values)
-    ops = _ops(walked, types, repeats, names, shardings, locations)
-    flows = tuple(_flow(flow, repeats, names, shardings, locations) for flow in walked.flows)
+    manual = manual_axes_of(walked, mesh)
+    ops = _ops(walked, types, repeats, manual, names, shardings, locations)
+    flows = tuple(_flow(flow, repeats, manual, names, shardings, locations) for flow in walked.flows)
     listed_arguments = arguments(walked, shardings, locations)
     for argument in listed_arguments:
         names[argument.value] = argument.name
@@ -115,7 +111,7 @@ def _listing(
         flows,
         listed_arguments,
         results(walked, shardings, locations),
-        (*warnings, *_ignored_annotations(walked), *_ruleless(ops, types)),
+        (*warnings, *_ignored_annotations(walked), *_ruleless(ops, types), *_guessed_groups(ops)),
         joined_groups(members),
         members,
     )
@@ -137,6 +133,7 @@ def _ops(
     walked: Walked,
     types: list[TensorType | None],
     repeats: Sequence[int],
+    manual: Sequence[tuple[AxisRef, ...]],
     names: list[str],
     shardings: Shardings,
     locations: Locations,
@@ -177,6 +174,8 @@ def _ops(
                 facts.leaves_addends,
                 is_zero(op),
                 facts.reducer,
+                manual[scope],
+                user_collective(op, shardings.mesh),
             )
         )
     return tuple(listed)
@@ -197,7 +196,12 @@ def _demands(
 
 
 def _flow(
-    flow: Flow, repeats: Sequence[int], names: list[str], shardings: Shardings, locations: Locations
+    flow: Flow,
+    repeats: Sequence[int],
+    manual: Sequence[tuple[AxisRef, ...]],
+    names: list[str],
+    shardings: Shardings,
+    locations: Locations,
 ) -> DataFlow:
     names[flow.target], location = locations.both(flow.owner.location)
     return DataFlow(
@@ -208,13 +212,16 @@ def _flow(
         flow.end,
         repeats[flow.scope],
         location,
-        _flow_demand(flow, shardings, location),
+        target_demand(flow, shardings, location),
+        (*manual[flow.scope], *own_axes(flow, shardings.mesh)),
+        crossing_of(flow, shardings),
     )
 
 
-def _flow_demand(flow: Flow, shardings: Shardings, where: str) -> TensorSharding | None:
-    attribute = flow.owner.attributes.get(flow.sharding_attribute)
-    return None if attribute is None else shardings.read_each(attribute, where)[flow.index]
+def _guessed_groups(ops: Sequence[Op]) -> list[str]:
+    return guessed_warning(
+        [(op.name, op.location) for op in ops if op.collective is not None and not op.collective.is_exact]
+    )
 
 
 def _ruleless(ops: Sequence[Op], types: Sequence[TensorType | None]) -> list[str]:

@@ -41,7 +41,7 @@ class Shardings:
     """sdy sharding attributes of one mesh, both ways."""
 
     def __init__(self, mesh: Mesh, meshes: Sequence[Mesh], context: ir.Context) -> None:
-        self._mesh, self._context = mesh, context
+        self.mesh, self._context = mesh, context
         self._same_axes = {m.name for m in meshes if m.axes == mesh.axes} | {mesh.name}
         self._others = {m.name for m in meshes} - self._same_axes
         self._read: dict[ir.Attribute, TensorSharding] = {}
@@ -66,15 +66,15 @@ class Shardings:
         mesh = _mesh_named(attribute)
         if mesh in self._others:
             raise AutoshardError(
-                f"a sharding on mesh @{mesh} in a plan for mesh @{self._mesh.name} {self._mesh}",
+                f"a sharding on mesh @{mesh} in a plan for mesh @{self.mesh.name} {self.mesh}",
                 where=where,
                 fix="write all shardings on one mesh",
             )
-        return parse_sharding(str(attribute), self._mesh)
+        return parse_sharding(str(attribute), self.mesh)
 
     def attribute(self, sharding: TensorSharding) -> ir.Attribute:
         if sharding not in self._written:
-            text = f"#sdy.sharding<{self._mesh.symbol}, {sharding}>"
+            text = f"#sdy.sharding<{self.mesh.symbol}, {sharding}>"
             self._written[sharding] = ir.Attribute.parse(text, self._context)
         return self._written[sharding]
 

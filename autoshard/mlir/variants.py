@@ -77,7 +77,13 @@ class Choices:
 
     def source(self, flow: int, source: int) -> TensorSharding:
         named = self._decisions.uses.get((-1 - flow, source))
-        return named if named is not None else self.settled(self._listing.data_flows[flow].target)
+        if named is not None:
+            return named
+        found, crossing = (
+            self.settled(self._listing.data_flows[flow].target),
+            self._listing.data_flows[flow].crossing,
+        )
+        return found if crossing is None or not found.rank else crossing.handed(found)
 
     def result(self, index: int) -> TensorSharding:
         named = self._decisions.uses.get((RESULT_SITE, index))

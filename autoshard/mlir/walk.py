@@ -13,14 +13,17 @@ from autoshard.mlir.context import Value, ir
 
 SHARDING = "sdy.sharding"
 GROUP = "sdy.sharding_group"
+MANUAL = "manual_computation"
+COMPUTATIONS = frozenset({"named_computation", MANUAL})
+"""Kinds of flows and scopes whose owner has in_shardings and out_shardings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A block that is walked: main's (0), a loop's condition or body, a branch, a named computation."""
+    """A block that is walked: main's (0), a loop's condition or body, a branch, a named or manual computation."""
 
     parent: int
-    kind: str  # "main", "cond", "body", "branch" or "computation"
+    kind: str  # "main", "cond", "body", "branch", "named_computation" or "manual_computation"
     owner: ir.Operation
 
 
@@ -37,8 +40,8 @@ class FlowSource:
 class Flow:
     kind: str
     owner: ir.Operation
-    index: int  # which of the owner's results, or of a named computation's arguments
-    is_argument: bool  # of a named computation
+    index: int  # which of the owner's results, or of a computation's arguments
+    is_argument: bool  # of a named or manual computation
     target: int
     sources: tuple[FlowSource, ...]
     begin: int
@@ -48,7 +51,7 @@ class Flow:
     @property
     def sharding_attribute(self) -> str:
         """The owner's attribute that holds the target's sharding, at `index`."""
-        if self.kind != "named_computation":
+        if self.kind not in COMPUTATIONS:
             return SHARDING
         return "in_shardings" if self.is_argument else "out_shardings"
 
@@ -186,21 +189,18 @@ def _barrier(walked: Walked, op: ir.Operation, scope: int) -> None:
         )
 
 
-def _named_computation(walked: Walked, op: ir.Operation, scope: int) -> None:
+def _computation(walked: Walked, op: ir.Operation, scope: int) -> None:
+    kind = op.name.removeprefix("sdy.")
     block = op.regions[0].blocks[0]
     start = _handoff(walked, op, scope)
     for i, argument in enumerate(block.arguments):
         source, target = _source(walked, start, i), _number(walked, argument)
-        walked.flows.append(
-            Flow("named_computation", op, i, True, target, (source,), start.time, start.time, scope)
-        )
+        walked.flows.append(Flow(kind, op, i, True, target, (source,), start.time, start.time, scope))
     targets = [_number(walked, result) for result in op.results]
-    end = _scope(walked, block, Scope(scope, "computation", op))
+    end = _scope(walked, block, Scope(scope, kind, op))
     for i, target in enumerate(targets):
         source = _source(walked, end, i)
-        walked.flows.append(
-            Flow("named_computation", op, i, False, target, (source,), end.time, end.time, scope)
-        )
+        walked.flows.append(Flow(kind, op, i, False, target, (source,), end.time, end.time, scope))
 
 
 def _group(walked: Walked, op: ir.Operation, scope: int) -> None:
@@ -212,7 +212,8 @@ _UNNUMBERED: dict[str, Callable[[Walked, ir.Operation, int], None]] = {
     "stablehlo.case": _case,
     "stablehlo.if": _case,
     "stablehlo.optimization_barrier": _barrier,
-    "sdy.named_computation": _named_computation,
+    "sdy.named_computation": _computation,
+    "sdy.manual_computation": _computation,
     GROUP: _group,
 }
 

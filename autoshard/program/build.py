@@ -157,6 +157,8 @@ def _kernel(
         root.windows,
         tuple(way.operands for way in ways),
         root.leaves_addends,
+        root.manual_axes,
+        root.collective,
     )
     return Kernel(
         interned.setdefault(shape, shape),
@@ -220,8 +222,10 @@ def _flows(listing: Listing, pairs: tuple[tuple[int, int], ...], fusion: Fusion)
                     type_,
                     sources,
                     _given(data_flow.demand),
-                    False,
+                    data_flow.crossing is not None,
                     data_flow.kind,
+                    manual_axes=data_flow.manual_axes,
+                    crossing=data_flow.crossing,
                 )
             )
     carried = {result for result, _ in pairs}

@@ -151,7 +151,9 @@ def fuse(listing: Listing, pinned: frozenset[int], grouped: frozenset[int] = fro
         op = listing.ops[index]
         if all(v in free for v in op.results) and op.results:
             continue
-        if all((t := listing.values[v].type) is None or not t.rank for v in (*op.operands, *op.results)):
+        if op.collective is None and all(
+            (t := listing.values[v].type) is None or not t.rank for v in (*op.operands, *op.results)
+        ):
             continue  # scalars are on every device
         homes = _homes(op, index, listing, users, member, pinned) if elementwise(op) else ()
         if homes:

@@ -2,14 +2,15 @@
 
 A kernel's result exists from its time to its last use; a value that dies at a kernel which cannot write in place overlaps
 that kernel's result. Arguments stay for the whole program unless donated. Carried state is held once: a loop's new value, or a
-donated argument's successor, takes the old one's buffer when the old one is dead by then. A reshape's result is its operand's buffer.
+donated argument's successor, takes the old one's buffer when the old one is dead by then. A reshape's result is its operand's buffer, and
+so is what enters or leaves a manual computation.
 Elementwise results take no memory where a compiler rather repeats the work: see `fusion.is_recomputed` and `recompute`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from autoshard.mlir.listing import Listing
+from autoshard.mlir.listing import DataFlow, Listing
 from autoshard.program.records import Kernel, Lifetime
 
 
@@ -24,6 +25,7 @@ def lifetimes(
         begin.update(dict.fromkeys(kernel.results, kernel.time))
     last = _last_uses(listing, kernels, begin)
     aliases = {value for kernel in kernels if kernel.is_alias for value in kernel.results}
+    aliases |= {flow.target for flow in _crossings(listing)}
     end = {value: max(last.get(value, 0), begin[value] + 1) for value in begin}
     for flow in listing.data_flows:
         end[flow.target] = max(end[flow.target], flow.end)
@@ -84,13 +86,33 @@ def _last_uses(listing: Listing, kernels: Sequence[Kernel], begin: dict[int, int
             last[source.value] = max(last.get(source.value, 0), source.time)
     for result in listing.results:
         last[result.value] = len(listing.ops) + 1
-    for kernel in reversed(kernels):
-        time = kernel.time if kernel.is_in_place else kernel.time + 1
-        if kernel.is_alias:
-            time = max(last.get(kernel.results[0], 0), time)
-        for use in kernel.uses:
-            last[use.value] = max(last.get(use.value, 0), time, loop_end(use.value, kernel.time))
+    for step in _backwards(listing, kernels):
+        if isinstance(step, DataFlow):
+            (source,) = step.sources
+            time = max(last.get(step.target, 0), loop_end(source.value, source.time))
+            last[source.value] = max(last.get(source.value, 0), time)
+            continue
+        time = step.time if step.is_in_place else step.time + 1
+        if step.is_alias:
+            time = max(last.get(step.results[0], 0), time)
+        for use in step.uses:
+            last[use.value] = max(last.get(use.value, 0), time, loop_end(use.value, step.time))
     return last
+
+
+def _crossings(listing: Listing) -> list[DataFlow]:
+    """What enters and leaves manual computations, in program order."""
+    return [flow for flow in listing.data_flows if flow.crossing is not None]
+
+
+def _backwards(listing: Listing, kernels: Sequence[Kernel]) -> Iterator[Kernel | DataFlow]:
+    """Kernels and crossings, readers before what they read; a crossing at time t comes before the kernel at t."""
+    crossings = _crossings(listing)
+    for kernel in reversed(kernels):
+        while crossings and crossings[-1].begin > kernel.time:
+            yield crossings.pop()
+        yield kernel
+    yield from reversed(crossings)
 
 
 def _sharing_a_buffer(
@@ -102,8 +124,9 @@ def _sharing_a_buffer(
 ) -> set[int]:
     """Values written into the buffer of the state that they replace."""
     shared: set[int] = set()
+    handed = {flow.target: flow.sources[0].value for flow in _crossings(listing)}
     for result, argument in pairs:
-        value, state = listing.results[result].value, listing.arguments[argument].value
+        value, state = _behind(listing.results[result].value, handed), listing.arguments[argument].value
         if value != state and last.get(state, 0) <= begin.get(value, 0) + 1:
             shared.add(value)
     loop_of = {flow.target: flow for flow in listing.data_flows if flow.kind == "while"}
@@ -113,9 +136,21 @@ def _sharing_a_buffer(
             flow = loop_of.get(use.value)
             if flow is not None and kernel.time < flow.end:
                 last_inside[use.value] = max(last_inside[use.value], kernel.time + 1)
+    for target, source in handed.items():
+        flow = loop_of.get(source)
+        if flow is not None and begin[target] <= flow.end:
+            last_inside[source] = max(last_inside[source], last.get(target, 0))
     for target, flow in loop_of.items():
         for source in flow.sources:
-            time = begin.get(source.value, -1)
+            value = _behind(source.value, handed)
+            time = begin.get(value, -1)
             if flow.begin <= time < flow.end and last_inside[target] <= time + 1:
-                shared.add(source.value)
+                shared.add(value)
     return shared
+
+
+def _behind(value: int, handed: Mapping[int, int]) -> int:
+    """The value whose buffer one that entered or left a manual computation is."""
+    while value in handed:
+        value = handed[value]
+    return value

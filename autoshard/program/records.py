@@ -2,16 +2,16 @@
 
 A `Kernel` is an op, or a tree of elementwise ops that a compiler fuses into one loop nest; its `rule` is the composition of the
 rules of its ops, so the planner treats both alike. A `Flow` is a place where a value takes a sharding without computing: a function
-argument or result, or a value that a loop or branch carries.
+argument or result, a value that a loop or branch carries, or one that enters or leaves a computation.
 """
 
 from dataclasses import dataclass
 from enum import Enum
 
 from autoshard.mlir.decisions import RESULT_SITE
-from autoshard.mlir.listing import Listing, Window
+from autoshard.mlir.listing import Listing, UserCollective, Window
 from autoshard.program.linearity import LinearWay
-from autoshard.sharding import OpShardingRule, TensorMapping, TensorSharding, TensorType
+from autoshard.sharding import AxisRef, Crossing, OpShardingRule, TensorMapping, TensorSharding, TensorType
 
 __all__ = [
     "RESULT_SITE",
@@ -51,6 +51,8 @@ class KernelShape:
     windows: tuple[Window, ...] = ()  # over dimensions of the first operand
     linear: tuple[tuple[int, ...], ...] = ()  # sets of operands in which it is jointly linear
     leaves_addends: bool = False  # split reduction factors leave partial sums
+    manual_axes: tuple[AxisRef, ...] = ()  # which no strategy may use
+    collective: UserCollective | None = None
 
     @property
     def is_matmul(self) -> bool:
@@ -100,6 +102,13 @@ class Flow:
     must_divide: bool
     name: str
     written: tuple[str, ...] = ()  # each demand as a sentence, with its place
+    manual_axes: tuple[AxisRef, ...] = ()  # which only demands may name
+    crossing: Crossing | None = None  # into or out of a manual computation: the sources are on its other side
+
+    @property
+    def least(self) -> TensorSharding | None:
+        """What must be even where nothing is demanded."""
+        return None if self.crossing is None else self.crossing.least
 
 
 @dataclass(frozen=True, slots=True)

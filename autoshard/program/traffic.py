@@ -12,6 +12,13 @@ from autoshard.mlir.listing import Op
 MOVES_NOTHING = frozenset(
     {"stablehlo.reshape", "stablehlo.bitcast_convert", "stablehlo.get_dimension_size"}
     | {"sdy.sharding_constraint", "sdy.reshard", "sdy.propagation_barrier"}
+    | {
+        "stablehlo.all_gather",
+        "stablehlo.all_reduce",
+        "stablehlo.all_to_all",
+        "stablehlo.collective_broadcast",
+    }
+    | {"stablehlo.collective_permute", "stablehlo.reduce_scatter"}  # their price is that of the collective
 )
 READS_WHAT_IT_WRITES = frozenset({"stablehlo.gather", "stablehlo.slice", "stablehlo.dynamic_slice"})
 UPDATES_IN_PLACE = frozenset({"stablehlo.dynamic_update_slice", "stablehlo.scatter"})

@@ -1,5 +1,6 @@
 """sdy's sharding representation as immutable values that print and parse in Shardy's own notation."""
 
+from autoshard.sharding.crossing import Crossing, without_axes
 from autoshard.sharding.mesh import (
     AxisRef,
     Mesh,
@@ -16,6 +17,7 @@ from autoshard.sharding.written import sharding_of_user
 
 __all__ = [
     "AxisRef",
+    "Crossing",
     "DimSharding",
     "Factor",
     "FactorAxes",
@@ -36,4 +38,5 @@ __all__ = [
     "sharding_of_user",
     "tensor_sharding",
     "total_size",
+    "without_axes",
 ]

@@ -39,7 +39,8 @@ def reducible_axes(shape: KernelShape, mesh: Mesh) -> Iterator[Axes]:
     """The axes that its reduction factors may be split over, together."""
     factors = shape.rule.factors
     sizes = [factor.size for factor in factors if factor.kind is FactorKind.REDUCTION]
-    for assigned in assignments(sizes, searched_axes(mesh)):
+    free = [axis for axis in searched_axes(mesh) if axis not in shape.manual_axes]
+    for assigned in assignments(sizes, free):
         axes = tuple(sorted((axis for mine in assigned for axis in mine), key=mesh.order))
         if axes:
             yield axes

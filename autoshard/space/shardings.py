@@ -60,17 +60,18 @@ def _assign(
 
 
 def cut_assignments(
-    sizes: Sequence[int], cuts: Sequence[Cut], mesh: Mesh
+    sizes: Sequence[int], cuts: Sequence[Cut], mesh: Mesh, manual: Sequence[AxisRef] = ()
 ) -> Iterator[tuple[tuple[AxisRef, ...], ...]]:
     """Assignments in which one axis is cut: its major part on the slot that wants it, the other axes as if it were not there.
 
     The minor part goes to none or to a slot that it divides: beside another axis where it can, anywhere else where it cannot.
     """
+    banned = {axis.name for axis in manual}
     for cut in cuts:
-        if cut.head.size > sizes[cut.slot]:
+        if cut.head.size > sizes[cut.slot] or cut.head.name in banned:
             continue
         head = tuple((cut.head,) if slot == cut.slot else () for slot in range(len(sizes)))
-        others = [axis for axis in searched_axes(mesh) if axis.name != cut.head.name]
+        others = [axis for axis in searched_axes(mesh) if axis.name not in {cut.head.name, *banned}]
         for placed in assignments(sizes, others, head):
             yield _in_mesh_order(placed, mesh)
             if others and placed == head:
@@ -95,14 +96,19 @@ def _in_mesh_order(placed: Sequence[tuple[AxisRef, ...]], mesh: Mesh) -> tuple[t
 
 
 def tensor_shardings(
-    type_: TensorType, mesh: Mesh, demand: TensorSharding | None, must_divide: bool, cuts: Sequence[Cut] = ()
+    type_: TensorType,
+    mesh: Mesh,
+    demand: TensorSharding | None,
+    must_divide: bool,
+    cuts: Sequence[Cut] = (),
+    manual: Sequence[AxisRef] = (),
 ) -> list[TensorSharding]:
     """The shardings that a function argument, result or carried value may take, replicated first.
 
-    A demand is met exactly where it is closed; its open dimensions may be split further by axes that it does not name.
+    A demand is met exactly where it is closed; its open dimensions may be split further by axes that it does not name, none of them manual.
     """
     base = [dim.axes for dim in demand.dims] if demand is not None else [()] * type_.rank
-    named = [axis for axes in base for axis in axes]
+    named = [*manual, *(axis for axes in base for axis in axes)]
     if demand is not None:
         named += [*demand.replicated, *demand.unreduced]
     free = [axis for axis in searched_axes(mesh) if not any(axis.overlaps(other) for other in named)]
@@ -115,7 +121,7 @@ def tensor_shardings(
         for axes in assignments(open_sizes, free, tuple(map(tuple, base)))
     ]
     if demand is None:
-        found += [TensorSharding.closed(axes) for axes in cut_assignments(open_sizes, cuts, mesh)]
+        found += [TensorSharding.closed(axes) for axes in cut_assignments(open_sizes, cuts, mesh, manual)]
     return [
         s for s in found if not must_divide or s.divides(type_.shape) or s.axes == tuple(map(tuple, base))
     ]
@@ -124,13 +130,13 @@ def tensor_shardings(
 def wanted_shardings(
     flow: Flow, mesh: Mesh, wanted: Sequence[TensorSharding], cuts: Sequence[Cut] = ()
 ) -> list[TensorSharding]:
-    """The shardings of a flow whatever is demanded, with those that meet any of `wanted` among them."""
+    """The shardings of a flow whatever is demanded, with those that meet any of `wanted` among them; manual axes stay."""
     found = [
         sharding
-        for demand in (None, *wanted)
-        for sharding in tensor_shardings(flow.type, mesh, demand, flow.must_divide, cuts)
+        for demand in (flow.least, *wanted)
+        for sharding in tensor_shardings(flow.type, mesh, demand, flow.must_divide, cuts, flow.manual_axes)
     ]
-    return list(dict.fromkeys(found))
+    return [s for s in dict.fromkeys(found) if flow.least is None or s.satisfies(flow.least)]
 
 
 def flow_shardings(flow: Flow, mesh: Mesh, cuts: Sequence[Cut] = ()) -> list[TensorSharding]:
@@ -140,11 +146,11 @@ def flow_shardings(flow: Flow, mesh: Mesh, cuts: Sequence[Cut] = ()) -> list[Ten
         ClashError: the demands on the two ends of carried state allow none.
     """
     if not flow.demands:
-        return tensor_shardings(flow.type, mesh, None, flow.must_divide, cuts)
+        return tensor_shardings(flow.type, mesh, flow.least, flow.must_divide, cuts, flow.manual_axes)
     found = [
         sharding
         for demand in flow.demands
-        for sharding in tensor_shardings(flow.type, mesh, demand, flow.must_divide)
+        for sharding in tensor_shardings(flow.type, mesh, demand, flow.must_divide, cuts, flow.manual_axes)
         if all(sharding.satisfies(other) for other in flow.demands)
     ]
     if not found:

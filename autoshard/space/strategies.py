@@ -68,12 +68,12 @@ def strategies(shape: KernelShape, mesh: Mesh, cuts: Sequence[Cut] = ()) -> list
     sizes = [size if may_split(shape, i) else 0 for i, size in enumerate(useful_sizes(shape))]
     found: dict[object, Strategy] = {}
     for base in _bases(shape, mesh):
-        used = [axis for axes in base for axis in axes]
+        used = [*shape.manual_axes, *(axis for axes in base for axis in axes)]
         free = [axis for axis in searched_axes(mesh) if not any(axis.overlaps(other) for other in used)]
         for factor_axes in assignments(sizes, free, base):
             for strategy in _of_assignment(shape, factor_axes, mesh):
                 found.setdefault((strategy.operands, strategy.settled, strategy.reduced), strategy)
-    for factor_axes in cut_assignments(sizes, cuts, mesh):
+    for factor_axes in cut_assignments(sizes, cuts, mesh, shape.manual_axes):
         for strategy in _of_assignment(shape, factor_axes, mesh):
             found.setdefault((strategy.operands, strategy.settled, strategy.reduced), strategy)
     return list(found.values())

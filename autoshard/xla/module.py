@@ -6,7 +6,7 @@ from pathlib import Path
 
 from autoshard.errors import AutoshardError
 from autoshard.mlir.context import ir
-from autoshard.mlir.meshes import module_meshes
+from autoshard.mlir.meshes import lift_inlined, module_meshes
 from autoshard.mlir.signature import ALIASING, attributes_of
 from autoshard.mlir.source import SourceModule, load
 from autoshard.mlir.walk import function_named
@@ -53,6 +53,7 @@ def read_program(model: Model, role: str) -> Program:
     source = model if isinstance(model, SourceModule) else load(model)
     name = role if source.name.startswith("<") else source.name
     module = source.module.operation.clone()
+    lift_inlined(module)
     main = function_named(module, source.main)
     arguments, results = _attributes(main)
     type_ = _function_type(main)

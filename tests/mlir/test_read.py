@@ -191,11 +191,6 @@ class TestLocations:
     ("body", "reason"),
     [
         (
-            """%0 = sdy.manual_computation(%a) in_shardings=[<@mesh, [{"x"}, {}]>] out_shardings=[<@mesh, [{"x"}, {}]>] manual_axes={"x"}
-            (%b: tensor<4x16xf32>) { sdy.return %b : tensor<4x16xf32> } : (tensor<8x16xf32>) -> tensor<8x16xf32>""",
-            "manual computations",
-        ),
-        (
             '%0 = sdy.sharding_constraint %a <@other, [{"q"}, {}]> : tensor<8x16xf32>',
             r"a sharding on mesh @other = <.*> in a plan for mesh @mesh = ",
         ),
