@@ -25,7 +25,7 @@ class Crossing:
         return TensorSharding(tuple(DimSharding(axes, is_closed=False) for axes in self.axes))
 
     def handed(self, found: TensorSharding) -> TensorSharding:
-        """What is handed over at the edge for it to be found as `found` on the other side; both are closed, and partial over the same axes."""
+        """What is handed over for it to be found as `found` behind the edge; both are closed, and partial over the same axes."""
         dims = list(zip(self.axes, found.axes, strict=True))
         if not self.is_entering:
             assert all(axes[: len(manual)] == manual for manual, axes in dims), "manual axes come first"

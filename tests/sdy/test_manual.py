@@ -284,3 +284,24 @@ def test_priorities_leave_manual_axes_where_they_are() -> None:
     _, plan = planned(text)
     assert plan.status == "optimal"
     assert pipeline.check_plan(text.encode(), plan).passed
+
+
+def test_partial_sums_cross_an_edge_over_free_axes() -> None:
+    """Half of a sum is left to the reader outside: what enters and leaves is partial over model, inside and outside alike."""
+    x, w, y = tensor(64, 512), tensor(512, 256), tensor(64, 256)
+    a = tensor(16, 512)
+    partial = '[{"data"}, {}], unreduced={"model"}'
+    body = programs.dot("%d", "%a", "%b", (a, w, tensor(16, 256))) + f"sdy.return %d : {tensor(16, 256)}"
+    ins = ['[{"data"}, {"model"}]', '[{"model"}, {}]']
+    op = manual("%x, %w", ins, [partial], '"data"', f"%a: {a}, %b: {w}", body, f"({x}, {w}) -> {y}")
+    text = programs.main(f"%x: {x}, %w: {w}", y, f"%0 = {op}return %0 : {y}\n")
+    loaded, plan = planned(text)
+    assert 'unreduced={"model"}' in pipeline.write_planned(loaded, plan)
+    report = pipeline.check_plan(text.encode(), plan, deep=True)
+    assert report.passed, report.to_text()
+
+
+def test_partial_sums_over_manual_axes_are_refused() -> None:
+    text = programs.handed_on('"data"', '[{}, {}], unreduced={"data"}', tensor(64, 64))
+    with pytest.raises(AutoshardError, match=r"<bytes>:3: .*partial sum over a manual axis"):
+        planned(text)
