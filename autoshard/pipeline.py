@@ -40,6 +40,7 @@ from autoshard.plans import (
     NamedSharding,
     Plan,
     PlannedCollective,
+    PlannedMesh,
     PlannedUse,
     PlannedValue,
     Price,
@@ -599,6 +600,10 @@ def _plan_of_choice(
         uses=tuple(PlannedUse(op, operand, str(s)) for (op, operand), s in sorted(chosen.uses.items())),
         cloneable=tuple(sorted(loaded.program.cloneable)),
         baselines=baselines,
+        other_meshes=tuple(
+            PlannedMesh(other.name, tuple((axis.name, axis.size) for axis in other.axes), other.device_ids)
+            for other in loaded.mesh.others
+        ),
         warnings=(*loaded.listing.warnings, *_extrapolated(loaded.hardware, chosen)),
         statistics=dict(statistics),
         provenance={name: metadata.version(name) for name in ("autoshard", "jaxlib", "ortools", "numpy")},

@@ -5,7 +5,7 @@ Shardings are in Shardy's notation.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -13,7 +13,7 @@ import msgspec
 from autoshard.errors import AutoshardError
 from autoshard.mlir.decisions import Decisions
 from autoshard.mlir.forms import FORMS
-from autoshard.sharding import Mesh, TensorSharding, parse_sharding
+from autoshard.sharding import Mesh, MeshAxis, TensorSharding, parse_sharding
 
 PLAN_VERSION = 1
 
@@ -55,6 +55,15 @@ class PlannedUse:
     op: int
     operand: int
     sharding: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMesh:
+    """A mesh beside the plan's, that shardings written `@name [...]` are on; without axes: one device."""
+
+    name: str
+    axes: tuple[tuple[str, int], ...]
+    device_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +120,7 @@ class Plan:
     cloneable: tuple[int, ...]
     baselines: tuple[Baseline, ...] = ()
     levels: tuple[PlannedLevel, ...] = ()  # of priorities, where demands have several
+    other_meshes: tuple[PlannedMesh, ...] = ()
     warnings: tuple[str, ...] = ()
     statistics: dict[str, float | int | str] = field(default_factory=dict[str, float | int | str])
     provenance: dict[str, str] = field(default_factory=dict[str, str])
@@ -131,7 +141,11 @@ class Plan:
         return msgspec.json.format(msgspec.json.encode(self), indent=1).decode() + "\n"
 
     def sharding_mesh(self) -> Mesh:
-        return Mesh.of(self.mesh, self.mesh_name)
+        others = tuple(
+            Mesh(tuple(MeshAxis(*axis) for axis in other.axes), other.name, other.device_ids)
+            for other in self.other_meshes
+        )
+        return replace(Mesh.of(self.mesh, self.mesh_name), others=others)
 
     def decisions(self) -> Decisions:
         """The plan as the writer wants it."""

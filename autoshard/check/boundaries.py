@@ -151,8 +151,15 @@ def _demanded(planned: Planned) -> Iterator[tuple[str, int, TensorSharding | Non
 
 
 def unmet(sharding: TensorSharding, demand: TensorSharding) -> str | None:
-    """Why a sharding is not one that the demand allows: closed exact, open extended, replicated axes unused, unreduced exact."""
+    """Why a sharding is not one that the demand allows: closed exact, open extended, replicated axes unused, unreduced exact.
+
+    On another mesh it is exactly as demanded.
+    """
+    if sharding.mesh != demand.mesh:
+        return "it is on another mesh"
     for number, (mine, wanted) in enumerate(zip(sharding.dims, demand.dims, strict=True)):
+        if sharding.mesh and mine.axes != wanted.axes:
+            return f"dimension {number}, of another mesh than the plan's"
         if not _extends(mine, wanted):
             return f"dimension {number}"
     if parts_of(sharding.unreduced) != parts_of(demand.unreduced):

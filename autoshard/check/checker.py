@@ -9,7 +9,7 @@ from autoshard.check.compute import compute_ns
 from autoshard.check.deep import compare_emitted
 from autoshard.check.identity import identity
 from autoshard.check.memory import find_peak
-from autoshard.check.movement import Prices, differences, find_collectives, totals
+from autoshard.check.movement import Prices, differences, find_collectives, find_left_as_reshards, totals
 from autoshard.check.partial import partial_sums
 from autoshard.check.planned import Planned, read_shardings
 from autoshard.check.reads import Reads, find_reads
@@ -53,7 +53,9 @@ def check(subject: Subject, plan: Plan, emitted: Sequence[Collective] | None = N
     program = subject.program
     findings = identity(plan, program, subject.hardware, subject.communication)
     findings += [bound(plan), status(plan)]
-    if not all(finding.ok for finding in findings if finding.name in ("module", "mesh", "devices")):
+    if not all(
+        finding.ok for finding in findings if finding.name in ("module", "mesh", "other meshes", "devices")
+    ):
         return CheckReport(tuple(findings), ("shardings", *LEGALITY, *FIGURES))
     planned, shardings = read_shardings(plan, program)
     findings.append(shardings)
@@ -64,16 +66,15 @@ def check(subject: Subject, plan: Plan, emitted: Sequence[Collective] | None = N
     findings += [*boundaries(planned, plan), rules, partial_sums(planned, runs), consistent]
     if not rules.ok:
         return CheckReport(tuple(findings), FIGURES)
-    findings += _figures(subject, plan, planned, reads)
+    prices = Prices(subject.hardware, subject.communication, plan.lowering)
+    findings += _figures(subject, plan, planned, reads, prices)
     if emitted is not None:
-        findings.append(compare_emitted(plan, emitted))
+        findings.append(compare_emitted(plan, emitted, find_left_as_reshards(planned, reads, prices)))
     return CheckReport(tuple(findings))
 
 
-def _figures(subject: Subject, plan: Plan, planned: Planned, reads: Reads) -> list[Finding]:
-    collectives = find_collectives(
-        planned, reads, Prices(subject.hardware, subject.communication, plan.lowering)
-    )
+def _figures(subject: Subject, plan: Plan, planned: Planned, reads: Reads, prices: Prices) -> list[Finding]:
+    collectives = find_collectives(planned, reads, prices)
     price = plan.price
     compute = compute_ns(planned, reads, subject.hardware)
     communication = sum(c.ns * c.repeat for c in collectives)

@@ -15,6 +15,7 @@ def identity(plan: Plan, program: Program, hardware: Hardware, communication: Co
     return [
         _module(plan, program),
         of_equality("mesh", _mesh_text(axes), _mesh_text(plan.mesh), "value and device numbers differ"),
+        _other_meshes(plan, program),
         of_equality(
             "devices", _mesh_text(axes), _mesh_text(placed), "the hardware is laid out for another mesh"
         ),
@@ -23,6 +24,15 @@ def identity(plan: Plan, program: Program, hardware: Hardware, communication: Co
         _carry(plan, program),
         _recomputed(plan, program),
     ]
+
+
+def _other_meshes(plan: Plan, program: Program) -> Finding:
+    """The meshes that foreign shardings are on."""
+    expected, found = (
+        "; ".join(f"{mesh.symbol} = {mesh.definition}" for mesh in sorted(meshes, key=lambda one: one.name))
+        for meshes in (program.listing.mesh.others, plan.sharding_mesh().others)
+    )
+    return of_equality("other meshes", expected or "none", found or "none", "meshes beside the plan's")
 
 
 def _mesh_text(axes: tuple[tuple[str, int], ...]) -> str:

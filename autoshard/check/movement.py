@@ -4,7 +4,7 @@
                       result settles split over exactly those axes in addition and the plan's compiler has that collective
     the user's own    a collective in a manual computation, of the part that the free axes leave
     windows           rows of the first operand that a split window needs from other devices, a permute for each distance
-    reshards          produced -> settled -> shared -> use, by Shardy's own decomposition
+    reshards          produced -> settled -> shared -> use, by Shardy's own decomposition, or across meshes (`crossing`)
 
 Bytes are those of `costmodels`: the result on one device for an all-gather (and a slice), the operand for all others. A slice reads
 and writes the part that it keeps.
@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from autoshard.check.crossing import has_no_collectives, steps_across
 from autoshard.check.halo import rows_from_others
 from autoshard.check.loops import copies_made
 from autoshard.check.parts import Part, Parts, axis_refs, continued, joined, num_shards, parts_of
@@ -62,6 +63,12 @@ def find_collectives(planned: Planned, reads: Reads, prices: Prices) -> tuple[Pl
     moved = [collective for kernel in reads.kernels for collective in _of_kernel(planned, kernel)]
     moved += [_of_user(planned, kernel, prices) for kernel in reads.kernels if kernel.kernel.shape.collective]
     moved += _of_reshards(planned.mesh, list(_reshards(planned, reads)))
+    return tuple(_priced(planned, collective, prices) for collective in moved)
+
+
+def find_left_as_reshards(planned: Planned, reads: Reads, prices: Prices) -> tuple[PlannedCollective, ...]:
+    """Those of `find_collectives` that stand for reshards which Shardy leaves as they are."""
+    moved = _across_meshes(planned.mesh, list(_reshards(planned, reads)))
     return tuple(_priced(planned, collective, prices) for collective in moved)
 
 
@@ -164,7 +171,7 @@ def _is_scattered(planned: Planned, read: KernelRead, value: int) -> bool:
 
 def _adds_exactly(produced: TensorSharding, settled: TensorSharding, reduced: Parts) -> bool:
     """Whether `settled` is `produced` with the reduced axes, and no others, appended to dimensions."""
-    if produced.unreduced != settled.unreduced:
+    if produced.unreduced != settled.unreduced or settled.is_foreign:
         return False
     added: list[Part] = []
     for before, after in zip(produced.axes, settled.axes, strict=True):
@@ -216,11 +223,21 @@ def _reshards(planned: Planned, reads: Reads) -> Iterator[Reshard]:
 
 
 def _of_reshards(mesh: Mesh, reshards: Sequence[Reshard]) -> Iterator[_Moved]:
-    moving = [reshard for reshard in reshards if reshard.origin != reshard.target]
+    yield from _across_meshes(mesh, reshards)
+    moving = [
+        r for r in reshards if r.origin != r.target and not has_no_collectives(mesh, r.origin, r.target)
+    ]
     requests = list(dict.fromkeys((r.type.rank, r.origin, r.target) for r in moving))
     steps = dict(zip(requests, decompose_reshards(mesh, requests), strict=True)) if requests else {}
     for reshard in moving:
         yield from _sized(reshard, steps[reshard.type.rank, reshard.origin, reshard.target])
+
+
+def _across_meshes(mesh: Mesh, reshards: Sequence[Reshard]) -> Iterator[_Moved]:
+    for reshard in reshards:
+        if has_no_collectives(mesh, reshard.origin, reshard.target):
+            for kind, axes, bytes_ in steps_across(mesh, reshard.type, reshard.origin, reshard.target):
+                yield _Moved(kind, axes, bytes_, reshard.repeat, reshard.op)
 
 
 def _sized(reshard: Reshard, steps: Sequence[CollectiveStep]) -> Iterator[_Moved]:

@@ -86,6 +86,10 @@ def _demands(
 ) -> Iterator[TensorSharding]:
     """The splits that follow from how the kernel runs; whether an operand is partial, only the plan says."""
     for mapping, use in zip(kernel.shape.rule.operands, kernel.uses, strict=True):
+        there = planned.read(*use.sites[0]) if run.is_off_mesh else None
+        if there is not None:
+            yield there
+            continue
         sharding = tensor_sharding(mapping, run.factors, planned.mesh)
         recorded = (_recorded(planned, site, clones) for site in use.sites)
         partial = next((s.unreduced for found in recorded for s in found if s.dims == sharding.dims), ())
@@ -169,7 +173,11 @@ def _of_clone(
 ) -> set[TensorSharding]:
     op = planned.listing.ops[number]
     rule = rule_of(planned, op)
-    projected = ((project(rule, [(rule.results[0], sharding)]), sharding) for sharding in demands)
+    whole = ((),) * len(rule.factors)  # what is wanted on another mesh is made whole, then moved there
+    projected = (
+        (whole if sharding.is_foreign else project(rule, [(rule.results[0], sharding)]), sharding)
+        for sharding in demands
+    )
     return {
         replace(
             tensor_sharding(rule.operands[operand], factors, planned.mesh),

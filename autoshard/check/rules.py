@@ -8,6 +8,7 @@ windows does the cost know how much, so anywhere else it is an offence.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from autoshard.check.crossing import is_on_one_device
 from autoshard.check.parts import FactorParts, conflict, project
 from autoshard.check.planned import Planned
 from autoshard.check.report import Finding, of_offenders
@@ -15,15 +16,17 @@ from autoshard.mlir.listing import Op
 from autoshard.sharding import FactorKind, OpShardingRule, TensorMapping, TensorSharding
 from autoshard.sharding.rule import factor_symbol
 
+_MOVES = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 WINDOWED = frozenset({"stablehlo.convolution", "stablehlo.reduce_window", "stablehlo.select_and_scatter"})
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How one op runs: its rule and the axes of each factor."""
+    """How one op runs: its rule and the axes of each factor, none where it does not run on the plan's mesh."""
 
     rule: OpShardingRule
     factors: FactorParts
+    is_off_mesh: bool = False
 
 
 def check_rules(planned: Planned) -> tuple[dict[int, Run], Finding]:
@@ -65,6 +68,9 @@ def _run(planned: Planned, number: int, op: Op) -> Run | str:
     ]
     if unread:
         return f"the plan does not say how operand {unread[0]} is read"
+    if any(sharding.is_foreign for _, sharding in _tensors(planned, number, op, rule)):
+        reason = _off_mesh(planned, number, op)
+        return reason if reason is not None else Run(rule, ((),) * len(rule.factors), is_off_mesh=True)
     factors = project(rule, _tensors(planned, number, op, rule))
     if isinstance(factors, str):
         return factors
@@ -82,6 +88,23 @@ def _tensors(
     for value, mapping in zip(op.results, rule.results, strict=False):
         if planned.is_ranked(value) and value in planned.produced:
             yield mapping, planned.produced[value]
+
+
+def _off_mesh(planned: Planned, number: int, op: Op) -> str | None:
+    """Why an op with an operand or a result on another mesh cannot run: it moves a value there, or is on one device as a whole."""
+    made = {planned.produced[value] for value in op.results if planned.is_ranked(value)}
+    read = {
+        planned.read(number, operand) for operand, value in enumerate(op.operands) if planned.is_ranked(value)
+    }
+    if op.name in _MOVES:
+        return None if read == made else "a move reads what it leaves"
+    devices = {sharding.mesh for sharding in made}
+    if len(devices) != 1 or not all(is_on_one_device(planned.mesh, sharding) for sharding in made):
+        return "an op runs on the plan's mesh, or all of it on one device"
+    for sharding in read:
+        if sharding is None or sharding.num_shards > 1 or sharding.mesh not in ("", *devices):
+            return f"on one device an op reads what is whole, or there, and not {sharding}"
+    return None
 
 
 def _unpriced(op: Op, rule: OpShardingRule, factors: FactorParts) -> str | None:

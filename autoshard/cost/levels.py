@@ -21,6 +21,8 @@ from autoshard.sharding import AxisRef, DimSharding, TensorSharding
 
 def demand_at(demand: TensorSharding, level: int) -> TensorSharding:
     """What is demanded at a level: dimensions of later priority are whole, and the tensor free of their axes."""
+    if demand.is_foreign:
+        return demand  # nothing is planned on another mesh
     later = [axis for dim in demand.dims if (dim.priority or 0) > level for axis in dim.axes]
     dims = tuple(DimSharding() if (dim.priority or 0) > level else dim for dim in demand.dims)
     return TensorSharding(dims, (*demand.replicated, *later), demand.unreduced)
@@ -38,7 +40,7 @@ def wanted_at_levels(demands: Sequence[Demand], levels: Sequence[int]) -> Wanted
 def later_axes(demands: Sequence[Demand], level: int) -> frozenset[str]:
     """Axes that only priorities after this level name."""
     named: dict[bool, set[str]] = {False: set(), True: set()}
-    for demand in demands:
+    for demand in (one for one in demands if not one.sharding.is_foreign):
         named[False].update(axis.name for axis in (*demand.sharding.replicated, *demand.sharding.unreduced))
         for dim in demand.sharding.dims:
             named[(dim.priority or 0) > level].update(axis.name for axis in dim.axes)
@@ -86,7 +88,9 @@ def _without_axes(priced: PricedGraph, names: frozenset[str]) -> Iterator[tuple[
 
 
 def _free_of(layouts: Layouts, names: frozenset[str]) -> Bools:
-    return np.asarray([_is_free(s.used_axes(), names) for s in layouts.shardings], dtype=np.bool_)
+    return np.asarray(
+        [s.is_foreign or _is_free(s.used_axes(), names) for s in layouts.shardings], dtype=np.bool_
+    )
 
 
 def _is_free(axes: Iterator[AxisRef], names: frozenset[str]) -> bool:
@@ -102,7 +106,7 @@ def _uses_none(
     return np.asarray(
         [
             _is_free((axis for axes in s.factor_axes for axis in axes), names)
-            and all(_is_free(settled.used_axes(), names) for settled in s.settled)
+            and all(settled.is_foreign or _is_free(settled.used_axes(), names) for settled in s.settled)
             for s in node.space.strategies
         ],
         dtype=np.bool_,
@@ -133,10 +137,11 @@ def _extending(priced: PricedGraph, decided: NDArray[np.int64]) -> Iterator[tupl
 
 
 def _extensions(layouts: Layouts, layout: int) -> Bools:
-    prefix = layouts.shardings[layout].axes
+    decided = layouts.shardings[layout]
     return np.asarray(
         [
-            all(mine[: len(first)] == first for first, mine in zip(prefix, s.axes, strict=True))
+            s.mesh == decided.mesh
+            and all(mine[: len(first)] == first for first, mine in zip(decided.axes, s.axes, strict=True))
             for s in layouts.shardings
         ],
         dtype=np.bool_,

@@ -1,4 +1,4 @@
-"""What it costs to bring a value from one sharding to another: Shardy's own sequence of collectives, priced.
+"""What it costs to bring a value from one sharding to another: Shardy's own sequence of collectives (or `cost.crossing`'s), priced.
 
 The sequence depends on rank and axes only, so it is asked of Shardy once per pair of shardings and mesh; the price depends on the
 local bytes at every step, which come from the tensor type.
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autoshard.cost.crossing import crossing, is_crossing
 from autoshard.cost.layouts import Ints, LayoutsByRank
 from autoshard.cost.lowering import CollectivePrices
 from autoshard.mlir.collective import CollectiveStep
@@ -88,7 +89,11 @@ class ReshardPrices:
             (rank, self._layouts[rank].shardings[a], self._layouts[rank].shardings[b])
             for rank, a, b in missing
         ]
-        for key, steps in zip(missing, self._decompose(self._mesh, requests), strict=True):
+        crosses = [is_crossing(self._mesh, before, after) for _, before, after in requests]
+        shardys = [request for request, is_ours in zip(requests, crosses, strict=True) if not is_ours]
+        decomposed = iter(self._decompose(self._mesh, shardys))
+        for key, (_, before, after), is_ours in zip(missing, requests, crosses, strict=True):
+            steps = crossing(self._mesh, before, after) if is_ours else next(decomposed)
             self._sequences[key] = steps
         for rank in {rank for rank, _, _ in missing}:
             self._steps[rank] = self._flatten(rank)

@@ -3,17 +3,19 @@
 from autoshard.errors import AutoshardError
 from autoshard.mlir.context import ir, sdy
 from autoshard.mlir.locations import Locations
+from autoshard.mlir.meshes import all_meshes, mesh_of
 from autoshard.mlir.signature import attributes_of
 from autoshard.mlir.walk import SHARDING, function_named
-from autoshard.sharding import Mesh, TensorSharding, parse_sharding, total_size
+from autoshard.sharding import TensorSharding, parse_sharding, total_size
 
 
-def refuse_uneven(module: ir.Operation, entry: str, mesh: Mesh, file: str) -> None:
+def refuse_uneven(module: ir.Operation, entry: str, file: str) -> None:
     """Raises AutoshardError at the first argument or result with a dimension that its shards do not divide."""
     function = function_named(module, entry)
     type_ = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
     arguments = function.regions[0].blocks[0].arguments
     locations = Locations(file)
+    meshes = {mesh.name: mesh for mesh in all_meshes(module)}
     here = locations.text(function.location) or file
     for kind, key, types in (
         ("argument", "arg_attrs", type_.inputs),
@@ -28,20 +30,11 @@ def refuse_uneven(module: ir.Operation, entry: str, mesh: Mesh, file: str) -> No
                 or not tensor.has_static_shape
             ):
                 continue
-            if not sdy.TensorShardingAttr(attribute).dimension_shardings or _axes_of_another(attribute, mesh):
+            if not sdy.TensorShardingAttr(attribute).dimension_shardings:
                 continue
             at = (locations.text(arguments[index].location) or here) if kind == "argument" else here
-            _refuse_uneven(f"{kind} {index}", tensor, parse_sharding(str(attribute), mesh), at)
-
-
-def _axes_of_another(attribute: ir.Attribute, mesh: Mesh) -> bool:
-    """Whether a sharding names axes that this mesh has not: those are refused where shardings are read."""
-    named = (
-        sdy.AxisRefAttr(axis).name
-        for dim in sdy.TensorShardingAttr(attribute).dimension_shardings
-        for axis in sdy.DimensionShardingAttr(dim).axes
-    )
-    return not set(named) <= set(mesh.axis_names)
+            sharding = parse_sharding(str(attribute), mesh_of(attribute, meshes))
+            _refuse_uneven(f"{kind} {index}", tensor, sharding, at)
 
 
 def _refuse_uneven(what: str, tensor: ir.RankedTensorType, sharding: TensorSharding, where: str) -> None:

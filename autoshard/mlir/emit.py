@@ -235,10 +235,13 @@ class _Emitter:
 
     def _annotate(self, op: ir.Operation, shardings: Sequence[TensorSharding]) -> None:
         if op.name in WITH_SHARDING:
-            op.attributes["sharding"] = self._shardings.attribute(shardings[0])
-        elif SHARDING in op.attributes and self._shardings.is_maximal(op.attributes[SHARDING]):
-            return
-        elif self._emission.annotates_ops and any(sharding.rank for sharding in shardings):
+            if shardings[0].rank:
+                op.attributes["sharding"] = self._shardings.attribute(shardings[0])
+        elif not (SHARDING in op.attributes and self._shardings.device_of(op.attributes[SHARDING], "")):
+            self._annotate_each(op, shardings)
+
+    def _annotate_each(self, op: ir.Operation, shardings: Sequence[TensorSharding]) -> None:
+        if self._emission.annotates_ops and any(sharding.rank for sharding in shardings):
             op.attributes[SHARDING] = self._shardings.per_value(shardings)
         elif SHARDING in op.attributes:
             del op.attributes[SHARDING]
@@ -262,7 +265,7 @@ class _Emitter:
             if key != SHARDING:
                 owner.attributes[key] = self._shardings.per_value(shardings)
             else:
-                self._annotate(owner, shardings)
+                self._annotate_each(owner, shardings)
 
     def annotate_main(self) -> None:
         arguments = [self._choices.produced(argument.value) for argument in self._listing.arguments]

@@ -13,10 +13,11 @@ from autoshard.mlir.handwritten import user_collective
 from autoshard.mlir.isolated import run_isolated
 from autoshard.mlir.locations import Locations
 from autoshard.mlir.manual import target_demand
-from autoshard.mlir.meshes import module_meshes
+from autoshard.mlir.meshes import all_meshes
+from autoshard.mlir.one_device import hide_moves, show_moves
 from autoshard.mlir.read import read
 from autoshard.mlir.repeats import scope_repeats
-from autoshard.mlir.reshards import StepParser, is_collective
+from autoshard.mlir.reshards import StepParser, is_collective, mesh_of_step
 from autoshard.mlir.signature import attributes_of
 from autoshard.mlir.source import SourceModule
 from autoshard.mlir.tensors import Shardings, TensorTypes
@@ -45,9 +46,13 @@ def with_collectives(module: ir.Operation) -> ir.Module:
     Raises:
         NativeAbortError: Shardy's passes died on the module.
     """
+    module = module.clone().operation
+    hide_moves(module)
     inserted = run_isolated(module, _INSERT)
     merged = run_isolated(_hidden(inserted.operation), _MERGE)
-    return ir.Module.parse(_HIDDEN_OP.sub(r'\1"\2"(', _generic(merged.operation)), module.context)
+    done = ir.Module.parse(_HIDDEN_OP.sub(r'\1"\2"(', _generic(merged.operation)), module.context)
+    show_moves(done.operation)
+    return done
 
 
 def _hidden(module: ir.Operation) -> ir.Operation:
@@ -82,12 +87,15 @@ def collectives(source: SourceModule, mesh: Mesh) -> list[Collective]:
 
 
 def listed_collectives(done: Walked, mesh: Mesh, file: str) -> list[Collective]:
-    """The collective ops of a module that is annotated throughout, the user's own in manual computations among them."""
+    """The collective ops of a module that is annotated throughout, the user's own in manual computations among them.
+
+    Those on a mesh of other axes are left out.
+    """
     locations = Locations(file)
     repeats, _ = scope_repeats(done, locations)
     known = _handed_in(done, mesh)
     types, parser = TensorTypes(), StepParser(mesh)
-    shardings = Shardings(mesh, module_meshes(done.module), done.module.context)
+    shardings = Shardings(mesh, all_meshes(done.module), done.module.context)
     found: list[Collective] = []
     for op, scope in zip(done.ops, done.op_scopes, strict=True):
         if not is_collective(op):
@@ -111,6 +119,8 @@ def listed_collectives(done: Walked, mesh: Mesh, file: str) -> list[Collective]:
         before = known.get(done.ids[op.operands[0]], TensorSharding.replicated_closed(type_.rank))
         step = parser.step(op, before)
         known[done.ids[op.result]] = step.out_sharding
+        if mesh_of_step(before, step.out_sharding, mesh).axes != mesh.axes:
+            continue
         bytes_ = before.local_bytes(type_), step.out_sharding.local_bytes(type_)
         found.append(Collective(step.kind, step.axes, *bytes_, repeats[scope], locations.text(op.location)))
     return found
@@ -130,20 +140,21 @@ def _local_bytes(
 
 def _made(op: ir.Operation, shardings: Shardings) -> dict[Value, TensorSharding]:
     if op.name in ("sdy.reshard", "sdy.sharding_constraint"):
-        return {op.result: shardings.read(op.attributes["sharding"], "")}
+        return {op.result: shardings.read(op.attributes["sharding"], op.result.type, "")}
     attribute = op.attributes.get(SHARDING)
-    if attribute is None or shardings.is_maximal(attribute):
+    if attribute is None:
         return {}
-    return dict(zip(op.results, shardings.read_each(attribute, ""), strict=True))
+    types = [result.type for result in op.results]
+    return dict(zip(op.results, shardings.read_each(attribute, types, ""), strict=False))
 
 
 def _handed_in(walked: Walked, mesh: Mesh) -> dict[int, TensorSharding]:
     """Shardings of arguments and of what data-flow ops carry, by value number."""
-    shardings = Shardings(mesh, module_meshes(walked.module), walked.module.context)
+    shardings = Shardings(mesh, all_meshes(walked.module), walked.module.context)
     found: dict[int, TensorSharding] = {}
     for number, attributes in enumerate(attributes_of(walked.main, "arg_attrs", len(walked.block.arguments))):
         if SHARDING in attributes:
-            found[number] = shardings.read(attributes[SHARDING], "")
+            found[number] = shardings.read(attributes[SHARDING], walked.values[number].type, "")
     for flow in walked.flows:
         sharding = target_demand(flow, shardings)
         if sharding is not None:

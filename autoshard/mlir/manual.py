@@ -49,9 +49,15 @@ def target_demand(flow: Flow, shardings: Shardings, where: str = "") -> TensorSh
     attribute = flow.owner.attributes.get(flow.sharding_attribute)
     if attribute is None:
         return None
-    written = shardings.read_each(attribute, where)[flow.index]
+    written = shardings.read_at(attribute, flow.index, flow.type, where)
     if flow.kind != MANUAL:
         return written
+    if written.is_foreign:
+        raise AutoshardError(
+            f"{written} at the edge of a manual computation is on another mesh than the plan's {shardings.mesh.symbol}",
+            where=where,
+            fix="write the manual computation on the mesh that is planned for",
+        )
     names = frozenset(_names(flow.owner))
     if any(axis.name in names for axis in written.unreduced):
         raise AutoshardError(
@@ -84,4 +90,4 @@ def written_sharding(flow: Flow, planned: TensorSharding, shardings: Shardings) 
 
 
 def _written(flow: Flow, shardings: Shardings) -> TensorSharding:
-    return shardings.read_each(flow.owner.attributes[flow.sharding_attribute], "")[flow.index]
+    return shardings.read_at(flow.owner.attributes[flow.sharding_attribute], flow.index, flow.type, "")

@@ -86,9 +86,21 @@ def _mesh_ops(module: ir.Operation) -> list[ir.Operation]:
 
 
 def _mesh(op: ir.Operation) -> Mesh:
-    attribute = sdy.MeshAttr(op.attributes["mesh"])
+    return _of_attribute(op.attributes["mesh"], _symbol(op))
+
+
+def _of_attribute(mesh: ir.Attribute, name: str) -> Mesh:
+    attribute = sdy.MeshAttr(mesh)
     axes = tuple(MeshAxis(a.name, a.size) for a in map(sdy.MeshAxisAttr, attribute.axes))
-    return Mesh(axes, ir.StringAttr(op.attributes["sym_name"]).value, tuple(attribute.device_ids))
+    return Mesh(axes, name, tuple(attribute.device_ids))
+
+
+def mesh_of(sharding: ir.Attribute, named: Mapping[str, Mesh]) -> Mesh:
+    """The mesh that a sharding is on: one of `named`, or the one that is written inside it."""
+    mesh = sdy.TensorShardingAttr(sharding).mesh_or_ref
+    if isinstance(mesh, ir.FlatSymbolRefAttr):
+        return named[mesh.value]
+    return _of_attribute(mesh, "mesh")
 
 
 def all_meshes(module: ir.Operation) -> list[Mesh]:
@@ -115,7 +127,12 @@ def mesh_warnings(module: ir.Operation, where: str, chosen: Mesh, *, is_asked: b
     """What to say of a module's other meshes; `is_asked`: the user has named the mesh to plan for."""
     meshes = _meshes_of(module, where)
     others = [mesh for mesh in meshes.used if mesh != chosen]
-    how = "" if is_asked else f"; another one is chosen with --mesh, as in --mesh {_example(meshes, chosen)}"
+    other = next((mesh for mesh in meshes.all if mesh.axes != chosen.axes), None)
+    how = (
+        ""
+        if is_asked or other is None
+        else f"; another one is chosen with --mesh, as in --mesh {_option(other)}"
+    )
     if others:
         kept = ", ".join(f"{meshes.uses[mesh.name]} on {meshes.text(mesh)}" for mesh in others)
         return (
@@ -128,9 +145,8 @@ def mesh_warnings(module: ir.Operation, where: str, chosen: Mesh, *, is_asked: b
     return ()
 
 
-def _example(meshes: _Meshes, chosen: Mesh) -> str:
-    other = next((mesh for mesh in meshes.all if mesh.axes != chosen.axes), chosen)
-    return ",".join(f"{axis.name}={axis.size}" for axis in other.axes)
+def _option(mesh: Mesh) -> str:
+    return ",".join(f"{axis.name}={axis.size}" for axis in mesh.axes)
 
 
 def _meshes_of(module: ir.Operation, where: str) -> _Meshes:
@@ -200,13 +216,6 @@ def _others(chosen: Mesh, meshes: _Meshes) -> tuple[Mesh, ...]:
     """
     others = tuple(mesh for mesh in (*meshes.used, *meshes.used_single) if mesh != chosen)
     for mesh in others:
-        if mesh.axes:
-            differ = "the order of their devices" if mesh.axes == chosen.axes else "their axes"
-            raise AutoshardError(
-                f"a sharding on mesh {meshes.text(mesh)} in a plan for mesh {meshes.text(chosen)}, which differ in {differ}",
-                where=meshes.used_at[mesh.name],
-                fix="write all shardings on one mesh",
-            )
         mesh.validate()
         has_others = (
             max(mesh.device_ids) >= chosen.num_devices

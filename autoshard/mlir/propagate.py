@@ -10,7 +10,7 @@ from autoshard.mlir.context import ir
 from autoshard.mlir.isolated import run_isolated
 from autoshard.mlir.listing import Listing
 from autoshard.mlir.manual import target_demand
-from autoshard.mlir.meshes import module_meshes
+from autoshard.mlir.meshes import all_meshes
 from autoshard.mlir.read import Handles
 from autoshard.mlir.signature import attributes_of, set_attributes
 from autoshard.mlir.tensors import Shardings
@@ -43,7 +43,7 @@ def propagate(
         NativeAbortError: Shardy's passes died on the module.
     """
     walked = walk(handles.walked.module.clone().operation, handles.entry)
-    shardings = Shardings(handles.mesh, module_meshes(walked.module), walked.module.context)
+    shardings = Shardings(handles.mesh, all_meshes(walked.module), walked.module.context)
     _demand(walked, demands, shardings)
     return propagated(walked, listing, handles.mesh)
 
@@ -55,7 +55,7 @@ def propagated(walked: Walked, listing: Listing, mesh: Mesh) -> dict[int, Tensor
         "main", walked.module.context
     )  # the passes look for it
     done = run_isolated(walked.module, _PASSES).operation
-    found = _read_back(done, walked, Shardings(mesh, module_meshes(done), done.context))
+    found = _read_back(done, walked, Shardings(mesh, all_meshes(done), done.context))
     return {
         number: found.get(number, TensorSharding.replicated_closed(value.type.rank))
         for number, value in enumerate(listing.values)
@@ -95,7 +95,7 @@ def _read_back(module: ir.Operation, walked: Walked, shardings: Shardings) -> di
     found: dict[int, TensorSharding] = {}
     for number, attributes in enumerate(attributes_of(main, "arg_attrs", len(walked.block.arguments))):
         if SHARDING in attributes:
-            found[number] = shardings.read(attributes[SHARDING], "").as_closed()
+            found[number] = shardings.read(attributes[SHARDING], walked.values[number].type, "").as_closed()
 
     flows = list(_flows_by_owner(walked).values())
 
@@ -123,8 +123,9 @@ def _written(
     op: ir.Operation, attributes: ir.OpAttributeMap, shardings: Shardings
 ) -> tuple[TensorSharding, ...] | None:
     if op.name in ("sdy.sharding_constraint", "sdy.reshard"):
-        return (shardings.read(attributes["sharding"], "").as_closed(),)
+        return (shardings.read(attributes["sharding"], op.results[0].type, "").as_closed(),)
     attribute = attributes.get(SHARDING)
-    if attribute is None or shardings.is_maximal(attribute):
+    if attribute is None:
         return None
-    return tuple(s.as_closed() for s in shardings.read_each(attribute, ""))
+    types = [result.type for result in op.results]
+    return tuple(s.as_closed() for s in shardings.read_each(attribute, types, ""))

@@ -20,7 +20,7 @@ from autoshard.mlir.linearity import is_zero
 from autoshard.mlir.listing import DataFlow, Listing, Op, Source, Value
 from autoshard.mlir.locations import Locations
 from autoshard.mlir.manual import crossing_of, manual_axes_of, own_axes, target_demand
-from autoshard.mlir.meshes import add_mesh, lift_meshes, module_meshes
+from autoshard.mlir.meshes import add_mesh, all_meshes, lift_meshes
 from autoshard.mlir.pipeline import run_pipeline
 from autoshard.mlir.repeats import scope_repeats
 from autoshard.mlir.signature import arguments, results
@@ -93,7 +93,7 @@ def _listing(
     source: SourceModule, handles: Handles, types: list[TensorType | None], locations: Locations
 ) -> Listing:
     walked, mesh = handles.walked, handles.mesh
-    shardings = Shardings(mesh, module_meshes(walked.module), source.context)
+    shardings = Shardings(mesh, all_meshes(walked.module), source.context)
     repeats, warnings = scope_repeats(walked, locations)
     names = [""] * len(walked.values)
     manual = manual_axes_of(walked, mesh)
@@ -186,11 +186,15 @@ def _demands(
 ) -> tuple[TensorSharding | None, tuple[TensorSharding, ...]]:
     """The user's sharding of the first ranked result, and those of the ranked results after it."""
     if name in _WITH_SHARDING:
-        return shardings.read(op.attributes["sharding"], where), ()
+        return shardings.read(op.attributes["sharding"], op.results[0].type, where), ()
     attribute = op.attributes.get(SHARDING)
-    if attribute is None or shardings.is_maximal(attribute):
+    if attribute is None:
         return None, ()
-    each = zip(types, shardings.read_each(attribute, where), strict=False)  # an op without results has one
+    shardings.device_of(attribute, where)
+    made = [result.type for result in op.results]
+    each = zip(
+        types, shardings.read_each(attribute, made, where), strict=False
+    )  # one without results has one
     ranked = [sharding for type_, sharding in each if type_ is not None and type_.rank]
     return (ranked[0], tuple(ranked[1:])) if ranked else (None, ())
 

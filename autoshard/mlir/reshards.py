@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from autoshard.mlir.collective import CollectiveStep
-from autoshard.mlir.context import ir, new_context
+from autoshard.mlir.context import ir, new_context, sdy
 from autoshard.mlir.isolated import run_isolated
 from autoshard.mlir.walk import body_of
 from autoshard.sharding import AxisRef, Mesh, TensorSharding, merge_sub_axes, parse_axes, parse_sharding
@@ -27,6 +27,7 @@ _MOVE = re.compile(r"\{([^{}]*)\}: (\d+)->(\d+)")
 def decompose_reshards(mesh: Mesh, requests: Sequence[Request]) -> list[tuple[CollectiveStep, ...]]:
     """The collectives of each reshard, in order, as `sdy-reshard-to-collectives` makes them; empty where nothing changes.
 
+    Either end may be on one of the mesh's others that has the same axes in another order of devices.
     Of reshards from or to a partial sum, as they are after `sdy-insert-explicit-reshards` has put the sums before them.
     """
     if not requests:
@@ -47,7 +48,7 @@ def decompose_reshards(mesh: Mesh, requests: Sequence[Request]) -> list[tuple[Co
 def _decomposed(mesh: Mesh, requests: Sequence[Request], passes: str) -> list[tuple[CollectiveStep, ...]]:
     module = ir.Module.parse(_module_text(mesh, requests), new_context())
     done = run_isolated(module.operation, passes)
-    block = body_of(done.operation).operations[1].operation.regions[0].blocks[0]
+    block = list(body_of(done.operation).operations)[-1].operation.regions[0].blocks[0]
     chain = {argument: index for index, argument in enumerate(block.arguments)}
     before = [request[1].as_closed() for request in requests]
     steps: list[list[CollectiveStep]] = [[] for _ in requests]
@@ -73,16 +74,17 @@ def _module_text(mesh: Mesh, requests: Sequence[Request]) -> str:
     results: list[str] = []
     for index, (rank, before, after) in enumerate(requests):
         type_ = f"tensor<{'x'.join([*[str(mesh.num_devices)] * rank, 'f32'])}>"
-        source, target = (f"<{mesh.symbol}, {sharding.as_closed()}>" for sharding in (before, after))
+        source, target = (sharding.as_closed().definition(mesh) for sharding in (before, after))
         arguments.append(f"%a{index}: {type_} {{sdy.sharding = #sdy.sharding{source}}}")
         if source != target:
             body.append(f"  %r{index} = sdy.reshard %a{index} {target} : {type_}")
         returned.append(f"%{'a' if source == target else 'r'}{index}")
         types.append(type_)
         results.append(f"{type_} {{sdy.sharding = #sdy.sharding{target}}}")
-    header = f"sdy.mesh {mesh.symbol} = {mesh.definition}"
+    alike = (one for one in (mesh, *mesh.others) if one.axes == mesh.axes)
+    header = [f"sdy.mesh {one.symbol} = {one.definition}" for one in alike]
     signature = f"func.func @main({', '.join(arguments)}) -> ({', '.join(results)}) {{"
-    return "\n".join([header, signature, *body, f"  return {', '.join(returned)} : {', '.join(types)}", "}"])
+    return "\n".join([*header, signature, *body, f"  return {', '.join(returned)} : {', '.join(types)}", "}"])
 
 
 class StepParser:
@@ -90,25 +92,36 @@ class StepParser:
 
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh
+        self._others = {one.symbol: one for one in mesh.others}
         self._shardings: dict[ir.Attribute, TensorSharding] = {}
 
     def step(self, op: ir.Operation, before: TensorSharding) -> CollectiveStep:
         kind = op.name.removeprefix("sdy.")
         after = self.sharding(op.attributes["out_sharding"])
+        mesh = mesh_of_step(before, after, self._mesh)
         if kind == "all_to_all":
             moves = tuple(
-                (parse_axes(axes, self._mesh), int(source), int(target))
+                (parse_axes(axes, mesh), int(source), int(target))
                 for axes, source, target in _MOVE.findall(str(op.attributes["params"]))
             )
             return CollectiveStep(kind, tuple(axis for axes, _, _ in moves for axis in axes), after, moves)
         if kind == "collective_permute":
-            return CollectiveStep(kind, moved_axes(before, after, self._mesh), after)
-        return CollectiveStep(kind, parse_axes(str(op.attributes[_AXES_ATTRIBUTE[kind]]), self._mesh), after)
+            reorders = before.mesh != after.mesh
+            axes = whole_axes(mesh) if reorders else moved_axes(before, after, mesh)
+            return CollectiveStep(kind, axes, after)
+        return CollectiveStep(kind, parse_axes(str(op.attributes[_AXES_ATTRIBUTE[kind]]), mesh), after)
 
     def sharding(self, attribute: ir.Attribute) -> TensorSharding:
         if attribute not in self._shardings:
-            self._shardings[attribute] = parse_sharding(str(attribute), self._mesh)
+            other = self._others.get(str(sdy.TensorShardingAttr(attribute).mesh_or_ref))
+            sharding = parse_sharding(str(attribute), other or self._mesh)
+            self._shardings[attribute] = sharding.on_mesh(other.name) if other is not None else sharding
         return self._shardings[attribute]
+
+
+def mesh_of_step(before: TensorSharding, after: TensorSharding, mesh: Mesh) -> Mesh:
+    """The mesh whose axes a collective names, `mesh` or one of its others: a gather may also leave it for another."""
+    return mesh.named((before if after.is_fully_replicated else after).mesh)
 
 
 def is_collective(op: ir.Operation) -> bool:
@@ -117,6 +130,11 @@ def is_collective(op: ir.Operation) -> bool:
         "all_to_all",
         "collective_permute",
     )
+
+
+def whole_axes(mesh: Mesh) -> tuple[AxisRef, ...]:
+    """All axes with more than one device: what changes the order of devices is over all of them."""
+    return tuple(mesh.axis(axis.name) for axis in mesh.axes if axis.size > 1)
 
 
 def moved_axes(before: TensorSharding, after: TensorSharding, mesh: Mesh) -> tuple[AxisRef, ...]:

@@ -13,7 +13,7 @@ from autoshard.mlir.facts import RULE
 from autoshard.mlir.locations import Locations
 from autoshard.mlir.pipeline import run_pipeline
 from autoshard.mlir.signature import attributes_of, set_attributes
-from autoshard.mlir.walk import SHARDING
+from autoshard.mlir.walk import SHARDING, ops_named
 
 _MOVES = frozenset(
     {"sdy.all_gather", "sdy.all_slice", "sdy.all_to_all", "sdy.collective_permute"}
@@ -37,7 +37,7 @@ _SUMMING = frozenset(
 def refuse_unwritable(module: ir.Operation, file: str) -> None:
     """Raises AutoshardError at the first op that `rewrite` cannot express."""
     locations = Locations(file)
-    for op in _found(module, _SUMS):
+    for op in ops_named(module, _SUMS):
         is_partial = _is_summed(op.operands[0]) or _is_unreduced(op) or _sums_over_nothing(op)
         if not is_partial:
             raise AutoshardError(
@@ -49,25 +49,13 @@ def refuse_unwritable(module: ir.Operation, file: str) -> None:
 
 def rewrite(module: ir.Operation) -> None:
     """Express the ops as demands, in place."""
-    for op in _found(module, _MOVES | _SUMS):
+    for op in ops_named(module, _MOVES | _SUMS):
         _as_reshard(op)
-    for op in _found(module, _EDGES):
+    for op in ops_named(module, _EDGES):
         if _is_function_argument(op.operands[0]):
             _as_demand_on_argument(op)
-    if _found(module, _EDGES):
+    if ops_named(module, _EDGES):
         run_pipeline(module, "func.func(sdy-sink-data-flow-edges,sdy-sink-func-data-flow-edges)")
-
-
-def _found(module: ir.Operation, names: frozenset[str]) -> list[ir.Operation]:
-    found: list[ir.Operation] = []
-
-    def note(op: ir.Operation) -> ir.WalkResult:
-        if op.name in names:
-            found.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    module.walk(note, ir.WalkOrder.PRE_ORDER)
-    return found
 
 
 def _as_reshard(op: ir.Operation) -> None:

@@ -33,7 +33,7 @@ def arguments(walked: Walked, shardings: Shardings, locations: Locations) -> tup
             Argument(
                 walked.ids[values[index]],
                 name,
-                _demand(attributes, shardings, name),
+                _demand(attributes, values[index].type, shardings, name),
                 alias is not None or _is_true(attributes.get(DONOR)),
                 None if alias is None else ir.IntegerAttr(alias).value,
                 locations.text(values[index].location),
@@ -48,7 +48,7 @@ def results(walked: Walked, shardings: Shardings, locations: Locations) -> tuple
     where = locations.text(walked.main.location)
     for index, attributes in enumerate(attributes_of(walked.main, "res_attrs", len(values))):
         name = _text(attributes.get("jax.result_info")) or f"result{index}"
-        demand = _demand(attributes, shardings, name)
+        demand = _demand(attributes, values[index].type, shardings, name)
         listed.append(Result(walked.ids[values[index]], name, demand, where))
     return tuple(listed)
 
@@ -62,10 +62,10 @@ def _is_true(attribute: ir.Attribute | None) -> bool:
 
 
 def _demand(
-    attributes: Mapping[str, ir.Attribute], shardings: Shardings, where: str
+    attributes: Mapping[str, ir.Attribute], type_: ir.Type, shardings: Shardings, where: str
 ) -> TensorSharding | None:
     attribute = attributes.get(SHARDING)
-    return None if attribute is None else shardings.read(attribute, where)
+    return None if attribute is None else shardings.read(attribute, type_, where)
 
 
 def set_attributes(function: ir.Operation, key: str, each: Sequence[Mapping[str, ir.Attribute]]) -> None:

@@ -19,7 +19,6 @@ from autoshard.errors import AutoshardError
 from autoshard.mlir.boundary import refuse_uneven
 from autoshard.mlir.context import ir, new_context, stablehlo
 from autoshard.mlir.diagnostics import as_user_error
-from autoshard.mlir.maximal import refuse_maximal
 from autoshard.mlir.meshes import chosen_mesh, mesh_warnings
 from autoshard.mlir.probe import MAX_DEPTH, bracket_depth, require_readable
 from autoshard.mlir.rewrites import refuse_unwritable
@@ -79,9 +78,8 @@ def resolve_mesh(source: SourceModule, user_axes: Sequence[tuple[str, int]] | No
     module = source.module.operation
     refuse_unwritable(module, source.name)
     with _names_are_text(source.name):
-        refuse_maximal(module, source.name)
         mesh = chosen_mesh(module, source.name, user_axes)
-        refuse_uneven(module, source.main, mesh, source.name)
+        refuse_uneven(module, source.main, source.name)
     return mesh
 
 

@@ -49,6 +49,13 @@ class Flow:
     scope: int  # that of the owner
 
     @property
+    def type(self) -> ir.Type:
+        """That of the target."""
+        if self.is_argument:
+            return self.owner.regions[0].blocks[0].arguments[self.index].type
+        return self.owner.results[self.index].type
+
+    @property
     def sharding_attribute(self) -> str:
         """The owner's attribute that holds the target's sharding, at `index`."""
         if self.kind not in COMPUTATIONS:
@@ -99,6 +106,19 @@ def function_named(module: ir.Operation, name: str) -> ir.Operation:
         for op in operations
         if op.name == "func.func" and ir.StringAttr(op.attributes["sym_name"]).value == name
     )
+
+
+def ops_named(module: ir.Operation, names: frozenset[str]) -> list[ir.Operation]:
+    """The ops of these names wherever they stand, in program order."""
+    found: list[ir.Operation] = []
+
+    def note(op: ir.Operation) -> ir.WalkResult:
+        if op.name in names:
+            found.append(op.operation)
+        return ir.WalkResult.ADVANCE
+
+    module.walk(note, ir.WalkOrder.PRE_ORDER)
+    return found
 
 
 def walk(module: ir.Operation, entry: str) -> Walked:

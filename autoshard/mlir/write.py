@@ -20,7 +20,7 @@ from autoshard.mlir.explicit import with_collectives
 from autoshard.mlir.facts import RULE
 from autoshard.mlir.forms import Form
 from autoshard.mlir.listing import Listing, Op
-from autoshard.mlir.meshes import module_meshes
+from autoshard.mlir.meshes import all_meshes
 from autoshard.mlir.pipeline import run_pipeline
 from autoshard.mlir.propagate import propagated
 from autoshard.mlir.read import Handles
@@ -87,7 +87,7 @@ def _xla(pinned: frozenset[int]) -> Emission:
 def _emitted(handles: Handles, listing: Listing, choices: Choices, emission: Emission) -> Walked:
     """A walked clone of the listed module with the plan in it."""
     walked = walk(handles.walked.module.clone().operation, handles.entry)
-    shardings = Shardings(listing.mesh, module_meshes(walked.module), walked.module.context)
+    shardings = Shardings(listing.mesh, all_meshes(walked.module), walked.module.context)
     with walked.module.context:
         emit(walked, listing, choices, shardings, emission)
     return walked

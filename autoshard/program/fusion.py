@@ -168,7 +168,8 @@ def fuse(listing: Listing, pinned: frozenset[int], grouped: frozenset[int] = fro
         groups[index] = group
         group.mapping.update(zip(op.results, rule.results, strict=False))
         _read(group, op, index, rule.operands, free, listing)
-        is_fusing = op.name == "stablehlo.reduce" or elementwise(op)
+        is_off_mesh = op.demand is not None and op.demand.is_foreign
+        is_fusing = elementwise(op) or (op.name == "stablehlo.reduce" and not is_off_mesh)
         member[index] = (group,) if is_fusing else ()
     return Fusion(tuple(groups[i] for i in sorted(groups)), free, frozenset(cloneable))
 

@@ -4,6 +4,7 @@ Unlike Shardy, which warns, demands that contradict each other are refused.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import combinations
 
 from autoshard.errors import ClashError
@@ -67,9 +68,14 @@ def both(one: TensorSharding, other: TensorSharding) -> TensorSharding | None:
     used = [axis for dim in kept for axis in dim.axes]
     replicated = tuple(dict.fromkeys((*one.replicated, *other.replicated)))
     clashes = any(a.overlaps(b) for a, b in combinations(used, 2))
-    if len(kept) < len(dims) or clashes or any(a.overlaps(b) for a in used for b in replicated):
+    if (
+        one.mesh != other.mesh
+        or len(kept) < len(dims)
+        or clashes
+        or any(a.overlaps(b) for a in used for b in replicated)
+    ):
         return None
-    return TensorSharding(tuple(kept), replicated, one.unreduced)
+    return replace(one, dims=tuple(kept), replicated=replicated)
 
 
 def _both_dims(one: DimSharding, other: DimSharding) -> DimSharding | None:

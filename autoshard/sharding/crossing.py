@@ -39,7 +39,7 @@ def without_axes(sharding: TensorSharding, names: frozenset[str]) -> TensorShard
         DimSharding(tuple(a for a in dim.axes if a.name not in names), dim.is_closed, dim.priority)
         for dim in sharding.dims
     )
-    kept = (
+    replicated, unreduced = (
         tuple(a for a in axes if a.name not in names) for axes in (sharding.replicated, sharding.unreduced)
     )
-    return TensorSharding(dims, *kept)
+    return replace(sharding, dims=dims, replicated=replicated, unreduced=unreduced)

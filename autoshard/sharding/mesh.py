@@ -57,6 +57,12 @@ class AxisRef:
         return f'"{self.name}":({self.pre_size}){self.size}' if self.is_sub_axis else f'"{self.name}"'
 
 
+def symbol_of(name: str) -> str:
+    """A reference to the mesh of this name, as MLIR writes it."""
+    is_bare = re.fullmatch(r"[A-Za-z_][\w$.]*", name, re.ASCII) is not None
+    return f"@{name}" if is_bare else f'@"{name}"'
+
+
 @dataclass(frozen=True, slots=True)
 class Mesh:
     """Named axes, major to minor. Devices are numbered row-major unless `device_ids` says otherwise.
@@ -104,8 +110,7 @@ class Mesh:
     @property
     def symbol(self) -> str:
         """The name as MLIR writes a reference to it."""
-        is_bare = re.fullmatch(r"[A-Za-z_][\w$.]*", self.name, re.ASCII) is not None
-        return f"@{self.name}" if is_bare else f'@"{self.name}"'
+        return symbol_of(self.name)
 
     @property
     def num_devices(self) -> int:

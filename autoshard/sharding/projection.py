@@ -36,7 +36,9 @@ def tensor_sharding(
 def factor_axes_of(
     rule: OpShardingRule, mappings: Sequence[TensorMapping], shardings: Sequence[TensorSharding], mesh: Mesh
 ) -> FactorAxes | None:
-    """The axes per factor that give exactly these shardings of these tensors, or None where none do."""
+    """The axes per factor that give exactly these shardings of these tensors, or None where none do: ops run on the plan's mesh."""
+    if any(sharding.is_foreign for sharding in shardings):
+        return None
     axes: list[tuple[AxisRef, ...] | None] = [None] * len(rule.factors)
     for mapping, sharding in zip(mappings, shardings, strict=True):
         for dim, wanted in zip(mapping, sharding.axes, strict=True):

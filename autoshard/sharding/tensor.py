@@ -1,16 +1,17 @@
 """Tensor types and shardings: which axes split which dimension, in Shardy's notation.
 
 `<@mesh, [{"x", "y"}, {}, {"z", ?}p1], replicated={"w"}, unreduced={"u"}>`: axes of a dimension are listed major to minor; `?` marks
-an open dimension, which may be split further; `pN` is the priority of the user's demand.
+an open dimension, which may be split further; `pN` is the priority of the user's demand. A sharding on another mesh than the plan's is
+foreign and says so, `@other [{"x"}, {}]`; on one device (Shardy writes `<@device, []>`) it has a whole dimension for each of the tensor's.
 """
 
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoshard.errors import AutoshardError
-from autoshard.sharding.mesh import AxisRef, Mesh, parse_axes, total_size
+from autoshard.sharding.mesh import AxisRef, Mesh, parse_axes, symbol_of, total_size
 
 _BITS = {"i1": 8, "index": 64}  # a predicate takes a byte on every device
 
@@ -73,6 +74,7 @@ class TensorSharding:
     dims: tuple[DimSharding, ...]
     replicated: tuple[AxisRef, ...] = ()
     unreduced: tuple[AxisRef, ...] = ()
+    mesh: str = ""  # the name of the mesh that it is on, where that is not the plan's
 
     @staticmethod
     def closed(axes: Sequence[Sequence[AxisRef]]) -> "TensorSharding":
@@ -85,6 +87,10 @@ class TensorSharding:
     @property
     def rank(self) -> int:
         return len(self.dims)
+
+    @property
+    def is_foreign(self) -> bool:
+        return bool(self.mesh)
 
     @property
     def axes(self) -> tuple[tuple[AxisRef, ...], ...]:
@@ -109,7 +115,13 @@ class TensorSharding:
 
     def as_closed(self) -> "TensorSharding":
         """The same split, final: no open dimension, no priority, no explicit replication."""
-        return TensorSharding(tuple(DimSharding(dim.axes) for dim in self.dims), (), self.unreduced)
+        return TensorSharding(
+            tuple(DimSharding(dim.axes) for dim in self.dims), (), self.unreduced, self.mesh
+        )
+
+    def on_mesh(self, name: str) -> "TensorSharding":
+        """The same axes of another mesh."""
+        return replace(self, mesh=name)
 
     def local_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Shape on one device; a dimension that does not divide is padded up."""
@@ -126,11 +138,20 @@ class TensorSharding:
         return (
             self.rank == demand.rank
             and self.unreduced == demand.unreduced
+            and self.mesh == demand.mesh
             and all(_dim_satisfies(mine, wanted) for mine, wanted in zip(self.dims, demand.dims, strict=True))
             and not any(mine.overlaps(banned) for mine in self.used_axes() for banned in demand.replicated)
         )
 
+    def definition(self, mesh: Mesh) -> str:
+        """As an sdy attribute has it, `<@mesh, [{"x"}, {}]>`; `mesh` is the plan's."""
+        mine = mesh.named(self.mesh)
+        return f"<{mine.symbol}, {'[]' if mine.is_one_device else self._axes_text()}>"
+
     def __str__(self) -> str:
+        return f"{symbol_of(self.mesh)} {self._axes_text()}" if self.mesh else self._axes_text()
+
+    def _axes_text(self) -> str:
         parts = [f"[{', '.join(map(str, self.dims))}]"]
         for key, axes in (("replicated", self.replicated), ("unreduced", self.unreduced)):
             if axes:
@@ -145,15 +166,20 @@ def _dim_satisfies(mine: DimSharding, wanted: DimSharding) -> bool:
 
 
 _DIM = re.compile(r"\{([^{}]*)\}(?:p(\d+))?")
+_FOREIGN = re.compile(r'@("[^"]*"|[\w$.]+) \[')
 _LIST = re.compile(r"(replicated|unreduced)\s*=\s*\{([^{}]*)\}")
 
 
 def parse_sharding(text: str, mesh: Mesh) -> TensorSharding:
-    """Parse `[{"x"}, {?}], replicated={"y"}` (also inside `#sdy.sharding<@mesh, ...>`).
+    """Parse `[{"x"}, {?}], replicated={"y"}` (also inside `#sdy.sharding<@mesh, ...>`), or `@other [{"z"}, {}]`.
 
     Raises:
-        AutoshardError: no dimension list, or an axis that `mesh` lacks.
+        AutoshardError: no dimension list, an axis that its mesh lacks, or another mesh that `mesh` does not know.
     """
+    foreign = _FOREIGN.match(text)
+    if foreign is not None:
+        name = foreign[1].strip('"')
+        return parse_sharding(text[foreign.end() - 1 :], mesh.named(name)).on_mesh(name)
     begin, end = text.find("["), text.rfind("]")
     if begin < 0 or end < begin:
         raise AutoshardError(f"not a sharding: {text}", fix='write one entry a dimension, as in [{"x"}, {}]')

@@ -56,7 +56,11 @@ def _needs(program: Program, mesh: Mesh) -> Iterator[tuple[int, Cut]]:
 def _axes_to_cut(program: Program, mesh: Mesh) -> list[AxisRef]:
     """One of each size: that which the fewest demands put on a leading dimension, as a batch, and of those the minor-most."""
     leading = Counter(
-        axis.name for flow in program.flows for demand in flow.demands for axis in demand.axes[0]
+        axis.name
+        for flow in program.flows
+        for demand in flow.demands
+        if not demand.is_foreign
+        for axis in demand.axes[0]
     )
     best: dict[int, AxisRef] = {}
     for axis in searched_axes(mesh):

@@ -106,7 +106,10 @@ def tensor_shardings(
     """The shardings that a function argument, result or carried value may take, replicated first.
 
     A demand is met exactly where it is closed; its open dimensions may be split further by axes that it does not name, none of them manual.
+    One on another mesh is met as it is.
     """
+    if demand is not None and demand.is_foreign:
+        return [demand.as_closed()]
     base = [dim.axes for dim in demand.dims] if demand is not None else [()] * type_.rank
     named = [*manual, *(axis for axes in base for axis in axes)]
     if demand is not None:

@@ -50,7 +50,7 @@ class Strategy:
     @property
     def is_scattered(self) -> bool:
         """Whether the result settles split over exactly the reduced axes in addition: a reduce-scatter."""
-        if not self.reduced or len(self.produced) != 1:
+        if not self.reduced or len(self.produced) != 1 or self.settled[0].is_foreign:
             return False
         if self.produced[0].unreduced != self.settled[0].unreduced:
             return False
@@ -65,6 +65,8 @@ class Strategy:
 
 def strategies(shape: KernelShape, mesh: Mesh, cuts: Sequence[Cut] = ()) -> list[Strategy]:
     """All strategies of a kernel, fully replicated first; never empty. Those that cut an axis for a factor come last."""
+    if is_off_mesh(shape, mesh):
+        return off_mesh_strategies(shape, mesh)
     sizes = [size if may_split(shape, i) else 0 for i, size in enumerate(useful_sizes(shape))]
     found: dict[object, Strategy] = {}
     for base in _bases(shape, mesh):
@@ -126,7 +128,11 @@ def _is_allowed(shape: KernelShape, factor_axes: FactorAxes) -> bool:
 def _bases(shape: KernelShape, mesh: Mesh) -> Iterator[FactorAxes]:
     """Assignments to start from: what the demands on the results ask for, together and each alone, and nothing."""
     rule = shape.rule
-    demands = [(m, d.as_closed()) for m, d in zip(rule.results, shape.demands, strict=True) if d is not None]
+    demands = [
+        (mapping, demand.as_closed())
+        for mapping, demand in zip(rule.results, shape.demands, strict=True)
+        if demand is not None and not demand.is_foreign
+    ]
     alone = [[one] for one in demands] if len(demands) > 1 else []
     for asked in (demands, *alone):
         demanded = factor_axes_of(rule, [m for m, _ in asked], [d for _, d in asked], mesh)
@@ -206,3 +212,36 @@ def _scattered(
 def meeting(settled: TensorSharding, demand: TensorSharding | None) -> TensorSharding:
     """`settled` made to meet the demand: itself, or a reshard to what the demand names and no more."""
     return settled if demand is None or settled.satisfies(demand) else demand.as_closed()
+
+
+def is_off_mesh(shape: KernelShape, mesh: Mesh) -> bool:
+    """Whether the kernel does not run on the plan's mesh: a move to another one, or an op on one device."""
+    foreign = [demand for demand in shape.demands if demand is not None and demand.is_foreign]
+    return bool(foreign) and (shape.name in MOVES or any(mesh.named(d.mesh).is_one_device for d in foreign))
+
+
+def off_mesh_strategies(shape: KernelShape, mesh: Mesh) -> list[Strategy]:
+    """A move has what it demands at both ends; one of a recomputed value follows it, whole.
+
+    An op on one device reads its operands whole, or all of them there.
+    """
+    asked = next(demand for demand in shape.demands if demand is not None and demand.is_foreign).as_closed()
+    if shape.name in MOVES and shape.operands:
+        return [_off_mesh(shape, (asked,), (asked,))]
+    operands, results = (
+        tuple(TensorSharding.replicated_closed(type_.rank) for type_ in types)
+        for types in (shape.operands, shape.results)
+    )
+    if shape.name in MOVES:
+        return [replace(_off_mesh(shape, operands, results), settled=(asked,))]
+    there, made = (
+        tuple(sharding.on_mesh(asked.mesh) if sharding.rank else sharding for sharding in whole)
+        for whole in (operands, results)
+    )
+    return [_off_mesh(shape, read, made) for read in dict.fromkeys((operands, there))]
+
+
+def _off_mesh(
+    shape: KernelShape, operands: tuple[TensorSharding, ...], results: tuple[TensorSharding, ...]
+) -> Strategy:
+    return Strategy(((),) * len(shape.rule.factors), operands, results, results, ())

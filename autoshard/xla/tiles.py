@@ -11,10 +11,14 @@ from autoshard.errors import AutoshardError
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """`shards[d]`: number of parts of dimension d; `positions[p]`: the part of each that device p holds."""
+    """`shards[d]`: number of parts of dimension d; `positions[p]`: the part of each that device p holds.
+
+    With `owner`, what the other devices hold means nothing.
+    """
 
     shards: tuple[int, ...]
     positions: tuple[tuple[int, ...], ...]
+    owner: int | None = None
 
     def tile_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Shape on a device; a dimension that does not divide is padded up."""
@@ -31,6 +35,9 @@ def tiling_of(sharding: Any, rank: int, num_devices: int) -> Tiling:
     """Of an `HloSharding` (None where XLA gives none: one device), for a tensor of `rank` dimensions."""
     if sharding is None or sharding.is_replicated():
         return Tiling((1,) * rank, ((0,) * rank,) * num_devices)
+    if sharding.is_maximal():
+        (owner,) = sharding.tile_assignment_devices()
+        return Tiling((1,) * rank, ((0,) * rank,) * num_devices, int(owner))
     if not sharding.is_tiled() or len(sharding.subgroup_types()) > 0:
         raise AutoshardError(f"XLA gave main an argument or result that is not cut into tiles: {sharding}")
     dims = list(sharding.tile_assignment_dimensions())
@@ -65,7 +72,8 @@ def join(shards: list[np.ndarray], tiling: Tiling, shape: tuple[int, ...]) -> tu
     full = np.empty(shape, shards[0].dtype)
     filled: set[tuple[int, ...]] = set()
     spread = 0.0
-    for device, shard in enumerate(shards):
+    held = enumerate(shards) if tiling.owner is None else ((tiling.owner, shards[tiling.owner]),)
+    for device, shard in held:
         part = tiling.slices(shape, device)
         cropped = shard[tuple(slice(0, size) for size in full[part].shape)]
         if tiling.positions[device] in filled:

@@ -94,8 +94,10 @@ class Executor:
 
     def _place(self, full: np.ndarray, sharding: Any) -> Any:
         xla = self._xla
-        shards = cut(full, self._tiling(sharding, full.ndim))
-        hlo_sharding = sharding if sharding is not None else xla.HloSharding.replicate()
+        tiling = self._tiling(sharding, full.ndim)
+        shards = cut(full, tiling)
+        is_cut = sharding is not None and tiling.owner is None
+        hlo_sharding = sharding if is_cut else xla.HloSharding.replicate()
         return xla.batched_device_put(
             _Aval(full),
             xla.GSPMDSharding(self._devices, hlo_sharding),

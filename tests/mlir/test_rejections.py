@@ -135,25 +135,6 @@ def test_damaged_bytecode_never_ends_the_process() -> None:
             assert str(error)
 
 
-@pytest.mark.parametrize("one", ["@one", "mesh<[], device_ids=[0]>"])
-@pytest.mark.parametrize(
-    "line",
-    [
-        "%0 = sdy.sharding_constraint %a <ONE, []> : tensor<8x16xf32>",
-        "%0 = stablehlo.optimization_barrier {sdy.sharding = #sdy.sharding_per_value<[<ONE, []>]>} %a : tensor<8x16xf32>",
-    ],
-)
-def test_a_value_on_one_device_is_refused_where_a_plan_cannot_have_it(line: str, one: str) -> None:
-    text = op(line.replace("ONE", one)).replace("sdy.mesh", "sdy.mesh @one = <[], device_ids=[0]> sdy.mesh")
-    with pytest.raises(AutoshardError, match=r"<bytes>:4: .* with a sharding on one device alone"):
-        resolve_mesh(source_of(text), None)
-
-
-def test_an_argument_on_one_device_is_refused() -> None:
-    with pytest.raises(AutoshardError, match=r"func\.func with a sharding on one device alone"):
-        resolve_mesh(source_of(argument("mesh<[], device_ids=[1]>, []")), None)
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

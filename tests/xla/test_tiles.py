@@ -47,6 +47,17 @@ def test_copies_that_differ() -> None:
     assert join(shards, tiling, (4, 2))[1] == 0.25
 
 
+def test_one_device() -> None:
+    """What the others hold means nothing."""
+    tiling = tiling_of(hlo_sharding("{maximal device=3}"), 2, 8)
+    full = np.ones((4, 2))
+    shards = cut(full, tiling)
+    shards[0][:] = 7
+    joined, spread = join(shards, tiling, (4, 2))
+    assert (joined == full).all()
+    assert spread == 0
+
+
 def test_manual_sharding_is_refused() -> None:
     """A sharding that is no tiling cannot be joined."""
     with pytest.raises(AutoshardError, match="not cut into tiles"):

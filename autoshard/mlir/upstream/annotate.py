@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from autoshard.errors import AutoshardError
 from autoshard.mlir.context import Value, ir
 from autoshard.mlir.locations import Locations
-from autoshard.mlir.meshes import module_meshes
+from autoshard.mlir.meshes import all_meshes
 from autoshard.mlir.signature import attributes_of, set_attributes
 from autoshard.mlir.tensors import Shardings
 from autoshard.mlir.upstream.notation import Notation, Partial, mesh_text, sharding_text
@@ -72,7 +72,7 @@ class _Annotator:
         file: str,
     ) -> None:
         self._walked, self._partials, self._mesh, self._notation = walked, partials, mesh, notation
-        self._shardings = Shardings(mesh, module_meshes(walked.module), walked.module.context)
+        self._shardings = Shardings(mesh, all_meshes(walked.module), walked.module.context)
         self._locations = Locations(file)
         self._file = file
         self._symbols: dict[str, str] = {}  # of shardings that are values, by their text
@@ -107,7 +107,7 @@ class _Annotator:
         reason = ""
         if op.name == "sdy.manual_computation":
             reason = "a manual computation (shard_map) already runs on single devices"
-        elif SHARDING in op.attributes and self._shardings.is_maximal(op.attributes[SHARDING]):
+        elif SHARDING in op.attributes and self._shardings.device_of(op.attributes[SHARDING], ""):
             reason = f"{op.name} is to run on one device alone"
         if reason:
             raise AutoshardError(
@@ -122,15 +122,17 @@ class _Annotator:
         arguments = attributes_of(walked.main, "arg_attrs", len(walked.block.arguments))
         for argument, attributes in zip(walked.block.arguments, arguments, strict=True):
             if SHARDING in attributes:
-                known[walked.ids[argument]] = self._shardings.read(attributes[SHARDING], "")
+                known[walked.ids[argument]] = self._shardings.read(attributes[SHARDING], argument.type, "")
         for op in walked.ops:
             if SHARDING in op.attributes and op.name not in _CHANGES:
-                each = self._shardings.read_each(op.attributes[SHARDING], "")
+                types = [result.type for result in op.results]
+                each = self._shardings.read_each(op.attributes[SHARDING], types, "")
                 known.update(zip(map(walked.ids.__getitem__, op.results), each, strict=True))
         for flow in walked.flows:
             attribute = flow.owner.attributes.get(flow.sharding_attribute)
             if attribute is not None:
-                known[flow.target] = self._shardings.read_each(attribute, "")[flow.index]
+                type_ = walked.values[flow.target].type
+                known[flow.target] = self._shardings.read_at(attribute, flow.index, type_, "")
         for value, number in walked.ids.items():
             if number in known and known[number].rank:
                 yield value, known[number]
@@ -154,9 +156,9 @@ class _Annotator:
         made = self._made[op.operands[0]]
         attribute = op.attributes.get("sharding")
         sharding = (
-            self._shardings.read(attribute, "")
+            self._shardings.read(attribute, op.result.type, "")
             if attribute is not None
-            else self._shardings.read_each(op.attributes[SHARDING], "")[0]
+            else self._shardings.read_at(op.attributes[SHARDING], 0, op.result.type, "")
         )
         read = self._shard(made, sharding, ir.InsertionPoint(op), for_users=True)
         op.result.replace_all_uses_with(read.result)

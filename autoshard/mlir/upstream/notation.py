@@ -85,8 +85,14 @@ def sharding_text(
         partial, halo: left out where the notation has no place for them.
 
     Raises:
-        AutoshardError: the sharding uses a sub-axis.
+        AutoshardError: the sharding uses a sub-axis, or is on another mesh.
     """
+    if sharding.is_foreign:
+        raise AutoshardError(
+            f"the plan has a value as {sharding}, not on {mesh.symbol}; in the {notation.dialect} dialect a plan is on one mesh",
+            where=where,
+            fix="write the plan with --form shardy",
+        )
     dims = [_numbers(axes, mesh, sharding, notation, where) for axes in sharding.axes]
     while len(dims) > 1 and not dims[-1]:
         dims.pop()
