@@ -89,6 +89,7 @@ class Graph:
     given: Mapping[int, TensorSharding] | None = None
     wanted: Wanted | None = None
     partial: PartialPlan = field(default_factory=PartialPlan)
+    any_order: bool = False  # of the axes of a dimension, because the user wrote one that is not mesh order
     nodes: list[Node] = field(default_factory=list[Node])
     edges: list[Edge] = field(default_factory=list[Edge])
     provider: dict[int, tuple[int, int]] = field(
@@ -136,6 +137,7 @@ def build_graph(
         given,
         wanted,
         partial,
+        not _in_mesh_order(program, mesh, given),
     )
     reads: list[_Read] = []
     for index, flow in enumerate(program.flows):
@@ -149,6 +151,13 @@ def build_graph(
         if value in graph.provider:  # a value without one is recomputed for each use
             _connect(graph, value, mine)
     return graph
+
+
+def _in_mesh_order(program: Program, mesh: Mesh, given: Mapping[int, TensorSharding] | None) -> bool:
+    """Whether every dimension that the user split (and every given one) has its axes in mesh order."""
+    written = {demand.sharding for demand in demands_of(program.listing)} | set((given or {}).values())
+    lists = {dim.axes for sharding in written for dim in sharding.dims if len(dim.axes) > 1}
+    return all(list(axes) == sorted(axes, key=mesh.order) for axes in lists)
 
 
 def _partial_plan(program: Program, mesh: Mesh, given: Mapping[int, TensorSharding] | None) -> PartialPlan:
@@ -184,9 +193,9 @@ def _flow_shardings(graph: Graph, index: int, flow: Flow) -> list[TensorSharding
         return [flow.demands[0].as_closed() if is_asked_otherwise else mine]
     cuts = graph.cuts.flows[index]
     if graph.wanted is not None:
-        found = wanted_shardings(flow, graph.mesh, graph.wanted.get(flow.value, ()), cuts)
+        found = wanted_shardings(flow, graph.mesh, graph.wanted.get(flow.value, ()), cuts, graph.any_order)
     else:
-        found = flow_shardings(flow, graph.mesh, cuts)
+        found = flow_shardings(flow, graph.mesh, cuts, graph.any_order)
     if flow.kind is not FlowKind.CARRIED or flow.demands:
         return found
     return with_unreduced(found, graph.partial.of_value(flow.value, graph.mesh))
@@ -235,9 +244,9 @@ def _kernel_space(index: int, kernel: Kernel, graph: Graph) -> KernelSpace:
         if exact is not None:
             found = [exact]
         elif wanted is not None:
-            found = wanted_strategies(shape, graph.mesh, wanted, cuts)
+            found = wanted_strategies(shape, graph.mesh, wanted, cuts, graph.any_order)
         else:
-            found = strategies(shape, graph.mesh, cuts)
+            found = strategies(shape, graph.mesh, cuts, graph.any_order)
         if exact is None and sums:
             found = _with_partial_sums(shape, found, sums, wanted)
         space = graph.spaces[key] = _space_of(shape, found, graph.layouts)

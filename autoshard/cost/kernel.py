@@ -145,7 +145,7 @@ def _priced(
     kind: str, strategy: Strategy, produced: TensorSharding, type_: TensorType, prices: CollectivePrices
 ) -> Collective:
     bytes_ = produced.local_bytes(type_)
-    return Collective(kind, strategy.reduced, bytes_, int(prices.ns(kind, bytes_, strategy.reduced)))
+    return Collective(kind, strategy.reduced, bytes_, prices.ns_of_one(kind, bytes_, strategy.reduced))
 
 
 def _user_collective(
@@ -177,6 +177,6 @@ def _halo(shape: KernelShape, strategy: Strategy, prices: CollectivePrices) -> l
             local_rows = strategy.operands[0].local_shape(type_.shape)[window.dim]
             row_bytes = -(-strategy.operands[0].local_bytes(type_) // max(local_rows, 1))
             for count in halo_rows(window, rows, total_size(axes)):
-                ns = int(prices.ns("collective_permute", count * row_bytes, axes))
+                ns = prices.ns_of_one("collective_permute", count * row_bytes, axes)
                 found.append(Collective("collective_permute", axes, count * row_bytes, ns))
     return found

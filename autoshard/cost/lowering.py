@@ -17,7 +17,7 @@ time).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -41,6 +41,17 @@ class CollectivePrices:
     communication: Communication
     hardware: Hardware
     lowering: Lowering = "shardy"
+    _known: dict[tuple[str, int, tuple[AxisRef, ...]], int] = field(
+        default_factory=dict[tuple[str, int, tuple[AxisRef, ...]], int], compare=False, repr=False
+    )
+
+    def ns_of_one(self, kind: str, bytes_: int, axes: tuple[AxisRef, ...]) -> int:
+        """The same for one size; kernels of a program ask for the same few again and again."""
+        key = (kind, bytes_, axes)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = int(self.ns(kind, bytes_, axes))
+        return found
 
     def ns(self, kind: str, bytes_: NDArray[np.int64] | int, axes: Sequence[AxisRef]) -> NDArray[np.int64]:
         """Whole ns of one run; `bytes_` as in costmodels, for those that send nothing of the result on one device."""

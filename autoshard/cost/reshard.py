@@ -54,7 +54,7 @@ class ReshardPrices:
         self._prices = prices
         self._layouts = layouts
         self._decompose = decompose
-        self._wanted: dict[int, set[tuple[int, int]]] = {}
+        self._wanted: dict[int, list[Ints]] = {}  # by rank: pairs (from, to), [N, 2]
         self._sequences: dict[tuple[int, int, int], tuple[CollectiveStep, ...]] = {}
         self._groups: dict[tuple[str, tuple[AxisRef, ...]], int] = {}
         self._steps: dict[int, _Steps] = {}
@@ -62,15 +62,10 @@ class ReshardPrices:
 
     def want(self, rank: int, origins: Ints, targets: Ints) -> None:
         """Announce that every pair of these shardings may be asked for; those that are not possible are left out."""
-        pairs = self._wanted.setdefault(rank, set())
         origins, targets = np.unique(origins), np.unique(targets)
-        possible = self._layouts[rank].can_become(origins, targets)
-        pairs.update(
-            (int(a), int(b))
-            for i, a in enumerate(origins)
-            for j, b in enumerate(targets)
-            if a != b and possible[i, j]
-        )
+        possible = self._layouts[rank].can_become(origins, targets) & (origins[:, None] != targets[None, :])
+        i, j = np.nonzero(possible)
+        self._wanted.setdefault(rank, []).append(np.stack([origins[i], targets[j]], axis=1))
 
     def possible(self, rank: int, origins: Ints, targets: Ints) -> Bools | None:
         """[from, to] which pairs can be resharded; None where all can."""
@@ -82,9 +77,10 @@ class ReshardPrices:
         missing = [
             (rank, a, b)
             for rank, pairs in self._wanted.items()
-            for a, b in sorted(pairs)
+            for a, b in np.unique(np.concatenate(pairs), axis=0).tolist()
             if (rank, a, b) not in self._sequences
         ]
+        self._wanted.clear()
         requests = [
             (rank, self._layouts[rank].shardings[a], self._layouts[rank].shardings[b])
             for rank, a, b in missing
@@ -117,7 +113,7 @@ class ReshardPrices:
             sized_by = step.out_sharding if step.kind in SIZED_BY_RESULT else current
             bytes_ = sized_by.local_bytes(type_)
             current = step.out_sharding
-            ns = int(self._prices.ns(step.kind, bytes_, step.axes))
+            ns = self._prices.ns_of_one(step.kind, bytes_, step.axes)
             found.append(Collective(step.kind, step.axes, bytes_, ns))
         return found
 

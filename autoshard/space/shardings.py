@@ -26,17 +26,21 @@ def searched_axes(mesh: Mesh) -> tuple[AxisRef, ...]:
 
 
 def assignments(
-    sizes: Sequence[int], axes: Sequence[AxisRef], base: Sequence[tuple[AxisRef, ...]] | None = None
+    sizes: Sequence[int],
+    axes: Sequence[AxisRef],
+    base: Sequence[tuple[AxisRef, ...]] | None = None,
+    any_order: bool = True,
 ) -> Iterator[tuple[tuple[AxisRef, ...], ...]]:
     """Axes to slots of these sizes, or to none; a slot gets at most as many shards as it has elements.
 
-    Each of up to three axes goes where it likes, in any order within a slot. More axes are cut into a major and a minor part at every
-    place, and each part goes as one, or a single axis goes alone: all combinations of n axes would be (slots + 1)^n, most of them of
-    no use. What `base` puts in a slot comes first there. Slots of size 0 take nothing.
+    Each of up to three axes goes where it likes, in the order given or any within a slot. More axes are cut into a major and a minor
+    part at every place, and each part goes as one, or a single axis goes alone: all combinations of n axes would be (slots + 1)^n,
+    most of them of no use. What `base` puts in a slot comes first there. Slots of size 0 take nothing.
     """
     start = tuple(base) if base is not None else ((),) * len(sizes)
     if len(axes) <= _PLACED_FREELY:
-        parts = [[(axis,) for axis in order] for order in permutations(axes)]
+        orders = permutations(axes) if any_order else [axes]
+        parts = [[(axis,) for axis in order] for order in orders]
     else:
         parts = [[tuple(axes[:cut]), tuple(axes[cut:])] for cut in range(1, len(axes))]
         parts += [[(axis,)] for axis in axes]
@@ -102,6 +106,7 @@ def tensor_shardings(
     must_divide: bool,
     cuts: Sequence[Cut] = (),
     manual: Sequence[AxisRef] = (),
+    any_order: bool = True,
 ) -> list[TensorSharding]:
     """The shardings that a function argument, result or carried value may take, replicated first.
 
@@ -121,7 +126,7 @@ def tensor_shardings(
     unreduced = demand.unreduced if demand is not None else ()
     found = [
         replace(TensorSharding.closed(axes), unreduced=unreduced)
-        for axes in assignments(open_sizes, free, tuple(map(tuple, base)))
+        for axes in assignments(open_sizes, free, tuple(map(tuple, base)), any_order)
     ]
     if demand is None:
         found += [TensorSharding.closed(axes) for axes in cut_assignments(open_sizes, cuts, mesh, manual)]
@@ -131,29 +136,41 @@ def tensor_shardings(
 
 
 def wanted_shardings(
-    flow: Flow, mesh: Mesh, wanted: Sequence[TensorSharding], cuts: Sequence[Cut] = ()
+    flow: Flow,
+    mesh: Mesh,
+    wanted: Sequence[TensorSharding],
+    cuts: Sequence[Cut] = (),
+    any_order: bool = True,
 ) -> list[TensorSharding]:
     """The shardings of a flow whatever is demanded, with those that meet any of `wanted` among them; manual axes stay."""
     found = [
         sharding
         for demand in (flow.least, *wanted)
-        for sharding in tensor_shardings(flow.type, mesh, demand, flow.must_divide, cuts, flow.manual_axes)
+        for sharding in tensor_shardings(
+            flow.type, mesh, demand, flow.must_divide, cuts, flow.manual_axes, any_order
+        )
     ]
     return [s for s in dict.fromkeys(found) if flow.least is None or s.satisfies(flow.least)]
 
 
-def flow_shardings(flow: Flow, mesh: Mesh, cuts: Sequence[Cut] = ()) -> list[TensorSharding]:
+def flow_shardings(
+    flow: Flow, mesh: Mesh, cuts: Sequence[Cut] = (), any_order: bool = True
+) -> list[TensorSharding]:
     """The shardings that a flow may take: those that meet every demand on it.
 
     Raises:
         ClashError: the demands on the two ends of carried state allow none.
     """
     if not flow.demands:
-        return tensor_shardings(flow.type, mesh, flow.least, flow.must_divide, cuts, flow.manual_axes)
+        return tensor_shardings(
+            flow.type, mesh, flow.least, flow.must_divide, cuts, flow.manual_axes, any_order
+        )
     found = [
         sharding
         for demand in flow.demands
-        for sharding in tensor_shardings(flow.type, mesh, demand, flow.must_divide, cuts, flow.manual_axes)
+        for sharding in tensor_shardings(
+            flow.type, mesh, demand, flow.must_divide, cuts, flow.manual_axes, any_order
+        )
         if all(sharding.satisfies(other) for other in flow.demands)
     ]
     if not found:

@@ -63,8 +63,13 @@ class Strategy:
         return set(added) == set(self.reduced)
 
 
-def strategies(shape: KernelShape, mesh: Mesh, cuts: Sequence[Cut] = ()) -> list[Strategy]:
-    """All strategies of a kernel, fully replicated first; never empty. Those that cut an axis for a factor come last."""
+def strategies(
+    shape: KernelShape, mesh: Mesh, cuts: Sequence[Cut] = (), any_order: bool = True
+) -> list[Strategy]:
+    """All strategies of a kernel, fully replicated first; never empty. Those that cut an axis for a factor come last.
+
+    Axes of one factor are in mesh order, or in any.
+    """
     if is_off_mesh(shape, mesh):
         return off_mesh_strategies(shape, mesh)
     sizes = [size if may_split(shape, i) else 0 for i, size in enumerate(useful_sizes(shape))]
@@ -72,7 +77,7 @@ def strategies(shape: KernelShape, mesh: Mesh, cuts: Sequence[Cut] = ()) -> list
     for base in _bases(shape, mesh):
         used = [*shape.manual_axes, *(axis for axes in base for axis in axes)]
         free = [axis for axis in searched_axes(mesh) if not any(axis.overlaps(other) for other in used)]
-        for factor_axes in assignments(sizes, free, base):
+        for factor_axes in assignments(sizes, free, base, any_order):
             for strategy in _of_assignment(shape, factor_axes, mesh):
                 found.setdefault((strategy.operands, strategy.settled, strategy.reduced), strategy)
     for factor_axes in cut_assignments(sizes, cuts, mesh, shape.manual_axes):
@@ -86,11 +91,14 @@ def wanted_strategies(
     mesh: Mesh,
     wanted: Sequence[tuple[TensorSharding | None, ...]],
     cuts: Sequence[Cut] = (),
+    any_order: bool = True,
 ) -> list[Strategy]:
     """The strategies whatever is demanded, with those that meet any of `wanted` (a demand or None for each result) among them."""
     nothing = (None,) * len(shape.results)
     found = [
-        s for demands in (nothing, *wanted) for s in strategies(replace(shape, demands=demands), mesh, cuts)
+        s
+        for demands in (nothing, *wanted)
+        for s in strategies(replace(shape, demands=demands), mesh, cuts, any_order)
     ]
     return list({(s.operands, s.settled, s.reduced): s for s in reversed(found)}.values())[::-1]
 
