@@ -14,9 +14,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from autoshard.check.crossing import has_no_collectives, steps_across
 from autoshard.check.halo import rows_from_others
 from autoshard.check.loops import copies_made
+from autoshard.check.meshes import has_no_collectives, steps_across
 from autoshard.check.parts import Part, Parts, axis_refs, continued, joined, num_shards, parts_of
 from autoshard.check.planned import Planned
 from autoshard.check.reads import KernelRead, Reads

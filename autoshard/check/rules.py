@@ -8,7 +8,7 @@ windows does the cost know how much, so anywhere else it is an offence.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from autoshard.check.crossing import is_on_one_device
+from autoshard.check.meshes import is_on_one_device
 from autoshard.check.parts import FactorParts, conflict, project
 from autoshard.check.planned import Planned
 from autoshard.check.report import Finding, of_offenders

@@ -1,4 +1,4 @@
-"""What it costs to bring a value from one sharding to another: Shardy's own sequence of collectives (or `cost.crossing`'s), priced.
+"""What it costs to bring a value from one sharding to another: Shardy's own sequence of collectives (or `cost.meshes`'s), priced.
 
 The sequence depends on rank and axes only, so it is asked of Shardy once per pair of shardings and mesh; the price depends on the
 local bytes at every step, which come from the tensor type.
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoshard.cost.crossing import crossing, is_crossing
 from autoshard.cost.layouts import Ints, LayoutsByRank
 from autoshard.cost.lowering import CollectivePrices
+from autoshard.cost.meshes import crossing, is_crossing
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.problem.model import Bools
 from autoshard.sharding import AxisRef, Mesh, TensorSharding, TensorType

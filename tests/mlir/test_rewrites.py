@@ -72,7 +72,8 @@ def test_a_data_flow_edge_hands_its_sharding_to_its_op() -> None:
     assert not listing.ops
 
 
-def test_a_data_flow_edge_of_an_argument_is_refused() -> None:
-    edge = "%0 = sdy.data_flow_edge %a : tensor<8x16xf32>\nreturn %0 : tensor<8x16xf32>"
-    with pytest.raises(AutoshardError, match=r"<bytes>:4: sdy\.data_flow_edge of a function argument"):
-        read_text(main_of(edge))
+def test_a_data_flow_edge_of_an_argument_hands_its_sharding_to_the_argument() -> None:
+    edge = '%0 = sdy.data_flow_edge %a sharding=<@mesh, [{"x"}, {?}]> : tensor<8x16xf32>\nreturn %0 : tensor<8x16xf32>'
+    _, listing, _ = read_text(main_of(edge))
+    assert str(listing.arguments[0].demand) == '[{"x"}, {?}]'
+    assert not listing.data_flows
