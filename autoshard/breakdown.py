@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from autoshard.cost import Chosen, ChosenCollective, PricedGraph, chosen_ends, local_work, read_back
 from autoshard.program import FlowKind
 from autoshard.sharding import TensorSharding, TensorType
-from autoshard.space import WINDOWED, Strategy
+from autoshard.space import Strategy
 from costmodels import Hardware
 
 
@@ -104,8 +104,8 @@ def _why(priced: PricedGraph, choice: NDArray[np.int64], c: ChosenCollective) ->
     if c.collective.axes == strategy.reduced and c.collective.kind in ("all_reduce", "reduce_scatter"):
         kept = ", each device keeps its part" if c.collective.kind == "reduce_scatter" else ""
         return f"what {name} sums over is split over {axes}: partial sums are added{kept}"
-    if space.shape.name in WINDOWED and c.collective.kind == "collective_permute":
-        return f"windows of {name} reach into the neighbours' parts: its space is split over {axes}"
+    if c.collective.kind == "halo_exchange":
+        return f"{name} needs rows of other devices: the dimension that it shifts or slides over is split over {axes}"
     made, kept = _differing(strategy.produced, strategy.settled)
     return f"{name} makes {made}, kept as {kept}"
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from autoshard.check.movement import LOCAL, Totals, axis_names, differences, totals
+from autoshard.check.movement import HALO, LOCAL, Totals, axis_names, differences, totals
 from autoshard.check.report import Finding, of_offenders
 from autoshard.mlir.collective import Collective
 from autoshard.plans import Plan, PlannedCollective
@@ -11,7 +11,8 @@ from autoshard.plans import Plan, PlannedCollective
 def compare_emitted(
     plan: Plan, emitted: Sequence[Collective], left: Sequence[PlannedCollective] = ()
 ) -> Finding:
-    """What moves nothing is left out: Shardy's passes merge slices into what comes before. So are groups of one device.
+    """What moves nothing is left out: Shardy's passes merge slices into what comes before. So are groups of one device, and the rows that
+    windows need: Shardy's passes leave those ops as they are, for the partitioner to exchange halos.
 
     `left` stand for reshards between meshes of different axes, of which Shardy makes no collectives.
     """
@@ -21,7 +22,7 @@ def compare_emitted(
         expected[key] = (others + count, more + bytes_)
     alone = {name for name, size in plan.mesh if size == 1}
     found = totals(
-        [c for c in plan.price.collectives if c.kind not in LOCAL and not alone.issuperset(c.axes)]
+        [c for c in plan.price.collectives if c.kind not in (*LOCAL, HALO) and not alone.issuperset(c.axes)]
     )
     what = "Shardy's passes emit the plan's collectives"
     return of_offenders("emitted", differences(expected, found), len(set(expected) | set(found)), what)

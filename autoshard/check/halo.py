@@ -1,5 +1,7 @@
-"""Which rows a device needs of others under split windows, by listing every row of every window."""
+"""Which rows a device needs of others under split windows, by intersecting ranges of rows with every device's own."""
 
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 from autoshard.mlir.listing import Window
@@ -7,35 +9,57 @@ from autoshard.mlir.listing import Window
 
 @cache
 def rows_from_others(window: Window, rows: int, shards: int) -> list[int]:
-    """For every distance between devices over which rows are needed, the most that one device takes."""
-    local, most = -(-rows // shards), dict[int, int]()
-    for device in range(shards):
-        touched = _rows(window, _run_by(device, window, rows, shards), rows)
-        by_owner: dict[int, int] = {}
-        for row in touched:
-            by_owner[row // local] = by_owner.get(row // local, 0) + 1
-        for owner, count in by_owner.items():
-            if owner != device:
+    """For every distance between devices over which rows are needed, the most that one device takes.
+
+    Reversed rows come as whole parts first, so that every device has the part of its mirror image; the rows then lie at the beginning of
+    all parts, are wanted at their end, and move up by the rows that the last part lacks.
+    """
+    local = -(-rows // shards)
+    if window.stride > 0:
+        return _by_distance((_touched(device, window, rows, shards) for device in range(shards)), local)
+    lacking = shards * local - rows
+    moved = (
+        range(max(device * local - lacking, 0), max((device + 1) * local - lacking, 0))
+        for device in range(shards)
+    )
+    return [local, *_by_distance(moved, local)]
+
+
+def _by_distance(touched: Iterable[Sequence[int]], local: int) -> list[int]:
+    """`touched` has the ascending rows that each device needs; owners hold `local` rows each."""
+    most: dict[int, int] = {}
+    for device, needed in enumerate(touched):
+        for owner in range(needed[0] // local, needed[-1] // local + 1) if needed else ():
+            count = bisect_left(needed, (owner + 1) * local) - bisect_left(needed, owner * local)
+            if owner != device and count:
                 most[owner - device] = max(most.get(owner - device, 0), count)
     return list(most.values())
 
 
-def _rows(window: Window, indices: list[int], rows: int) -> list[int]:
+def _touched(device: int, window: Window, rows: int, shards: int) -> range:
+    indices = _run_by(device, window, rows, shards)
+    return _rows(window, indices, rows) if indices else range(0)
+
+
+def _rows(window: Window, indices: Sequence[int], rows: int) -> range:
     """The rows of the operand from the first to the last of these windows, without padding."""
-    if not indices:
-        return []
     begin, last = (index * window.stride - window.low for index in (indices[0], indices[-1]))
-    return [
-        place // window.base_dilation
-        for place in range(begin, last + (window.size - 1) * window.dilation + 1)
-        if place % window.base_dilation == 0 and 0 <= place // window.base_dilation < rows
-    ]
+    places = range(begin, last + (window.size - 1) * window.dilation + 1)
+    filled = places[-begin % window.base_dilation :: window.base_dilation]
+    first = filled.start // window.base_dilation
+    found = range(first, first + len(filled))
+    return found[bisect_left(found, 0) : bisect_left(found, rows)]
 
 
-def _run_by(device: int, window: Window, rows: int, shards: int) -> list[int]:
+def _run_by(device: int, window: Window, rows: int, shards: int) -> Sequence[int]:
     """The windows whose results, or rows, are this device's."""
     if not window.is_scattered:
         share = -(-window.count // shards)
-        return list(range(device * share, min((device + 1) * share, window.count)))
-    mine = set(range(device * -(-rows // shards), min((device + 1) * -(-rows // shards), rows)))
-    return [index for index in range(window.count) if mine & set(_rows(window, [index], rows))]
+        return range(device * share, min((device + 1) * share, window.count))
+    local = -(-rows // shards)
+    mine = range(device * local, min((device + 1) * local, rows))
+    return [index for index in range(window.count) if _meets(_rows(window, [index], rows), mine)]
+
+
+def _meets(some: range, others: range) -> bool:
+    return bool(some) and bool(others) and some[0] <= others[-1] and others[0] <= some[-1]

@@ -3,7 +3,8 @@
     partial sums      an all-reduce of each result over the axes of the split reduction factors, or a reduce-scatter where the
                       result settles split over exactly those axes in addition and the plan's compiler has that collective
     the user's own    a collective in a manual computation, of the part that the free axes leave
-    windows           rows of the first operand that a split window needs from other devices, a permute for each distance
+    windows           rows of an operand that a split window needs from other devices, a permute for each distance, which Shardy leaves
+                      to the partitioner: a halo exchange
     reshards          produced -> settled -> shared -> use, by Shardy's own decomposition, or across meshes (`crossing`)
 
 Bytes are those of `costmodels`: the result on one device for an all-gather (and a slice), the operand for all others. A slice reads
@@ -28,6 +29,7 @@ from costmodels import Communication, Hardware
 
 LOCAL = ("all_slice", "replicated_to_unreduced", "sharded_to_unreduced")
 """These send nothing: every device keeps or clears what it has."""
+HALO = "halo_exchange"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ def _ns(prices: Prices, kind: str, bytes_: int, axes: Sequence[AxisRef]) -> int:
             return communication.reduce_scatter_ns(bytes_, group)
         case "all_to_all":
             return communication.all_to_all_ns(bytes_, group)
-        case "collective_permute":
+        case "collective_permute" | "halo_exchange":
             return communication.collective_permute_ns(bytes_, group)
         case _:
             raise AssertionError(f"Shardy emits no {kind} for a reshard")
@@ -186,17 +188,20 @@ def _windows(planned: Planned, read: KernelRead) -> Iterator[_Moved]:
     kernel, (rule, factors) = read.kernel, (read.run.rule, read.run.factors)
     root = planned.listing.ops[kernel.ops[-1]]
     for window in root.windows:
-        sharding = planned.read(kernel.ops[-1], 0)
-        type_ = planned.type_of(root.operands[0])
+        value = root.operands[window.operand]
+        if value in planned.program.cloneable:
+            continue
+        sharding = planned.read(kernel.ops[-1], window.operand)
+        type_ = planned.type_of(value)
         assert sharding is not None, "the root has been projected"
         local_rows = sharding.local_shape(type_.shape)[window.dim]
         row_bytes = -(-sharding.local_bytes(type_) // max(local_rows, 1))
-        for factor in rule.operands[0][window.dim]:
+        for factor in rule.operands[window.operand][window.dim]:
             if factors[factor] and rule.factors[factor].kind is FactorKind.PERMUTATION:
                 axes = axis_refs(factors[factor], planned.mesh)
                 for rows in rows_from_others(window, type_.shape[window.dim], num_shards(factors[factor])):
                     bytes_ = rows * row_bytes
-                    yield _Moved("collective_permute", axes, bytes_, kernel.repeat, kernel.ops[-1])
+                    yield _Moved(HALO, axes, bytes_, kernel.repeat, kernel.ops[-1])
 
 
 def _reshards(planned: Planned, reads: Reads) -> Iterator[Reshard]:

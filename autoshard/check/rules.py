@@ -1,8 +1,8 @@
 """Whether every op can run where the plan puts it: its operands and results agree factor by factor with its own sharding rule.
 
 Shardy's notion of compatible (`getCompatibleFactorShardings`): every tensor that has a factor splits it by the same axes, factors that need
-replication stay whole, and no axis splits two factors. Splitting a permutation factor moves data between neighbours; only for
-windows does the cost know how much, so anywhere else it is an offence.
+replication stay whole, and no axis splits two factors. Splitting a permutation factor moves data between devices; only for ops
+with windows does the cost know how much, so anywhere else it is an offence.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from autoshard.sharding import FactorKind, OpShardingRule, TensorMapping, Tensor
 from autoshard.sharding.rule import factor_symbol
 
 _MOVES = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
-WINDOWED = frozenset({"stablehlo.convolution", "stablehlo.reduce_window", "stablehlo.select_and_scatter"})
+_WINDOWED = ("convolution", "pad", "reduce_window", "reverse", "select_and_scatter", "slice")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def _off_mesh(planned: Planned, number: int, op: Op) -> str | None:
 
 
 def _unpriced(op: Op, rule: OpShardingRule, factors: FactorParts) -> str | None:
-    if op.name in WINDOWED:
+    if op.name.removeprefix("stablehlo.") in _WINDOWED:
         return None
     for number, (factor, parts) in enumerate(zip(rule.factors, factors, strict=True)):
         if parts and factor.kind is FactorKind.PERMUTATION:

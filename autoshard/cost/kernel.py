@@ -1,8 +1,8 @@
 """What a kernel costs under each of its strategies: a roofline on local shapes, plus the collectives that belong to the op itself.
 
 Those are: the all-reduce of partial sums over the reduced axes (a reduce-scatter where the result settles split over exactly
-those), the halo exchange of windows split over space, and the collective itself where the user wrote one. Work that is replicated
-costs its full price on every device.
+those), the halo exchange of windows, slices, pads and reverses along split dimensions, and the collective itself where the user wrote
+one. Work that is replicated costs its full price on every device.
 
     flops_local = flops * prod_f ceil(size_f / shards_f) / size_f        over the factors f of the rule
 """
@@ -169,14 +169,15 @@ def _halo(shape: KernelShape, strategy: Strategy, prices: CollectivePrices) -> l
     """The rows of split windows that lie with other devices, a permute for each neighbour that has some."""
     found: list[Collective] = []
     for window in shape.windows:
-        for factor in shape.rule.operands[0][window.dim]:
+        type_, sharding = shape.operands[window.operand], strategy.operands[window.operand]
+        for factor in shape.rule.operands[window.operand][window.dim]:
             axes = strategy.factor_axes[factor]
             if not axes or shape.rule.factors[factor].kind is not FactorKind.PERMUTATION:
                 continue
-            type_, rows = shape.operands[0], shape.operands[0].shape[window.dim]
-            local_rows = strategy.operands[0].local_shape(type_.shape)[window.dim]
-            row_bytes = -(-strategy.operands[0].local_bytes(type_) // max(local_rows, 1))
+            rows = type_.shape[window.dim]
+            local_rows = sharding.local_shape(type_.shape)[window.dim]
+            row_bytes = -(-sharding.local_bytes(type_) // max(local_rows, 1))
             for count in halo_rows(window, rows, total_size(axes)):
                 ns = prices.ns_of_one("collective_permute", count * row_bytes, axes)
-                found.append(Collective("collective_permute", axes, count * row_bytes, ns))
+                found.append(Collective("halo_exchange", axes, count * row_bytes, ns))
     return found

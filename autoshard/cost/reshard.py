@@ -25,7 +25,8 @@ Decompose = Callable[[Mesh, Sequence[Request]], list[tuple[CollectiveStep, ...]]
 class Collective:
     """One collective as a plan pays for it.
 
-    `bytes` is of the result on one device for an all-gather and an all-slice, of the operand on one device for the others.
+    `bytes` is of the result on one device for an all-gather and an all-slice, of the operand on one device for the others. Beside Shardy's
+    kinds there is `halo_exchange`: a permute of rows that windows need, which Shardy leaves to the partitioner.
     """
 
     kind: str

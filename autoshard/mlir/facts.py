@@ -11,10 +11,11 @@ from autoshard.mlir.windows import windows_of
 from autoshard.sharding import OpShardingRule, TensorType, parse_rule
 
 RULE = "sdy.sharding_rule"
-_SHAPED_BY_ATTRIBUTES = frozenset(  # whose rule or flops depend on more than their types and Shardy's rule
+_SHAPED_BY_ATTRIBUTES = frozenset(  # whose rule, flops or windows depend on more than their types and Shardy's rule
     {
         "chlo.ragged_dot", "stablehlo.batch_norm_grad", "stablehlo.batch_norm_training", "stablehlo.convolution",
-        "stablehlo.custom_call", "stablehlo.fft", "stablehlo.reduce_window", "stablehlo.select_and_scatter", "stablehlo.sort",
+        "stablehlo.custom_call", "stablehlo.fft", "stablehlo.pad", "stablehlo.reduce_window",
+        "stablehlo.reverse", "stablehlo.select_and_scatter", "stablehlo.slice", "stablehlo.sort",
     }
 )  # fmt: skip
 

@@ -19,7 +19,10 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Windows over a dimension of an op's first operand: window i begins at row i * stride - low of the dilated dimension."""
+    """Windows over a dimension of an operand: window i begins at row i * stride - low of the dilated dimension.
+
+    What slice, pad and reverse read are windows of one row; a reverse has stride -1.
+    """
 
     dim: int
     count: int
@@ -28,7 +31,10 @@ class Window:
     low: int  # rows of padding before the first row
     dilation: int  # of the window: how far its rows are apart
     base_dilation: int  # of the operand
-    is_scattered: bool  # results lie on the operand's rows, as in select_and_scatter, not one at each window
+    is_scattered: bool = (
+        False  # results lie on the operand's rows, as in select_and_scatter, not one at each window
+    )
+    operand: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
-"""The windows of convolutions, reduce_window and select_and_scatter, dimension by dimension."""
+"""The windows through which ops read an operand that they do not take row by row, dimension by dimension."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from autoshard.mlir.context import ir, stablehlo
 from autoshard.mlir.flops import TypedOp
@@ -9,7 +10,7 @@ from autoshard.sharding import TensorType
 
 
 def windows_of(op: TypedOp) -> tuple[Window, ...]:
-    """One for each spatial dimension of the first operand; none for other ops and where a shape is unknown."""
+    """One for each dimension that is read so, of each operand; none for other ops and where a shape is unknown."""
     first, result = op.operands[0] if op.operands else None, op.results[0] if op.results else None
     if first is None or result is None:
         return ()
@@ -18,14 +19,46 @@ def windows_of(op: TypedOp) -> tuple[Window, ...]:
             return _convolved(op, result)
         case "stablehlo.reduce_window":
             dims = range(first.rank)
-            return _windows(op, dims, _numbers(op, "window_dimensions", first.rank), result.shape)
+            windows = _windows(op, dims, _numbers(op, "window_dimensions", first.rank), result.shape)
+            return tuple(
+                replace(w, operand=operand) for operand in range(len(op.operands) // 2) for w in windows
+            )
         case "stablehlo.select_and_scatter":
             source = op.operands[1]
             sizes = _numbers(op, "window_dimensions", first.rank)
             counts = source.shape if source is not None else first.shape
             return _windows(op, range(first.rank), sizes, counts, is_scattered=True)
+        case "stablehlo.slice":
+            return _sliced(op, first, result)
+        case "stablehlo.pad":
+            return _padded(op, first, result)
+        case "stablehlo.reverse":
+            dims = list(ir.DenseI64ArrayAttr(op.op.attributes["dimensions"]))
+            return tuple(_rows(dim, first.shape[dim], stride=-1, low=1 - first.shape[dim]) for dim in dims)
         case _:
             return ()
+
+
+def _rows(dim: int, count: int, *, stride: int = 1, low: int = 0, base_dilation: int = 1) -> Window:
+    return Window(dim, count, 1, stride, low, 1, base_dilation)
+
+
+def _sliced(op: TypedOp, first: TensorType, result: TensorType) -> tuple[Window, ...]:
+    starts, strides = (_numbers(op, name, first.rank) for name in ("start_indices", "strides"))
+    return tuple(
+        _rows(dim, count, stride=strides[dim], low=-starts[dim])
+        for dim, count in enumerate(result.shape)
+        if count != first.shape[dim]
+    )
+
+
+def _padded(op: TypedOp, first: TensorType, result: TensorType) -> tuple[Window, ...]:
+    lows, between = (_numbers(op, name, first.rank) for name in ("edge_padding_low", "interior_padding"))
+    return tuple(
+        _rows(dim, count, low=lows[dim], base_dilation=between[dim] + 1)
+        for dim, count in enumerate(result.shape)
+        if lows[dim] or between[dim] or count != first.shape[dim]
+    )
 
 
 def _convolved(op: TypedOp, result: TensorType) -> tuple[Window, ...]:

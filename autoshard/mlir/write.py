@@ -13,6 +13,7 @@ Everything that the user wrote and the plan does not decide (names, locations, a
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from autoshard.cost.halo import halo_sizes
 from autoshard.mlir.context import ir
 from autoshard.mlir.decisions import Decisions
 from autoshard.mlir.emit import Emission, emit
@@ -27,11 +28,11 @@ from autoshard.mlir.read import Handles
 from autoshard.mlir.signature import ALIASING, DONOR, attributes_of, set_attributes
 from autoshard.mlir.source import SourceModule
 from autoshard.mlir.tensors import Shardings
-from autoshard.mlir.upstream.annotate import PARTIAL, annotated_text, without_named_computations
+from autoshard.mlir.upstream.annotate import HALO, PARTIAL, annotated_text, without_named_computations
 from autoshard.mlir.upstream.notation import NOTATIONS, Partial, reduction_kind
 from autoshard.mlir.variants import Choices
 from autoshard.mlir.walk import Walked, walk
-from autoshard.sharding import FactorKind, TensorSharding, factor_axes_of
+from autoshard.sharding import FactorAxes, FactorKind, TensorSharding, factor_axes_of, total_size
 
 Constraints = Literal["minimal", "all"]
 
@@ -64,6 +65,7 @@ def write(
     notation = NOTATIONS.get(form)
     if notation is not None:
         partials = _partials(walked, listing, choices)
+        _note_halos(walked, listing, choices)
         walked = without_named_computations(walked, handles.entry)
         _alias(walked, listing, choices, carry)
         _count_partitions(walked, listing.mesh.num_devices)
@@ -204,8 +206,7 @@ def _partials(walked: Walked, listing: Listing, choices: Choices) -> list[Partia
         kind = reduction_kind(op) if _reduces(listed) and len(listed.results) == 1 else None
         if kind is None or listed.rule is None or choices.is_recomputed(listed.results[0]):
             continue
-        read = [choices.operand(index, position) for position in range(len(listed.operands))]
-        axes = factor_axes_of(listed.rule, listed.rule.operands, read, listing.mesh)
+        axes = _factor_axes(listing, choices, index)
         reduced = [
             axis
             for factor, mine in zip(listed.rule.factors, axes or (), strict=axes is not None)
@@ -216,6 +217,46 @@ def _partials(walked: Walked, listing: Listing, choices: Choices) -> list[Partia
             op.attributes[PARTIAL] = ir.IntegerAttr.get(number_type, len(found))
             found.append(Partial(kind, tuple(sorted(reduced, key=listing.mesh.order))))
     return found
+
+
+def _factor_axes(listing: Listing, choices: Choices, index: int) -> FactorAxes | None:
+    """How an op that is not recomputed reads its operands, factor by factor."""
+    op = listing.ops[index]
+    if op.rule is None:
+        return None
+    read = [choices.operand(index, position) for position in range(len(op.operands))]
+    return factor_axes_of(op.rule, op.rule.operands, read, listing.mesh)
+
+
+def _note_halos(walked: Walked, listing: Listing, choices: Choices) -> None:
+    """On each op whose windows reach into other parts: rows before and after, for each split dimension of each operand."""
+    context = walked.module.context
+    for index, (op, listed) in enumerate(zip(walked.ops, listing.ops, strict=True)):
+        if not listed.windows or listed.rule is None or choices.is_recomputed(listed.results[0]):
+            continue
+        halos = [_halo(listing, choices, index, position) for position in range(len(listed.operands))]
+        if any(halos):
+            op.attributes[HALO] = ir.ArrayAttr.get(
+                [ir.DenseI64ArrayAttr.get(sizes, context) for sizes in halos], context
+            )
+
+
+def _halo(listing: Listing, choices: Choices, index: int, position: int) -> list[int]:
+    op, axes = listing.ops[index], _factor_axes(listing, choices, index)
+    type_ = listing.values[op.operands[position]].type
+    windows = [window for window in op.windows if window.operand == position]
+    if op.rule is None or axes is None or type_ is None or not windows:
+        return []
+    found: dict[int, tuple[int, int]] = {}
+    for window in windows:
+        for factor in op.rule.operands[position][window.dim]:
+            if op.rule.factors[factor].kind is FactorKind.PERMUTATION and axes[factor]:
+                shards = total_size(axes[factor])
+                found[window.dim] = halo_sizes(window, type_.shape[window.dim], shards)
+    if not any(map(any, found.values())):
+        return []
+    split = [dim for dim, mine in enumerate(choices.operand(index, position).axes) if mine]
+    return [size for dim in split for size in found.get(dim, (0, 0))]
 
 
 def _is_alike(listing: Listing, choices: Choices, result: int, argument: int) -> bool:

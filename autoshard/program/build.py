@@ -1,10 +1,11 @@
 """From a listing to a `Program`: kernels, flows and lifetimes. Knows ops by name only where their memory traffic is special."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from autoshard.errors import AutoshardError
 from autoshard.mlir.linearity import zero_values
-from autoshard.mlir.listing import Listing
+from autoshard.mlir.listing import Listing, Op
 from autoshard.program.demands import demands_of
 from autoshard.program.fusion import (
     Fusion,
@@ -26,6 +27,7 @@ from autoshard.program.records import (
     KernelShape,
     Program,
     Use,
+    Window,
 )
 from autoshard.program.traffic import Segment, traffic
 from autoshard.sharding import OpShardingRule, TensorMapping, TensorSharding, TensorType
@@ -154,7 +156,7 @@ def _kernel(
         _matmul_roles(rule) if root.is_matmul else "",
         *moved,
         (*demands, *[None] * (len(results) - len(demands))),
-        root.windows,
+        tuple(_windows(root, uses)),
         tuple(way.operands for way in ways),
         root.leaves_addends,
         root.manual_axes,
@@ -173,6 +175,14 @@ def _kernel(
         is_alias,
         ways,
     )
+
+
+def _windows(root: Op, uses: Sequence[tuple[int, Sequence[int]]]) -> Iterator[Window]:
+    """The root's windows over what the kernel reads, which is not what it makes anew."""
+    for window in root.windows:
+        for use, (_, operands) in enumerate(uses):
+            if window.operand in operands:
+                yield window if window.operand == use else replace(window, operand=use)
 
 
 def _matmul_roles(rule: OpShardingRule) -> str:

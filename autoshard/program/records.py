@@ -48,7 +48,7 @@ class KernelShape:
     reads: tuple[int, ...]  # how often each operand's bytes come from memory
     writes: int  # how often the results' bytes go to memory
     demands: tuple[TensorSharding | None, ...]  # the user's, on each result
-    windows: tuple[Window, ...] = ()  # over dimensions of the first operand
+    windows: tuple[Window, ...] = ()  # over dimensions of the operands
     linear: tuple[tuple[int, ...], ...] = ()  # sets of operands in which it is jointly linear
     leaves_addends: bool = False  # split reduction factors leave partial sums
     manual_axes: tuple[AxisRef, ...] = ()  # which no strategy may use

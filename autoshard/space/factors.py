@@ -3,7 +3,16 @@
 from autoshard.program import KernelShape
 from autoshard.sharding import FactorKind
 
-WINDOWED = frozenset({"stablehlo.convolution", "stablehlo.reduce_window", "stablehlo.select_and_scatter"})
+WINDOWED = frozenset(
+    {
+        "stablehlo.convolution", "stablehlo.pad", "stablehlo.reduce_window", "stablehlo.reverse",
+        "stablehlo.select_and_scatter", "stablehlo.slice",
+    }
+)  # fmt: skip
+"""Ops whose permutation factors may be split: the rows that they need of other devices are known.
+
+Not concatenate: where its rule has such a factor (its operands are slices), Shardy moves the operands once more.
+"""
 
 
 def may_split(shape: KernelShape, factor: int) -> bool:

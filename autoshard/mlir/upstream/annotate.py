@@ -1,7 +1,8 @@
 """A planned module (shardings on ops, `sdy.reshard` at changes) annotated in upstream's dialect instead.
 
-Every ranked value gets a `shard` op where it is made, its partial sum included, and one for its users; every change of sharding is one more
-for those users, from the value as it is made: upstream gives no meaning to a chain of them. Priorities, groups and rules are gone.
+Every ranked value gets a `shard` op where it is made, its partial sum included, and one for its users; every change of sharding, and every
+window that reaches into other parts (its halo sizes), is one more for those users, from the value as it is made: upstream gives no
+meaning to a chain of them. Priorities, groups and rules are gone.
 The module is printed in generic form, because upstream does not know StableHLO, with the sharding ops in upstream's own.
 """
 
@@ -18,7 +19,7 @@ from autoshard.mlir.upstream.notation import Notation, Partial, mesh_text, shard
 from autoshard.mlir.walk import SHARDING, Walked, body_of, walk
 from autoshard.sharding import Mesh, TensorSharding
 
-PARTIAL = "partial"
+PARTIAL, HALO = "partial", "halo"
 _CHANGES = frozenset({"sdy.reshard", "sdy.sharding_constraint", "sdy.propagation_barrier"})
 _SHARD, _TEXT = "autoshard.shard", "autoshard.text"  # stand for ops that the bindings do not know
 _SHARD_LINE = re.compile(
@@ -41,7 +42,7 @@ def annotated_text(
 
     Args:
         partials: those that the `PARTIAL` attributes of ops number: how the devices' parts of a result make the whole, before the sum that
-            the op's sharding implies.
+            the op's sharding implies. `HALO` attributes hold, for each operand of an op, what `sharding_text` takes as its halo.
 
     Raises:
         AutoshardError: sub-axes, an order of devices, ops on one device or manual computations.
@@ -76,7 +77,8 @@ class _Annotator:
         self._locations = Locations(file)
         self._file = file
         self._symbols: dict[str, str] = {}  # of shardings that are values, by their text
-        self._made: dict[Value, Value] = {}  # a value for its users -> as annotated where it is made
+        self._made: dict[Value, tuple[Value, TensorSharding]] = {}
+        # a value for its users -> as annotated where it is made, and how they read it
 
     def run(self) -> None:
         header = mesh_text(self._mesh, self._notation, self._file)
@@ -94,6 +96,8 @@ class _Annotator:
         for op in self._walked.ops:
             if op.name in _CHANGES:
                 self._change(op)
+            elif HALO in op.attributes and self._notation.has_halo:
+                self._widen(op)
         self._clean()
         self._insert_text(header, ir.InsertionPoint.at_block_begin(body_of(self._walked.module)))
         for text, symbol in reversed(self._symbols.items()):
@@ -150,10 +154,10 @@ class _Annotator:
         made = self._shard(value, sharding, at, partial=partial)
         read = self._shard(made.result, sharding, ir.InsertionPoint.after(made), for_users=True)
         value.replace_all_uses_except(read.result, [made])
-        self._made[read.result] = made.result
+        self._made[read.result] = made.result, sharding
 
     def _change(self, op: ir.Operation) -> None:
-        made = self._made[op.operands[0]]
+        made, _ = self._made[op.operands[0]]
         attribute = op.attributes.get("sharding")
         sharding = (
             self._shardings.read(attribute, op.result.type, "")
@@ -162,8 +166,18 @@ class _Annotator:
         )
         read = self._shard(made, sharding, ir.InsertionPoint(op), for_users=True)
         op.result.replace_all_uses_with(read.result)
-        self._made[read.result] = made
+        self._made[read.result] = made, sharding
         op.erase()
+
+    def _widen(self, op: ir.Operation) -> None:
+        """Let the op read operands with the rows before and after their parts that its windows need."""
+        for position, halo in enumerate(ir.ArrayAttr(op.attributes[HALO])):
+            sizes = list(ir.DenseI64ArrayAttr(halo))
+            if sizes:
+                made, sharding = self._made[op.operands[position]]
+                read = self._shard(made, sharding, ir.InsertionPoint(op), halo=sizes, for_users=True)
+                op.operands[position] = read.result
+                self._made[read.result] = made, sharding
 
     def _shard(
         self,
@@ -172,10 +186,11 @@ class _Annotator:
         at: ir.InsertionPoint,
         *,
         partial: Partial | None = None,
+        halo: Sequence[int] = (),
         for_users: bool = False,
     ) -> ir.Operation:
         where = self._locations.text(value.location) or self._file
-        text = sharding_text(sharding, partial, (), self._mesh, self._notation, where)
+        text = sharding_text(sharding, partial, halo, self._mesh, self._notation, where)
         if self._notation.has_sharding_op:
             text = self._symbols.setdefault(text, f"%sharding_{len(self._symbols)}")
         context = self._walked.module.context
@@ -215,7 +230,7 @@ class _Annotator:
             set_attributes(walked.main, key, each)
 
         def note(op: ir.Operation) -> ir.WalkResult:
-            for name in (SHARDING, "sdy.sharding_rule", PARTIAL):
+            for name in (SHARDING, "sdy.sharding_rule", PARTIAL, HALO):
                 if name in op.attributes:
                     del op.attributes[name]
             return ir.WalkResult.ADVANCE

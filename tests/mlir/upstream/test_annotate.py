@@ -131,6 +131,35 @@ def test_what_is_to_be_summed_is_a_partial_sum_where_it_is_made(form: Form, part
     assert "[[], [1]]" in read_as["%6"]
 
 
+SHIFTED = main_of(
+    """%0 = stablehlo.slice %a [0:8, 2:16] : (tensor<8x16xf32>) -> tensor<8x14xf32>
+    return %0 : tensor<8x14xf32>""",
+    "%a: tensor<8x16xf32>",
+    "tensor<8x14xf32>",
+)
+
+
+@pytest.mark.parametrize(
+    ("form", "halo"), [("mesh", ""), ("mesh-20", "halo_sizes = [0, 0, 0, 2]"), ("shard", "halo_sizes = [0, 0, 0, 2]")]
+)  # fmt: skip
+def test_a_window_over_a_split_dimension_names_its_halo(form: Form, halo: str) -> None:
+    """x[:, 2:] over four devices: what the slice reads has two rows after each part; LLVM 19 has no word for it."""
+    source, listing, handles = read_text(SHIFTED)
+    split = sharding('[{"x"}, {"z"}]')
+    made = {0: split, listing.ops[0].results[0]: split}
+    text = write(source, handles, listing, Decisions(made, made, {}, {(0, 0): split}), form)
+    assert text.count("halo") == (1 if halo else 0)
+    assert halo in text
+    operand = re.search(r'"stablehlo\.slice"\((%\d+)\)', text)
+    assert operand is not None
+    reading = next(found for found in SHARD.finditer(text) if found[1] == operand[1])
+    assert reading[4] is not None
+    named = f"{reading[3]} = {form.removesuffix('-20')}.sharding @mesh split_axes = [[0], [2]] {halo}"
+    assert not halo or named in text
+    again = load(text.encode())
+    assert read(again, resolve_mesh(again, None))[0].arguments[0].demand == split
+
+
 def test_users_of_a_copy_of_a_copy_read_from_where_it_is_made() -> None:
     """Upstream gives no meaning to a chain of annotations for users."""
     for texts in (planned(name)[2] for name in ("mlp", "loop")):
