@@ -24,6 +24,7 @@ def collective_ns(communication: Communication, kind: str, bytes_: int, axes: Se
     if kind == "all_slice" or kind.endswith("_to_unreduced"):
         return math.ceil(2 * bytes_ * (1e9 / HARDWARE.hbm_bytes_per_s))
     keys = [(axis.name, axis.pre_size, axis.size) if axis.is_sub_axis else axis.name for axis in axes]
+    kind = "collective_permute" if kind == "halo_exchange" else kind
     return getattr(communication, f"{kind}_ns")(bytes_, keys)
 
 

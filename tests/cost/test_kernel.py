@@ -87,7 +87,7 @@ def test_halo() -> None:
     (space,) = priced.kernel_prices
     row = 4 * (4 * 8 * 4)  # bytes of one row of all images and channels
     for strategy, own in zip(space.strategies, priced.kernel_prices[space].collectives, strict=True):
-        exchanged = [c for c in own if c.kind == "collective_permute"]
+        exchanged = [c for c in own if c.kind == "halo_exchange"]
         is_split = any(strategy.operands[0].axes[dim] for dim in (1, 2))
         assert len(exchanged) == (2 if is_split else 0)
         for c in exchanged:

@@ -251,18 +251,38 @@ WINDOW = """
 
 
 def test_windows_may_be_split_over_space() -> None:
-    """A convolution's image may be split, its window not; a slice's permutation factor stays whole."""
+    """A convolution's image may be split, its window not."""
     mesh = Mesh.of([("x", 2), ("y", 2), ("z", 4)])
     text = main_of(WINDOW, "%a: tensor<4x8x8x4xf32>, %k: tensor<3x3x4x16xf32>", "tensor<4x8x8x16xf32>")
     found = strategies(program_of(text).kernels[0].shape, mesh)
     assert any(strategy.operands[0].axes[1] for strategy in found)
     assert not any(axes for strategy in found for axes in strategy.operands[1].axes[:2])
+
+
+def test_a_slice_is_split_in_no_more_parts_than_its_smaller_side_has_rows() -> None:
+    """The factor has the operand's 8 rows; the result has 4."""
+    mesh = Mesh.of([("x", 2), ("y", 2), ("z", 4)])
     text = main_of("""
       %0 = stablehlo.slice %a [2:6, 0:16] : (tensor<8x16xf32>) -> tensor<4x16xf32>
       return %0 : tensor<4x16xf32>""", results="tensor<4x16xf32>")  # fmt: skip
     found = strategies(program_of(text).kernels[0].shape, mesh)
-    assert not any(strategy.operands[0].axes[0] for strategy in found)
-    assert any(strategy.operands[0].axes[1] for strategy in found)
+    assert max(total_size(strategy.operands[0].axes[0]) for strategy in found) == 4
+
+
+def test_a_concatenate_of_slices_stays_whole() -> None:
+    """Though Shardy's rule has a permutation factor for it."""
+    mesh = Mesh.of([("x", 2), ("y", 2), ("z", 4)])
+    text = main_of("""
+      %0 = stablehlo.slice %a [2:8, 0:16] : (tensor<8x16xf32>) -> tensor<6x16xf32>
+      %1 = stablehlo.slice %a [0:2, 0:16] : (tensor<8x16xf32>) -> tensor<2x16xf32>
+      %2 = stablehlo.concatenate %0, %1, dim = 0 : (tensor<6x16xf32>, tensor<2x16xf32>) -> tensor<8x16xf32>
+      return %2 : tensor<8x16xf32>""")  # fmt: skip
+    shape = program_of(text).kernels[-1].shape
+    assert shape.name == "stablehlo.concatenate"
+    assert FactorKind.PERMUTATION in {factor.kind for factor in shape.rule.factors}
+    found = strategies(shape, mesh)
+    assert not any(strategy.produced[0].axes[0] for strategy in found)
+    assert any(strategy.produced[0].axes[1] for strategy in found)
 
 
 DEMANDS = [
