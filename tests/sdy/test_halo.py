@@ -160,7 +160,7 @@ def is_split(*dims: int) -> Callable[[Strategy], bool]:
 
 
 @pytest.mark.parametrize("name", WINDOWS)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_split_windows(name: str, seed: int) -> None:
     """The checker finds the same rows, Shardy's passes leave them to the partitioner, and XLA on eight devices has the same numbers."""
     written = arbitrary(WINDOWS[name], is_split(1, 2), seed, "xla")
