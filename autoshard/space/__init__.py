@@ -1,7 +1,6 @@
 """What may be chosen: shardings of tensors, strategies of kernels. Knows no prices."""
 
 from autoshard.space.cuts import ProgramCuts, find_cuts
-from autoshard.space.factors import WINDOWED
 from autoshard.space.partial import PartialSums, reducible_axes, with_partial_sums
 from autoshard.space.shardings import (
     Cut,
@@ -14,7 +13,6 @@ from autoshard.space.shardings import (
 from autoshard.space.strategies import Strategy, strategies, strategy_of, wanted_strategies
 
 __all__ = [
-    "WINDOWED",
     "Cut",
     "PartialSums",
     "ProgramCuts",

@@ -3,7 +3,7 @@
 from autoshard.program import KernelShape
 from autoshard.sharding import FactorKind
 
-WINDOWED = frozenset(
+_WINDOWED = frozenset(
     {
         "stablehlo.convolution", "stablehlo.pad", "stablehlo.reduce_window", "stablehlo.reverse",
         "stablehlo.select_and_scatter", "stablehlo.slice",
@@ -20,7 +20,7 @@ def may_split(shape: KernelShape, factor: int) -> bool:
         case FactorKind.NEED_REPLICATION:
             return False
         case FactorKind.PERMUTATION:
-            return shape.name in WINDOWED
+            return shape.name in _WINDOWED
         case _:
             return True
 
