@@ -11,7 +11,14 @@ import costmodels
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "autoshard" / "examples" / "transformer_train.mlir"
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("costmodels/*.md"), *ROOT.glob("experiments/*/README.md")])
+DOCUMENTS = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("costmodels/*.md"),
+        *ROOT.glob("experiments/*/README.md"),
+    ]
+)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -48,9 +48,12 @@ def refuse_unwritable(module: ir.Operation, file: str) -> None:
 
 
 def rewrite(module: ir.Operation) -> None:
-    """Express the ops as demands, in place."""
+    """Express the ops as demands, in place, and drop what Shardy noted of another propagation: it would no longer be true."""
+    run_pipeline(module, "sdy-remove-propagation-debug-info")
     for op in ops_named(module, _MOVES | _SUMS):
         _as_reshard(op)
+    for op in ops_named(module, frozenset({"sdy.constant"})):
+        _as_constant(op)
     for op in ops_named(module, _EDGES):
         if _is_function_argument(op.operands[0]):
             _as_demand_on_argument(op)
@@ -64,6 +67,15 @@ def _as_reshard(op: ir.Operation) -> None:
             "sdy.reshard", [op.result.type], [op.operands[0]], {"sharding": op.attributes["out_sharding"]}
         )
     op.result.replace_all_uses_with(reshard.result)
+    op.erase()
+
+
+def _as_constant(op: ir.Operation) -> None:
+    """StableHLO's constant, which is recomputed for each use and which every reader of the output knows; Shardy makes its own of those."""
+    attributes = {name: op.attributes[name] for name in op.attributes}
+    with op.location, ir.InsertionPoint(op):
+        constant = ir.Operation.create("stablehlo.constant", [op.result.type], [], attributes)
+    op.result.replace_all_uses_with(constant.result)
     op.erase()
 
 

@@ -5,7 +5,8 @@
 - *shardy-collectives*: what those passes make of the shardy form, every collective an op of its own.
 - *mesh*, *mesh-20*, *shard*: the shardy form in the notations of upstream MLIR (`mlir.upstream`).
 - *xla*: XLA ignores `sdy.sharding` on ordinary ops and refuses `sdy.reshard`, so the plan is carried by arguments, results and
-  `sdy.sharding_constraint`: at every change of sharding, and at the values that propagation would decide otherwise.
+  `sdy.sharding_constraint`: at every change of sharding, and at the values that propagation would decide otherwise. Nor does it take
+  `sdy.named_computation`: its body stands in its place.
 
 Everything that the user wrote and the plan does not decide (names, locations, attributes, functions) stays.
 """
@@ -14,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from autoshard.cost.halo import halo_sizes
+from autoshard.mlir.computations import without_named_computations
 from autoshard.mlir.context import ir
 from autoshard.mlir.decisions import Decisions
 from autoshard.mlir.emit import Emission, emit
@@ -28,7 +30,7 @@ from autoshard.mlir.read import Handles
 from autoshard.mlir.signature import ALIASING, DONOR, attributes_of, set_attributes
 from autoshard.mlir.source import SourceModule
 from autoshard.mlir.tensors import Shardings
-from autoshard.mlir.upstream.annotate import HALO, PARTIAL, annotated_text, without_named_computations
+from autoshard.mlir.upstream.annotate import HALO, PARTIAL, annotated_text
 from autoshard.mlir.upstream.notation import NOTATIONS, Partial, reduction_kind
 from autoshard.mlir.variants import Choices
 from autoshard.mlir.walk import Walked, walk
@@ -66,7 +68,7 @@ def write(
     if notation is not None:
         partials = _partials(walked, listing, choices)
         _note_halos(walked, listing, choices)
-        walked = without_named_computations(walked, handles.entry)
+        walked = without_named_computations(walked, handles.entry, constrained=False)
         _alias(walked, listing, choices, carry)
         _count_partitions(walked, listing.mesh.num_devices)
         return annotated_text(
@@ -76,6 +78,8 @@ def write(
     if form == "shardy-collectives":
         walked = walk(with_collectives(walked.module).operation, handles.entry)
     _drop_rules(walked)
+    if form == "xla":
+        walked = without_named_computations(walked, handles.entry, constrained=True)
     _alias(walked, listing, choices, carry)
     _count_partitions(walked, listing.mesh.num_devices)
     assert walked.module.verify(), "the planned module is valid"

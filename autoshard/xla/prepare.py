@@ -10,8 +10,8 @@ from typing import Any
 
 from autoshard.errors import AutoshardError
 from autoshard.mlir.context import ir, sdy
+from autoshard.mlir.pipeline import run_pipeline
 
-_PASS_THROUGH = ("sdy.sharding_constraint", "sdy.reshard", "sdy.propagation_barrier")
 _COLLECTIVES = (
     "sdy.all_gather",
     "sdy.all_reduce",
@@ -19,6 +19,16 @@ _COLLECTIVES = (
     "sdy.all_to_all",
     "sdy.collective_permute",
     "sdy.reduce_scatter",
+    "sdy.replicated_to_unreduced",
+    "sdy.sharded_to_unreduced",
+)
+_PASS_THROUGH = (
+    *_COLLECTIVES,  # they change where a value is, not what it is
+    "sdy.data_flow_edge",
+    "sdy.func_data_flow_edge",
+    "sdy.propagation_barrier",
+    "sdy.reshard",
+    "sdy.sharding_constraint",
 )
 
 
@@ -82,6 +92,7 @@ def for_one_device(module: ir.Operation, main: ir.Operation) -> None:
 
 
 def _finish(module: ir.Operation, main: ir.Operation, num_partitions: int) -> None:
+    run_pipeline(module, "sdy-remove-propagation-debug-info")  # it refers to shardings that are gone
     with module.context:
         main.attributes["sym_name"] = ir.StringAttr.get("main")  # the name that XLA enters by
         i32 = ir.IntegerType.get_signless(32)

@@ -16,7 +16,7 @@ from autoshard.mlir.meshes import all_meshes
 from autoshard.mlir.signature import attributes_of, set_attributes
 from autoshard.mlir.tensors import Shardings
 from autoshard.mlir.upstream.notation import Notation, Partial, mesh_text, sharding_text
-from autoshard.mlir.walk import SHARDING, Walked, body_of, walk
+from autoshard.mlir.walk import SHARDING, Walked, body_of
 from autoshard.sharding import Mesh, TensorSharding
 
 PARTIAL, HALO = "partial", "halo"
@@ -236,21 +236,3 @@ class _Annotator:
             return ir.WalkResult.ADVANCE
 
         walked.module.walk(note, ir.WalkOrder.PRE_ORDER)
-
-
-def without_named_computations(walked: Walked, entry: str) -> Walked:
-    """The module with named computations replaced by what they hold; upstream has no such op, and plans have no reshard at its edges."""
-    for flow in reversed(walked.flows):
-        owner = flow.owner
-        if flow.kind != "named_computation" or flow.is_argument or flow.index:
-            continue
-        block = owner.regions[0].blocks[0]
-        for argument, operand in zip(block.arguments, owner.operands, strict=True):
-            argument.replace_all_uses_with(operand)
-        *body, terminator = (view.operation for view in block.operations)
-        for op in body:
-            op.move_before(owner)
-        for result, value in zip(owner.results, terminator.operands, strict=True):
-            result.replace_all_uses_with(value)
-        owner.erase()
-    return walk(walked.module, entry)
