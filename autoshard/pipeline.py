@@ -69,6 +69,7 @@ MEMORY_MARGIN = 0.07
 """Part of a chip's usable memory that the default budget leaves free: XLA:TPU needed up to 11 % more than predicted for a plan (gptoss_20b
 forward on v5e 4x4: 15.6 GB predicted, 17.3 GB needed), and v5e really offers 16.9 GB where its data sheet says 16."""
 
+WITHIN_LEVELS = "The choice is proved to be the cheapest one within what the more urgent priorities decided."
 Progress = Callable[[str, float | None], None]
 MeshAxes = Sequence[tuple[str, int]]
 Carry = Literal["auto", "none"] | Sequence[tuple[int, int]]
@@ -240,7 +241,10 @@ def plan_loaded(
         solution, by_level = solved(priced.problem, 1.0, hints), ()
     clock.lap("solve_s")
     rows = tuple(_baseline(loaded, priced, *baseline) for baseline in baselines)
-    return replace(_plan_of(loaded, priced, solution, hints, rows, clock.laps), levels=by_level)
+    familiar = () if by_level else hints  # baselines do not extend what the levels decided
+    found = _plan_of(loaded, priced, solution, familiar, rows, clock.laps)
+    is_within = bool(by_level) and not by_level[-1].note and found.status == "optimal"
+    return replace(found, levels=by_level, proved=WITHIN_LEVELS if is_within else found.proved)
 
 
 @dataclass(frozen=True, slots=True)

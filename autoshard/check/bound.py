@@ -10,10 +10,15 @@ STATUSES = (*WITH_PLAN, "infeasible", "not_found")
 
 
 def bound(plan: Plan) -> Finding:
-    """The bound holds for this plan and for every baseline, which are choices of the same problem."""
+    """The bound holds for this plan and for every baseline, which are choices of the same problem.
+
+    With priorities it holds within what the levels decided, which baselines do not follow.
+    """
     step, lower = plan.price.step_ns, plan.lower_bound_ns
     above = [
-        f"baseline {b.name}: {b.price.step_ns}" for b in plan.baselines if b.fits and b.price.step_ns < lower
+        f"baseline {b.name}: {b.price.step_ns}"
+        for b in plan.baselines
+        if b.fits and b.price.step_ns < lower and not plan.levels
     ]
     ok = 0 <= lower <= step and not above
     return Finding("bound", ok, f"at most {step} ns", f"{lower} ns", "; ".join(above))

@@ -10,9 +10,18 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from autoshard.cost.layouts import Ints, LayoutsByRank
-from autoshard.cost.loops import Loops
+from autoshard.cost.loops import Loops, Place
 from autoshard.cost.partial import PartialPlan, plan_partial_sums
-from autoshard.program import Flow, FlowKind, Kernel, KernelShape, Program, demands_of
+from autoshard.program import (
+    RESULT_SITE,
+    Flow,
+    FlowKind,
+    FlowSource,
+    Kernel,
+    KernelShape,
+    Program,
+    demands_of,
+)
 from autoshard.sharding import Mesh, TensorSharding, TensorType
 from autoshard.space import (
     PartialSums,
@@ -106,7 +115,7 @@ class _Read:
     repeat: int
     time: int
     end: int  # until when a copy made for this read is needed
-    place: int  # a time within the loops that the read is in
+    place: Place
     sites: tuple[tuple[int, int], ...]
 
 
@@ -181,9 +190,16 @@ def _add_flow(graph: Graph, index: int, flow: Flow) -> list[_Read]:
         graph.provider[flow.value] = (node, 0)
     renamed = graph.program.lifetimes[flow.value].end if flow.crossing is not None else 0
     return [
-        _Read(s.value, node, 0, s.repeat, s.time, max(s.time + 1, renamed), s.time - 1, (s.site,))
+        _Read(s.value, node, 0, s.repeat, s.time, max(s.time + 1, renamed), _place(graph, s), (s.site,))
         for s in flow.sources
     ]
+
+
+def _place(graph: Graph, source: FlowSource) -> Place:
+    number, position = source.site
+    if number == RESULT_SITE:
+        return graph.loops.at_end(source.time)
+    return graph.loops.around_source(graph.program.listing.data_flows[-1 - number], position)
 
 
 def _flow_shardings(graph: Graph, index: int, flow: Flow) -> list[TensorSharding]:
@@ -209,8 +225,9 @@ def _add_kernel(graph: Graph, index: int, kernel: Kernel) -> list[_Read]:
         if kernel.shape.results[result].rank:
             graph.provider[value] = (node, result)
     end = graph.program.lifetimes[kernel.results[0]].end if kernel.is_alias else kernel.time + 1
+    place = graph.loops.around_op(kernel.time)
     return [
-        _Read(use.value, node, operand, kernel.repeat, kernel.time, end, kernel.time, use.sites)
+        _Read(use.value, node, operand, kernel.repeat, kernel.time, end, place, use.sites)
         for operand, use in enumerate(kernel.uses)
     ]
 

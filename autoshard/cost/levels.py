@@ -5,7 +5,8 @@ At level p the dimensions of demands that have priority <= p bind. The others st
 dimension, of what the next may choose.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from autoshard.cost.assemble import PricedGraph
 from autoshard.cost.graph import Node, Wanted
 from autoshard.cost.layouts import Layouts
-from autoshard.cost.requirements import joined, requirement
+from autoshard.cost.requirements import Masks, joined, requirement
 from autoshard.problem.model import Bools
 from autoshard.program import Demand
 from autoshard.sharding import AxisRef, DimSharding, TensorSharding
@@ -26,6 +27,14 @@ def demand_at(demand: TensorSharding, level: int) -> TensorSharding:
     later = [axis for dim in demand.dims if (dim.priority or 0) > level for axis in dim.axes]
     dims = tuple(DimSharding() if (dim.priority or 0) > level else dim for dim in demand.dims)
     return TensorSharding(dims, (*demand.replicated, *later), demand.unreduced)
+
+
+def due_at(demand: TensorSharding, level: int) -> TensorSharding:
+    """The part of what is demanded at a level that the whole demand asks for too: dimensions of later priority are free."""
+    if demand.is_foreign:
+        return demand
+    free = DimSharding(is_closed=False)
+    return replace(demand, dims=tuple(free if (dim.priority or 0) > level else dim for dim in demand.dims))
 
 
 def wanted_at_levels(demands: Sequence[Demand], levels: Sequence[int]) -> Wanted:
@@ -52,12 +61,14 @@ def level_masks(
 ) -> dict[int, Bools]:
     """What each node may choose at a level, given the choice of the level before it.
 
-    A node to which the prefix leaves nothing that its demands allow is free of it.
+    A node to which the prefix leaves nothing that its demands allow is free of it. So is one of what keeps later demands out, as
+    where state is carried from a value with a later demand to one with an earlier.
     """
-    hard = joined(_demanded(priced, demands, level))
-    banned = later_axes(demands, level)
-    if banned:
-        hard = joined((*hard.items(), *_without_axes(priced, banned)))
+    due = joined(_demanded(priced, demands, level, due_at))
+    hard = joined(_demanded(priced, demands, level, demand_at))
+    banned = joined(_without_axes(priced, later_axes(demands, level)))
+    for node in {*hard, *banned}:
+        hard[node] = _first_that_leaves_some(priced, node, hard, banned, due)
     if decided is None:
         return hard
     for node, mask in joined(_extending(priced, decided)).items():
@@ -67,11 +78,24 @@ def level_masks(
     return hard
 
 
-def _demanded(priced: PricedGraph, demands: Sequence[Demand], level: int) -> Iterator[tuple[int, Bools]]:
+def _first_that_leaves_some(priced: PricedGraph, node: int, hard: Masks, banned: Masks, due: Masks) -> Bools:
+    """All demands and bans of a level; else what is due and the bans; else what is due, which the last level's choices meet."""
+    possible = priced.problem.node_mask(node)
+    bans = banned.get(node, True)
+    for mask in (hard.get(node, True) & bans, due.get(node, True) & bans):
+        if (mask & possible).any():
+            return np.asarray(mask & possible)
+    return due.get(node, possible)
+
+
+def _demanded(
+    priced: PricedGraph,
+    demands: Sequence[Demand],
+    level: int,
+    at: Callable[[TensorSharding, int], TensorSharding],
+) -> Iterator[tuple[int, Bools]]:
     for demand in demands:
-        now = Demand(
-            demand.value, demand.result, demand_at(demand.sharding, level), demand.what, demand.where
-        )
+        now = replace(demand, sharding=at(demand.sharding, level))
         found = requirement(priced.graph, now)
         if found is not None:
             yield found.node, found.mask
@@ -79,6 +103,8 @@ def _demanded(priced: PricedGraph, demands: Sequence[Demand], level: int) -> Ite
 
 def _without_axes(priced: PricedGraph, names: frozenset[str]) -> Iterator[tuple[int, Bools]]:
     """Strategies that use none of these axes."""
+    if not names:
+        return
     masks: dict[int, Bools] = {}
     free = {rank: _free_of(layouts, names) for rank, layouts in priced.graph.layouts.items()}
     for number, node in enumerate(priced.graph.nodes):

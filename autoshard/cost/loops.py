@@ -4,7 +4,7 @@ The copy is made in the innermost loop body around all its readers, and lives th
 loop carries is a different value in the loop's condition, in its body and after it, so each of those makes a copy of its own.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autoshard.mlir.listing import DataFlow, Listing
@@ -21,14 +21,18 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """A point of the program and the loops around it; at a point where a loop ends, it may be in that loop or behind it."""
+
+    time: int
+    loops: tuple[Loop, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SharedCopy:
     repeat: int
     begin: int
     end: int
-
-
-def _is_loop_of(carrier: DataFlow | None, loop: Loop) -> bool:
-    return carrier is not None and (carrier.begin, carrier.end) == (loop.begin, loop.end)
 
 
 class Loops:
@@ -36,37 +40,58 @@ class Loops:
 
     def __init__(self, listing: Listing) -> None:
         self._listing = listing
-        self._carrier: dict[int, DataFlow] = {f.target: f for f in listing.data_flows if f.kind == "while"}
-        found = {
-            (f.begin, f.end): Loop(f.begin, f.end, max(s.repeat for s in f.sources))
-            for f in self._carrier.values()
+        flows = [flow for flow in listing.data_flows if flow.kind == "while"]
+        self._by_times = {
+            (f.begin, f.end): Loop(f.begin, f.end, max(s.repeat for s in f.sources)) for f in flows
         }
-        self._loops = tuple(found.values())
+        self._carrier = {flow.target: self._by_times[flow.begin, flow.end] for flow in flows}
+        self._loops = tuple(self._by_times.values())
 
-    def shared_copy(self, value: int, reads: Sequence[tuple[int, int]]) -> SharedCopy:
-        """The copy for reads at given (time, end of need)."""
-        begin, end = min(time for time, _ in reads), max(stop for _, stop in reads)
+    def around_op(self, time: int) -> Place:
+        return Place(time, tuple(loop for loop in self._loops if loop.holds(time)))
+
+    def around_source(self, flow: DataFlow, position: int) -> Place:
+        """Where source `position` is handed on: to a loop before it, to its next trip at the end of its body, or between two ops."""
+        source = flow.sources[position]
+        own = self._by_times.get((flow.begin, flow.end)) if flow.kind == "while" else None
+        if own is None:
+            around = [
+                loop
+                for loop in self._loops
+                if loop.begin <= source.time <= loop.end and loop.repeat <= source.repeat
+            ]
+        else:
+            around = [loop for loop in self._loops if loop.begin <= own.begin and own.end <= loop.end]
+            around = [loop for loop in around if loop is not own or position > 0]
+        return Place(source.time - 1, tuple(around))
+
+    def at_end(self, time: int) -> Place:
+        """Where the function returns, at `time`."""
+        return Place(time - 1, ())
+
+    def shared_copy(self, value: int, reads: Sequence[tuple[Place, int]]) -> SharedCopy:
+        """The copy for reads at given (place, end of need)."""
+        begin, end = min(place.time for place, _ in reads), max(stop for _, stop in reads)
         if not self._loops:
             return SharedCopy(1, begin, end)
-        times = [time for time, _ in reads]
         carrier = self._carrier.get(value)
         for loop in self._loops:
-            inside = [loop.holds(time) for time in times]
-            if any(inside) and not all(inside) and not _is_loop_of(carrier, loop):
+            inside = [loop in place.loops for place, _ in reads]
+            if any(inside) and not all(inside) and loop is not carrier:
                 begin, end = min(begin, loop.begin), max(end, loop.end)
-        families: dict[str, list[int]] = {}
-        for time in times:
-            families.setdefault(self._part(carrier, time), []).append(time)
+        families: dict[str, list[Place]] = {}
+        for place, _ in reads:
+            families.setdefault(self._part(carrier, place), []).append(place)
         return SharedCopy(sum(map(self._common_repeat, families.values())), begin, end)
 
-    def _common_repeat(self, times: Iterable[int]) -> int:
-        known = list(times)
-        return max((loop.repeat for loop in self._loops if all(map(loop.holds, known))), default=1)
+    def _common_repeat(self, places: Sequence[Place]) -> int:
+        common = (loop for loop in places[0].loops if all(loop in place.loops for place in places))
+        return max((loop.repeat for loop in common), default=1)
 
-    def _part(self, carrier: DataFlow | None, time: int) -> str:
+    def _part(self, carrier: Loop | None, place: Place) -> str:
         if carrier is None:
             return "anywhere"
-        if not carrier.begin <= time < carrier.end:
-            return "after"
+        if carrier not in place.loops:
+            return "outside"
         ops = self._listing.ops
-        return "condition" if ops[time].region == ops[carrier.begin].region else "body"
+        return "condition" if ops[place.time].region == ops[carrier.begin].region else "body"

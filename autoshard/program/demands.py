@@ -41,8 +41,9 @@ def demands_of(listing: Listing) -> tuple[Demand, ...]:
 
 
 def priority_levels(listing: Listing) -> tuple[int, ...]:
-    """The priorities that the dimensions of demands have, most urgent first; a dimension without one has priority 0."""
-    found = {dim.priority or 0 for demand in demands_of(listing) for dim in demand.sharding.dims}
+    """The priorities of the dimensions that demands say something of, most urgent first; one without a priority has priority 0."""
+    dims = (dim for demand in demands_of(listing) for dim in demand.sharding.dims)
+    found = {dim.priority or 0 for dim in dims if dim.axes or dim.is_closed}
     return tuple(sorted(found))
 
 

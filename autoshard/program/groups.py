@@ -84,7 +84,11 @@ def _both_dims(one: DimSharding, other: DimSharding) -> DimSharding | None:
         shorter.is_closed and shorter.axes != longer.axes
     ):
         return None
-    return shorter if shorter.is_closed else longer
+    found = shorter if shorter.is_closed else longer
+    asking = [dim for dim in (one, other) if dim.axes or dim.is_closed]
+    if not found.axes or len(asking) < 2:
+        return found
+    return replace(found, priority=min(dim.priority or 0 for dim in asking) or None)
 
 
 def _require_division(
