@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from autoshard.errors import AutoshardError
 from autoshard.mlir.context import ir, sdy
+from autoshard.mlir.locations import Locations
 from autoshard.mlir.tensors import Shardings
 from autoshard.mlir.walk import MANUAL, Flow, Walked
 from autoshard.sharding import AxisRef, Crossing, Mesh, TensorSharding, without_axes
@@ -17,6 +18,18 @@ def manual_axes_of(walked: Walked, mesh: Mesh) -> list[tuple[AxisRef, ...]]:
         own = _names(scope.owner) if scope.kind == MANUAL else ()
         found.append((*around, *(mesh.axis(name) for name in own)))
     return found
+
+
+def refuse_useless(walked: Walked, locations: Locations) -> None:
+    """Raises AutoshardError at a manual computation with manual axes that nothing enters or leaves, as Shardy's newer verifier does."""
+    for scope in walked.scopes:
+        op = scope.owner
+        if scope.kind == MANUAL and not len(op.operands) and not len(op.results) and _names(op):
+            raise AutoshardError(
+                f"a manual computation over {', '.join(_names(op))} without operands and results",
+                where=locations.text(op.location),
+                fix="give it what it computes on, or no manual axes",
+            )
 
 
 def _names(op: ir.Operation) -> tuple[str, ...]:
@@ -49,6 +62,7 @@ def target_demand(flow: Flow, shardings: Shardings, where: str = "") -> TensorSh
     attribute = flow.owner.attributes.get(flow.sharding_attribute)
     if attribute is None:
         return None
+    shardings.require_one_mesh(attribute, where)
     written = shardings.read_at(attribute, flow.index, flow.type, where)
     if flow.kind != MANUAL:
         return written

@@ -19,7 +19,7 @@ from autoshard.mlir.joining import joined_groups
 from autoshard.mlir.linearity import is_zero
 from autoshard.mlir.listing import DataFlow, Listing, Op, Source, Value
 from autoshard.mlir.locations import Locations
-from autoshard.mlir.manual import crossing_of, manual_axes_of, own_axes, target_demand
+from autoshard.mlir.manual import crossing_of, manual_axes_of, own_axes, refuse_useless, target_demand
 from autoshard.mlir.meshes import add_mesh, all_meshes, lift_meshes
 from autoshard.mlir.pipeline import run_pipeline
 from autoshard.mlir.repeats import scope_repeats
@@ -56,6 +56,7 @@ def read(source: SourceModule, mesh: Mesh) -> tuple[Listing, Handles]:
     inline_calls(module, source.main)
     walked = walk(module, source.main)
     locations = Locations(source.name)
+    refuse_useless(walked, locations)
     user_rules = _user_rules(walked, locations)
     types = _value_types(walked, locations)
     run_pipeline(module, "sdy-manual-axes-cleanup,func.func(sdy-populate-op-sharding-rules)")
@@ -190,6 +191,7 @@ def _demands(
     attribute = op.attributes.get(SHARDING)
     if attribute is None:
         return None, ()
+    shardings.require_one_mesh(attribute, where)
     shardings.device_of(attribute, where)
     made = [result.type for result in op.results]
     each = zip(

@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
+from autoshard.errors import AutoshardError
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.mlir.context import ir, new_context, sdy
 from autoshard.mlir.isolated import run_isolated
@@ -21,6 +23,7 @@ _AXES_ATTRIBUTE = {
     "replicated_to_unreduced": "axes",
     "sharded_to_unreduced": "axes",
 }
+_MOST_RUNS = 64
 _MOVE = re.compile(r"\{([^{}]*)\}: (\d+)->(\d+)")
 
 
@@ -46,6 +49,37 @@ def decompose_reshards(mesh: Mesh, requests: Sequence[Request]) -> list[tuple[Co
 
 
 def _decomposed(mesh: Mesh, requests: Sequence[Request], passes: str) -> list[tuple[CollectiveStep, ...]]:
+    """The steps of each; of those for which Shardy's pass makes an invalid module, a gather of all and a slice.
+
+    Such reshards (axes whose sizes have no common factor) are looked for by halves, as often as `_MOST_RUNS`.
+    """
+    found: dict[int, tuple[CollectiveStep, ...]] = {}
+    open_ = [range(len(requests))]
+    for _ in range(_MOST_RUNS):
+        if not open_:
+            break
+        part = open_.pop()
+        try:
+            found.update(zip(part, _run(mesh, [requests[i] for i in part], passes), strict=True))
+        except AutoshardError:
+            if len(part) == 1:
+                found[part[0]] = _through_replicated(requests[part[0]])
+            else:
+                open_ += [part[len(part) // 2 :], part[: len(part) // 2]]
+    found.update((i, _through_replicated(requests[i])) for part in open_ for i in part)
+    return [found[i] for i in range(len(requests))]
+
+
+def _through_replicated(request: Request) -> tuple[CollectiveStep, ...]:
+    rank, before, after = request
+    assert before.unreduced == after.unreduced, "sums are left to the passes"
+    whole = replace(TensorSharding.replicated_closed(rank), unreduced=after.unreduced)
+    gathered, sliced = tuple(before.used_axes()), tuple(after.used_axes())
+    steps = [CollectiveStep("all_gather", gathered, whole)] if gathered else []
+    return (*steps, CollectiveStep("all_slice", sliced, after.as_closed())) if sliced else tuple(steps)
+
+
+def _run(mesh: Mesh, requests: Sequence[Request], passes: str) -> list[tuple[CollectiveStep, ...]]:
     module = ir.Module.parse(_module_text(mesh, requests), new_context())
     done = run_isolated(module.operation, passes)
     block = list(body_of(done.operation).operations)[-1].operation.regions[0].blocks[0]

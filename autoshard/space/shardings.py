@@ -9,6 +9,7 @@ from autoshard.program import Flow
 from autoshard.sharding import AxisRef, Mesh, TensorSharding, TensorType, total_size
 
 _PLACED_FREELY = 3  # axes
+_MOST_SLOTS = 10  # factors of a kernel or dimensions of a tensor that axes are tried on
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ def assignments(
     part at every place, and each part goes as one, or a single axis goes alone: all combinations of n axes would be (slots + 1)^n,
     most of them of no use. What `base` puts in a slot comes first there. Slots of size 0 take nothing.
     """
+    sizes = _roomiest(sizes)
     start = tuple(base) if base is not None else ((),) * len(sizes)
     if len(axes) <= _PLACED_FREELY:
         orders = permutations(axes) if any_order else [axes]
@@ -48,6 +50,14 @@ def assignments(
     for mine in parts:
         found.update(dict.fromkeys(_assign(sizes, mine, start)))
     yield from found
+
+
+def _roomiest(sizes: Sequence[int]) -> Sequence[int]:
+    """Slots beyond a number that no common op has take nothing: the largest are kept, of equals the first."""
+    if sum(size > 0 for size in sizes) <= _MOST_SLOTS:
+        return sizes
+    kept = set(sorted(range(len(sizes)), key=lambda slot: (-sizes[slot], slot))[:_MOST_SLOTS])
+    return [size if slot in kept else 0 for slot, size in enumerate(sizes)]
 
 
 def _assign(

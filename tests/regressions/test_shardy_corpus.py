@@ -5,6 +5,7 @@ import pytest
 from autoshard import pipeline
 from autoshard.errors import AutoshardError
 from autoshard.pipeline import Request
+from autoshard.plans import Plan
 
 T = "tensor<8x8xf32>"
 MESH = 'sdy.mesh @m = <["x"=2, "y"=4]>\n'
@@ -117,3 +118,50 @@ def test_an_argument_returned_in_another_sharding_is_moved() -> None:
     found = pipeline.cost_loaded(pipeline.load_module(text, Request(form="shardy")))
     assert found.results[0].sharding == '[{}, {"y"}]'
     assert found.price.communication_ns > 0
+
+
+def plan_of(text: str) -> Plan:
+    return pipeline.plan_loaded(pipeline.load_module(text, Request(form="shardy")), time_limit_s=10)
+
+
+def test_reshards_that_shardys_pass_gets_wrong_are_priced_through_the_whole() -> None:
+    """Axes of 6 and 4 on dimensions of 12 and 8: its permute has results of another size, and MLIR refuses the module."""
+    text = """sdy.mesh @m = <["x"=6, "y"=4]>
+    func.func @main(%a: tensor<12x8xf32> {sdy.sharding = #sdy.sharding<@m, [{"x"}, {"y"}]>})
+        -> (tensor<8x12xf32> {sdy.sharding = #sdy.sharding<@m, [{"y"}, {"x"}]>}) {
+      %0 = stablehlo.reshape %a : (tensor<12x8xf32>) -> tensor<8x12xf32>
+      return %0 : tensor<8x12xf32> }"""
+    plan = plan_of(text)
+    assert plan.status == "optimal"
+    assert pipeline.check_plan(text, plan).passed
+
+
+def test_a_tensor_of_very_many_dimensions_is_planned() -> None:
+    """28 dimensions of 2: axes are tried on the roomiest of them, not on all."""
+    shape = "x".join(["2"] * 28)
+    text = f"{MESH}func.func @main(%a: tensor<{shape}xf32>) -> tensor<{shape}xf32> {{\n%0 = stablehlo.tanh %a : tensor<{shape}xf32>\n"
+    plan = plan_of(f"{text}return %0 : tensor<{shape}xf32>\n}}")
+    assert plan.status == "optimal"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            'sdy.mesh @one = <["a"=2]>\nsdy.mesh @two = <["b"=2]>\nfunc.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {\n'
+            '%0:2 = stablehlo.optimization_barrier {sdy.sharding = #sdy.sharding_per_value<[<@one, [{"a"}]>, <@two, [{"b"}]>]>} %a, %a'
+            " : tensor<8xf32>, tensor<8xf32>\nreturn %0#0 : tensor<8xf32>\n}",
+            "shardings of one op on @one and @two",
+        ),
+        (
+            'sdy.mesh @m = <["a"=2]>\nfunc.func @main() {\n'
+            'sdy.manual_computation() in_shardings=[] out_shardings=[] manual_axes={"a"} () {\nsdy.return\n} : () -> ()\nreturn\n}',
+            "a manual computation over a without operands and results",
+        ),
+    ],
+)
+def test_what_newer_verifiers_of_shardy_refuse(text: str, reason: str) -> None:
+    with pytest.raises(AutoshardError) as refused:
+        pipeline.load_module(text, Request())
+    assert reason in refused.value.reason
+    assert "<bytes>:" in (refused.value.where or "")
