@@ -50,8 +50,7 @@ def why_value(
     Raises:
         AutoshardError: the value is not known or not tensor-like, or the sharding is none of its rank.
     """
-    name, equals, rest = asked.partition("=[")
-    named = find_value(read.as_written, name.strip())
+    named, equals, rest = _asked(read.as_written, asked)
     type_ = _type(read.as_written, named)
     current = _planned(found, named, read)
     if equals:
@@ -74,6 +73,23 @@ def why_value(
         tuple(_bound_by(read, named)),
         tuple(tried),
         left_out,
+    )
+
+
+def _asked(listing: Listing, asked: str) -> tuple[Named, str, str]:
+    """The value, and what follows `=[` of its sharding."""
+    name, equals, rest = asked.partition("=[")
+    try:
+        return find_value(listing, name.strip()), equals, rest
+    except AutoshardError:
+        value, is_given, sharding = asked.partition("=")
+        if equals or not is_given or not value.strip():
+            raise
+        named = find_value(listing, value.strip())
+    raise AutoshardError(
+        f"cannot read the sharding {sharding.strip()!r}",
+        where=str(named),
+        fix='write one entry a dimension, on the plan\'s mesh, as in VALUE=[{"x"}, {}]',
     )
 
 

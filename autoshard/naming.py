@@ -1,4 +1,4 @@
-"""Values of a listing by what a person calls them: a name, `arg3`, `result0`, an op's name, `%12` or a line."""
+"""Values of a listing by what a person calls them: a name, `arg3`, `result0`, an op's name, a number as in plans (`%12`) or a line."""
 
 import re
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ from autoshard.errors import AutoshardError
 from autoshard.mlir.listing import Listing
 
 _SHOWN = 8
+_FIX = "name an argument, a result or an op, or the number of a value in the plan: arg0, result0, %12"
 _LINE = re.compile(r"(?:line |:)?(\d+)|.+:(\d+)")
 
 
@@ -28,6 +29,8 @@ class Named:
 
 def find_value(listing: Listing, asked: str) -> Named:
     """Raises AutoshardError: nothing is called that, or several values are."""
+    if not asked:
+        raise AutoshardError("no value is named", fix=_FIX)
     known = list(_named(listing))
     found = [named for named in known if asked in named.names] or _on_line(known, asked)
     if len(found) == 1:
@@ -39,9 +42,7 @@ def find_value(listing: Listing, asked: str) -> Named:
         )
         raise AutoshardError(
             f"no value is called {asked!r}",
-            fix=f"near to it: {', '.join(near)}"
-            if near
-            else "name an argument, a result or an op: arg0, result0, %12",
+            fix=f"near to it: {', '.join(near)}" if near else _FIX,
         )
     shown = "".join(f"\n  {named.names[-1]}: {named}" for named in found[:_SHOWN])
     more = f"\n  and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""

@@ -89,8 +89,8 @@ def why(
 ) -> None:
     """Say what binds the sharding of VALUE in PLAN, and what another one would cost, by planning anew with it.
 
-    VALUE is the name of an argument, result or op, or arg3, result0, %12 or a line. SHARDING is in Shardy's notation, as in
-    'arg3=[{"x"}, {}]'; without it the most plausible ones are tried.
+    VALUE is the name of an argument, result or op, or arg3, result0, a line, or %12: its number in the plan. SHARDING is in
+    Shardy's notation, as in 'arg3=[{"x"}, {}]'; without it the most plausible ones are tried.
     """
     from autoshard import pipeline
     from autoshard.alternatives import why_value

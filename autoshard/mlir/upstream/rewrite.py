@@ -8,21 +8,22 @@ import re
 _SYMBOL = r'@(?:[\w$.-]+|"[^"\n]*")'
 _VALUE = r"%[\w$.#-]+"
 _ATTRIBUTES = r"(?P<attributes>\{[^\n]*?\})?"
+_START = r"(?:^|\{)\s*"  # of a line or of a block
 _MESH = re.compile(
-    rf"^(?P<indent>\s*)(?P<op>mesh\.mesh|shard\.grid)\s+(?P<symbol>{_SYMBOL})\s*\(\s*shape\s*=\s*(?P<shape>[\dx?]+)\s*\)\s*{_ATTRIBUTES}",
+    rf"(?P<indent>{_START})(?P<op>mesh\.mesh|shard\.grid)\s+(?P<symbol>{_SYMBOL})\s*\(\s*shape\s*=\s*(?P<shape>[\dx?]+)\s*\)\s*{_ATTRIBUTES}",
     re.MULTILINE,
 )
 _SHARDING = re.compile(
-    rf"^(?P<indent>\s*{_VALUE}\s*=\s*)(?P<dialect>mesh|shard)\.sharding\s+(?P<symbol>{_SYMBOL})\s+split_axes\s*=\s*(?P<axes>\[\s*\[[^:]*?\]\s*\])"
+    rf"(?P<indent>{_START}{_VALUE}\s*=\s*)(?P<dialect>mesh|shard)\.sharding\s+(?P<symbol>{_SYMBOL})\s+split_axes\s*=\s*(?P<axes>\[\s*\[[^:]*?\]\s*\])"
     rf"(?P<options>[^:{{\n]*){_ATTRIBUTES}\s*:\s*!(?:mesh|shard)\.sharding",
     re.MULTILINE,
 )
 _SHARD = re.compile(
-    rf"^(?P<indent>\s*{_VALUE}\s*=\s*)(?P<dialect>mesh|shard)\.shard\s+(?P<source>{_VALUE})\s+to\s+(?P<to>{_VALUE}|<[^>\n]*>)"
+    rf"(?P<indent>{_START}{_VALUE}\s*=\s*)(?P<dialect>mesh|shard)\.shard\s+(?P<source>{_VALUE})\s+to\s+(?P<to>{_VALUE}|<[^>\n]*>)"
     rf"(?P<users>\s+annotate_for_users)?\s*{_ATTRIBUTES}\s*:\s*(?P<type>tensor<.*?>)(?=\s*$|\s+loc\(|\s*//)",
     re.MULTILINE,
 )
-_IS_UPSTREAM = re.compile(rb'^\s*"?(?:mesh\.mesh|shard\.grid)\b', re.MULTILINE)
+_IS_UPSTREAM = re.compile(rf'{_START}"?(?:mesh\.mesh|shard\.grid)\b'.encode(), re.MULTILINE)
 
 
 def is_upstream(data: bytes) -> bool:
