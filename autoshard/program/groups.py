@@ -70,6 +70,7 @@ def both(one: TensorSharding, other: TensorSharding) -> TensorSharding | None:
     clashes = any(a.overlaps(b) for a, b in combinations(used, 2))
     if (
         one.mesh != other.mesh
+        or set(one.unreduced) != set(other.unreduced)
         or len(kept) < len(dims)
         or clashes
         or any(a.overlaps(b) for a in used for b in replicated)

@@ -6,10 +6,12 @@ import pytest
 
 from autoshard import pipeline
 from autoshard.check.bound import bound
+from autoshard.errors import AutoshardError
 from autoshard.pipeline import WITHIN_LEVELS, Request
 from autoshard.plans import Plan
 
 T = "tensor<16x16xf32>"
+PARTIAL = '[{?}, {?}], unreduced={"x"}'
 MESH = 'sdy.mesh @m = <["x"=2, "y"=4]>\n'
 
 
@@ -88,6 +90,21 @@ def test_members_of_a_group_that_ask_the_same_do_so_at_the_more_urgent_priority(
     together = product(on('[{"x", ?}p0, {?}]'), on('[{"x"}p2, {?}]'), on('[{}, {"y"}p3]'), groups)
     alone = product(on('[{"x", ?}p0, {?}]'), on('[{"x"}, {?}]'), on('[{}, {"y"}p3]'), groups)
     assert planned(together).levels == planned(alone).levels
+
+
+@pytest.mark.parametrize("demands", [('[{"y", ?}, {?}]', PARTIAL), (PARTIAL, '[{"y", ?}, {?}]')])
+def test_no_member_of_a_group_loses_a_demand_for_a_partial_sum(demands: tuple[str, str]) -> None:
+    """One member is to be whole, the other a partial sum: which was met depended on their order."""
+    products = "".join(
+        f"%{number} = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] "
+        f"{{sdy.sharding = #sdy.sharding_per_value<[<@m, {demand}>]>}} : ({T}, {T}) -> {T}\n"
+        f"sdy.sharding_group %{number} group_id=0 : {T}\n"
+        for number, demand in enumerate(demands)
+    )
+    text = f"{MESH}func.func @main(%a: {T}, %w: {T}) -> ({T}, {T}) {{\n{products}return %0, %1 : {T}, {T}\n}}"
+    with pytest.raises(AutoshardError, match="sharded differently") as refused:
+        pipeline.load_module(text, Request(form="shardy"))
+    assert PARTIAL in refused.value.reason
 
 
 def test_a_dimension_that_says_nothing_makes_no_level() -> None:
