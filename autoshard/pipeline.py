@@ -179,6 +179,7 @@ def read_module(
 def analyse(read: ReadModule) -> Loaded:
     """Raises ClashError: demands that contradict each other; AutoshardError: carried pairs that cannot be."""
     listing = with_group_demands(read.as_written)
+    refuse_unsound(listing)
     return loaded_with(read, listing, build_program(listing, read.carry))
 
 
@@ -274,6 +275,11 @@ def price_as_written(loaded: Loaded, progress: Progress = _silent) -> AsWritten:
     """What `cost_loaded` prices, ready to be explained too."""
     progress("propagating", None)
     given = _propagated(loaded, {})
+    given |= {
+        demand.value: demand.sharding
+        for demand in demands_of(loaded.listing)
+        if demand.result is None and demand.sharding.is_foreign  # on which propagation is silent
+    }
     progress("pricing", None)
     listing = _without_followed_demands(loaded.listing, given)
     loaded = replace(loaded, listing=listing, program=build_program(listing, loaded.program.carried_pairs))

@@ -4,6 +4,7 @@ There is one node per kernel and flow, and one per value with several readers (i
 once, for all of them, in a copy that lives from the first reader to the last. Without a hub every reader would pay for its own reshard.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -24,6 +25,7 @@ from autoshard.program import (
 )
 from autoshard.sharding import Mesh, TensorSharding, TensorType
 from autoshard.space import (
+    MOVES,
     PartialSums,
     ProgramCuts,
     Strategy,
@@ -98,6 +100,8 @@ class Graph:
     given: Mapping[int, TensorSharding] | None = None
     wanted: Wanted | None = None
     partial: PartialPlan = field(default_factory=PartialPlan)
+    moved_once: dict[int, TensorSharding] = field(default_factory=dict[int, TensorSharding])
+    """Of given shardings: values whose only reader is a reshard, and what to; Shardy merges a sum and its slice to a reduce-scatter."""
     any_order: bool = False  # of the axes of a dimension, because the user wrote one that is not mesh order
     nodes: list[Node] = field(default_factory=list[Node])
     edges: list[Edge] = field(default_factory=list[Edge])
@@ -146,7 +150,8 @@ def build_graph(
         given,
         wanted,
         partial,
-        not _in_mesh_order(program, mesh, given),
+        any_order=not _in_mesh_order(program, mesh, given),
+        moved_once=_moved_once(program, given) if given is not None else {},
     )
     reads: list[_Read] = []
     for index, flow in enumerate(program.flows):
@@ -160,6 +165,16 @@ def build_graph(
         if value in graph.provider:  # a value without one is recomputed for each use
             _connect(graph, value, mine)
     return graph
+
+
+def _moved_once(program: Program, given: Mapping[int, TensorSharding]) -> dict[int, TensorSharding]:
+    readers = Counter(use.value for kernel in program.kernels for use in kernel.uses)
+    readers.update(source.value for flow in program.flows for source in flow.sources)
+    return {
+        kernel.uses[0].value: given[kernel.results[0]].as_closed()
+        for kernel in program.kernels
+        if kernel.shape.name in MOVES and readers[kernel.uses[0].value] == 1 and kernel.results[0] in given
+    }
 
 
 def _in_mesh_order(program: Program, mesh: Mesh, given: Mapping[int, TensorSharding] | None) -> bool:
@@ -205,6 +220,8 @@ def _place(graph: Graph, source: FlowSource) -> Place:
 def _flow_shardings(graph: Graph, index: int, flow: Flow) -> list[TensorSharding]:
     if graph.given is not None and flow.value in graph.given:
         mine = graph.given[flow.value].as_closed()
+        if flow.kind is FlowKind.RESULT and not flow.demands and mine.is_foreign:
+            mine = TensorSharding.replicated_closed(mine.rank)
         is_asked_otherwise = flow.kind is FlowKind.RESULT and not all(map(mine.satisfies, flow.demands))
         return [flow.demands[0].as_closed() if is_asked_otherwise else mine]
     cuts = graph.cuts.flows[index]
@@ -244,7 +261,10 @@ def _kernel_space(index: int, kernel: Kernel, graph: Graph) -> KernelSpace:
                 zip(kernel.results, shape.results, strict=True),
             )
         )
-        key = (id(shape), cuts, operands, results)
+        operands = tuple(
+            _settled(graph, use.value, operand) for use, operand in zip(kernel.uses, operands, strict=True)
+        )
+        key = (id(shape), cuts, operands, results, *map(graph.moved_once.get, kernel.results))
     wanted = _wanted_of(kernel, graph.wanted) if graph.wanted is not None else None
     if wanted:
         key = (id(shape), cuts, wanted)
@@ -259,7 +279,7 @@ def _kernel_space(index: int, kernel: Kernel, graph: Graph) -> KernelSpace:
             else None
         )
         if exact is not None:
-            found = [exact]
+            found = [_scattered(graph, kernel, exact)]
         elif wanted is not None:
             found = wanted_strategies(shape, graph.mesh, wanted, cuts, graph.any_order)
         else:
@@ -268,6 +288,23 @@ def _kernel_space(index: int, kernel: Kernel, graph: Graph) -> KernelSpace:
             found = _with_partial_sums(shape, found, sums, wanted)
         space = graph.spaces[key] = _space_of(shape, found, graph.layouts)
     return space
+
+
+def _settled(graph: Graph, value: int, given: TensorSharding) -> TensorSharding:
+    """How readers find a value of a given sharding: scattered already, where its node settles so."""
+    end = graph.provider.get(value) if value in graph.moved_once else None
+    space = graph.nodes[end[0]].space if end is not None else None
+    if end is None or space is None or len(space.strategies) != 1:
+        return given
+    return space.strategies[0].settled[end[1]]
+
+
+def _scattered(graph: Graph, kernel: Kernel, exact: Strategy) -> Strategy:
+    """The strategy with its sum scattered, where the one reader of the result slices it over exactly the summed axes."""
+    value = next(iter(kernel.results), -1)
+    target = graph.moved_once.get(value) if exact.reduced and len(exact.settled) == 1 else None
+    scattered = replace(exact, settled=(target,)) if target is not None else exact
+    return scattered if scattered.is_scattered else exact
 
 
 def _with_partial_sums(

@@ -29,6 +29,7 @@ def with_group_demands(listing: Listing) -> Listing:
         found = _shared_demand(group, written)
         if found is not None:
             _require_division(group, found, listing, written)
+            _require_own_sums(group, found, listing, written)
             shared.update((member.value, found) for member in group.members)
     if not shared:
         return listing
@@ -90,6 +91,21 @@ def _both_dims(one: DimSharding, other: DimSharding) -> DimSharding | None:
     if not found.axes or len(asking) < 2:
         return found
     return replace(found, priority=min(dim.priority or 0 for dim in asking) or None)
+
+
+def _require_own_sums(
+    group: ShardingGroup, demand: TensorSharding, listing: Listing, demands: Mapping[int, Demand]
+) -> None:
+    """An argument arrives as a partial sum only where the user says so of itself: its caller has to know."""
+    arguments = {argument.value for argument in listing.arguments}
+    for member in group.members:
+        own = demands.get(member.value)
+        if demand.unreduced and member.value in arguments and (own is None or not own.sharding.unreduced):
+            asked = "".join(f"\n  {demands[m.value]}" for m in group.members if m.value in demands)
+            raise ClashError(
+                f"an argument would have to arrive as a partial sum:\n  {member}\n  is grouped with what is demanded here:{asked}",
+                fix="demand unreduced of the argument too, or take it out of the group",
+            )
 
 
 def _require_division(

@@ -10,9 +10,10 @@ from autoshard.space.shardings import (
     wanted_shardings,
     with_unreduced,
 )
-from autoshard.space.strategies import Strategy, strategies, strategy_of, wanted_strategies
+from autoshard.space.strategies import MOVES, Strategy, strategies, strategy_of, wanted_strategies
 
 __all__ = [
+    "MOVES",
     "Cut",
     "PartialSums",
     "ProgramCuts",

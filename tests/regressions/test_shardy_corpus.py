@@ -165,3 +165,39 @@ def test_what_newer_verifiers_of_shardy_refuse(text: str, reason: str) -> None:
         pipeline.load_module(text, Request())
     assert reason in refused.value.reason
     assert "<bytes>:" in (refused.value.where or "")
+
+
+def test_cost_reads_a_planned_reduce_scatter_back() -> None:
+    """A sum whose one reader slices it over exactly the summed axes is a reduce-scatter; it was priced as an all-reduce and a slice."""
+    text = """sdy.mesh @m = <["x"=4, "y"=2]>
+    func.func @main(%x: tensor<512x256xf32> {sdy.sharding = #sdy.sharding<@m, [{"x"}, {}]>},
+        %w: tensor<256x1024xf32> {sdy.sharding = #sdy.sharding<@m, [{}, {"y"}]>},
+        %v: tensor<1024x256xf32> {sdy.sharding = #sdy.sharding<@m, [{"y"}, {}]>})
+        -> (tensor<512x256xf32> {sdy.sharding = #sdy.sharding<@m, [{"x", "y"}, {}]>}) {
+      %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<512x256xf32>, tensor<256x1024xf32>) -> tensor<512x1024xf32>
+      %1 = stablehlo.tanh %0 : tensor<512x1024xf32>
+      %2 = stablehlo.dot_general %1, %v, contracting_dims = [1] x [0] : (tensor<512x1024xf32>, tensor<1024x256xf32>) -> tensor<512x256xf32>
+      return %2 : tensor<512x256xf32> }"""
+    request = Request(form="shardy", memory_bytes=None)
+    loaded = pipeline.load_module(text, request)
+    plan = pipeline.plan_loaded(loaded)
+    assert [c.kind for c in plan.price.collectives] == ["reduce_scatter"]
+    read_back = pipeline.cost_loaded(pipeline.load_module(pipeline.write_planned(loaded, plan), request))
+    assert [(c.kind, c.axes, c.ns) for c in read_back.price.collectives] == [
+        (c.kind, c.axes, c.ns) for c in plan.price.collectives
+    ]
+    assert read_back.price.step_ns == plan.price.step_ns
+
+
+def test_a_group_makes_no_partial_sum_of_an_argument_or_of_a_nonlinear_result() -> None:
+    """The caller of a function has to know that its argument is partial, and tanh of a sum is not the sum of tanh."""
+    partial = per_value('[{?}, {?}], unreduced={"x"}')
+    dot = f"""%0 = stablehlo.dot_general %a, %a, contracting_dims = [1] x [0] {{{partial}}} : ({T}, {T}) -> {T}
+    sdy.sharding_group %0 group_id=1 : {T}\n"""
+    with pytest.raises(AutoshardError, match="partial sum"):
+        pipeline.load_module(
+            main(f"{dot}sdy.sharding_group %a group_id=1 : {T}\nreturn %0 : {T}"), Request(form="shardy")
+        )
+    tanh = f"%1 = stablehlo.tanh %0 : {T}\nsdy.sharding_group %1 group_id=1 : {T}\nreturn %1 : {T}"
+    with pytest.raises(AutoshardError, match="cannot be a partial sum"):
+        pipeline.load_module(main(dot + tanh), Request(form="shardy"))
