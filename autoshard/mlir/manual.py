@@ -62,7 +62,6 @@ def target_demand(flow: Flow, shardings: Shardings, where: str = "") -> TensorSh
     attribute = flow.owner.attributes.get(flow.sharding_attribute)
     if attribute is None:
         return None
-    shardings.require_one_mesh(attribute, where)
     written = shardings.read_at(attribute, flow.index, flow.type, where)
     if flow.kind != MANUAL:
         return written

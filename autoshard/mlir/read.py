@@ -191,7 +191,6 @@ def _demands(
     attribute = op.attributes.get(SHARDING)
     if attribute is None:
         return None, ()
-    shardings.require_one_mesh(attribute, where)
     shardings.device_of(attribute, where)
     made = [result.type for result in op.results]
     each = zip(

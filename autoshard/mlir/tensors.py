@@ -74,21 +74,6 @@ class Shardings:
         """The sharding of one of an op's results."""
         return self.read(sdy.TensorShardingPerValueAttr(attribute).shardings[index], type_, where)
 
-    def require_one_mesh(self, per_value: ir.Attribute, where: str) -> None:
-        """Raises AutoshardError: shardings of one op on several meshes that have axes, which Shardy has no meaning for."""
-        named = (_mesh_named(one) for one in sdy.TensorShardingPerValueAttr(per_value).shardings)
-        found = [
-            mesh
-            for name in dict.fromkeys(named)
-            if (mesh := self._meshes.get(name)) is not None and mesh.axes
-        ]
-        if len({(mesh.axes, mesh.device_ids) for mesh in found}) > 1:
-            raise AutoshardError(
-                f"shardings of one op on {' and '.join(mesh.symbol for mesh in found)}",
-                where=where,
-                fix="write the shardings of an op on one mesh, and reshard a result with sdy.sharding_constraint",
-            )
-
     def device_of(self, per_value: ir.Attribute, where: str) -> str:
         """The name of the mesh of one device that an op is to run on (as a host callback does); "" where it is to run on all.
 

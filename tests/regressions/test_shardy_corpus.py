@@ -148,12 +148,6 @@ def test_a_tensor_of_very_many_dimensions_is_planned() -> None:
     ("text", "reason"),
     [
         (
-            'sdy.mesh @one = <["a"=2]>\nsdy.mesh @two = <["b"=2]>\nfunc.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {\n'
-            '%0:2 = stablehlo.optimization_barrier {sdy.sharding = #sdy.sharding_per_value<[<@one, [{"a"}]>, <@two, [{"b"}]>]>} %a, %a'
-            " : tensor<8xf32>, tensor<8xf32>\nreturn %0#0 : tensor<8xf32>\n}",
-            "shardings of one op on @one and @two",
-        ),
-        (
             'sdy.mesh @m = <["a"=2]>\nfunc.func @main() {\n'
             'sdy.manual_computation() in_shardings=[] out_shardings=[] manual_axes={"a"} () {\nsdy.return\n} : () -> ()\nreturn\n}',
             "a manual computation over a without operands and results",

@@ -130,7 +130,7 @@ DEMANDS = st.sampled_from((None, None, *SHARDINGS))
 CLOSED = st.sampled_from((None, ON_ROWS, ON_COLUMNS, WHOLE))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     st.builds(
         Wishes,

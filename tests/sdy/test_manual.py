@@ -28,6 +28,10 @@ def planned(text: str, form: Form = "shardy") -> tuple[Loaded, Plan]:
     return loaded, pipeline.plan_loaded(loaded, time_limit_s=20)
 
 
+FEW = [name if i % 4 == 0 else pytest.param(name, marks=pytest.mark.slow) for i, name in enumerate(PROGRAMS)]
+"""All programs, of which the default suite runs some."""
+
+
 def listed(text: str) -> Listing:
     source = load(text.encode())
     return read(source, resolve_mesh(source, None))[0]
@@ -44,7 +48,7 @@ def test_the_plan_holds_and_shardys_passes_add_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["shardy", "xla"])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", FEW)
 def test_numbers_stay(name: str, form: Form, tmp_path: Path) -> None:
     """XLA's partitioner computes of the planned module what it computes of the user's own, each on eight devices."""
     loaded, plan = planned(PROGRAMS[name], form)
@@ -223,7 +227,7 @@ def test_partition_numbers_do_not_stop_a_plan() -> None:
     assert pipeline.check_plan(text.encode(), plan, deep=True).passed
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", FEW)
 def test_shardys_passes_insert_no_reshard(name: str) -> None:
     """The written module is whole: `sdy-insert-explicit-reshards` finds every reshard in it, on the edges and inside."""
     loaded, plan = planned(PROGRAMS[name])
@@ -235,7 +239,7 @@ def test_shardys_passes_insert_no_reshard(name: str) -> None:
     assert str(done).count("sdy.reshard") == written.count("sdy.reshard")
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", FEW)
 def test_the_form_with_collectives_costs_the_same(name: str) -> None:
     """Written with every collective as an op, sdy's beside the user's own, and read again."""
     loaded, plan = planned(PROGRAMS[name], "shardy-collectives")
