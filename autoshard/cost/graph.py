@@ -171,9 +171,11 @@ def _moved_once(program: Program, given: Mapping[int, TensorSharding]) -> dict[i
     readers = Counter(use.value for kernel in program.kernels for use in kernel.uses)
     readers.update(source.value for flow in program.flows for source in flow.sources)
     return {
-        kernel.uses[0].value: given[kernel.results[0]].as_closed()
+        use.value: given[kernel.results[0]].as_closed()
         for kernel in program.kernels
-        if kernel.shape.name in MOVES and readers[kernel.uses[0].value] == 1 and kernel.results[0] in given
+        if kernel.shape.name in MOVES and kernel.results[0] in given
+        for use in kernel.uses  # none where what is moved is a constant
+        if readers[use.value] == 1
     }
 
 
