@@ -41,16 +41,26 @@ class _Use:
     is_pinned: bool = False  # handed to a data flow whose sharding is pinned
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An op put in to bring a value from one sharding to another."""
+
+    op: ir.Operation
+    before: TensorSharding
+    after: TensorSharding
+
+
 def emit(
     walked: Walked, listing: Listing, choices: Choices, shardings: Shardings, emission: Emission
-) -> None:
-    """Write the plan into the walked module, in place."""
+) -> list[Change]:
+    """Write the plan into the walked module, in place; what was put in where a value changes sharding."""
     emitter = _Emitter(walked, listing, choices, shardings, emission)
     for event in emitter.events():
         emitter.meet(event)
     emitter.place_groups()
     emitter.annotate_flows()
     emitter.annotate_main()
+    return emitter.changes
 
 
 class _Emitter:
@@ -69,6 +79,7 @@ class _Emitter:
         self._copies: dict[tuple[Value, TensorSharding, int], Value] = {}
         self._shared: dict[Value, Value] = {}
         self._users_of_shared = self._find_users_of_shared()
+        self.changes: list[Change] = []
 
     def events(self) -> Iterator[int | Handoff]:
         """Op numbers and handoffs in program order."""
@@ -145,13 +156,15 @@ class _Emitter:
             self._annotate(copy, [variant.made])
             made: Value = copy.result
             if variant.made != sharding:
-                made = self._change(made, sharding, ir.InsertionPoint.after(copy))
+                made = self._change(made, variant.made, sharding, ir.InsertionPoint.after(copy))
             self._variants[op.result, sharding] = made
 
     def _version(self, use: _Use) -> Value:
         """The value as the use demands it, from what there is or by one more change right before the user."""
         found = self._unpinned_version(use)
-        return self._change(found, use.demand, ir.InsertionPoint(use.user)) if use.is_pinned else found
+        if not use.is_pinned:
+            return found
+        return self._change(found, use.demand, use.demand, ir.InsertionPoint(use.user))
 
     def _unpinned_version(self, use: _Use) -> Value:
         value, demand = use.value, use.demand
@@ -162,14 +175,15 @@ class _Emitter:
         base = self._settled_value(value, use.number)
         shared = self._choices.shared(use.number)
         if shared is not None:
-            base = self._shared_copy(value, base, shared)
+            base = self._shared_copy(value, base, self._choices.settled(use.number), shared)
             if demand == shared:
                 return base
         for outer in self._chains[use.scope]:
             made = self._copies.get((value, demand, outer))
             if made is not None:
                 return made
-        made = self._change(base, demand, ir.InsertionPoint(use.user))
+        before = shared if shared is not None else self._choices.settled(use.number)
+        made = self._change(base, before, demand, ir.InsertionPoint(use.user))
         self._copies[value, demand, use.scope] = made
         return made
 
@@ -178,16 +192,18 @@ class _Emitter:
         if settled == self._choices.produced(number) and number not in self._emission.pinned:
             return value
         if value not in self._settled:
-            base, at = value, _after_definition(value)
-            if settled != self._choices.produced(number) and not self._emission.annotates_ops:
-                base = self._change(base, self._choices.produced(number), at)
-            self._settled[value] = self._change(base, settled, at)
+            base, at, produced = value, _after_definition(value), self._choices.produced(number)
+            if settled != produced and not self._emission.annotates_ops:
+                base = self._change(base, produced, produced, at)
+            self._settled[value] = self._change(base, produced, settled, at)
         return self._settled[value]
 
-    def _shared_copy(self, value: Value, base: Value, sharding: TensorSharding) -> Value:
+    def _shared_copy(
+        self, value: Value, base: Value, settled: TensorSharding, sharding: TensorSharding
+    ) -> Value:
         if value not in self._shared:
             at = ir.InsertionPoint(self._before_all(self._users_of_shared[value]))
-            self._shared[value] = self._change(base, sharding, at)
+            self._shared[value] = self._change(base, settled, sharding, at)
         return self._shared[value]
 
     def _before_all(self, users: Sequence[tuple[ir.Operation, int]]) -> ir.Operation:
@@ -227,11 +243,15 @@ class _Emitter:
                 found.setdefault(source.user, {})[source.operand] = (number, index)
         return found
 
-    def _change(self, value: Value, sharding: TensorSharding, at: ir.InsertionPoint) -> Value:
-        attributes = {"sharding": self._shardings.attribute(sharding)}
-        return ir.Operation.create(
+    def _change(
+        self, value: Value, before: TensorSharding, after: TensorSharding, at: ir.InsertionPoint
+    ) -> Value:
+        attributes = {"sharding": self._shardings.attribute(after)}
+        made = ir.Operation.create(
             self._emission.change, [value.type], [value], attributes, loc=value.location, ip=at
-        ).result
+        )
+        self.changes.append(Change(made, before, after))
+        return made.result
 
     def _annotate(self, op: ir.Operation, shardings: Sequence[TensorSharding]) -> None:
         if op.name in WITH_SHARDING:

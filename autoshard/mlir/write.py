@@ -5,8 +5,8 @@
 - *shardy-collectives*: what those passes make of the shardy form, every collective an op of its own.
 - *mesh*, *mesh-20*, *shard*: the shardy form in the notations of upstream MLIR (`mlir.upstream`).
 - *xla*: XLA ignores `sdy.sharding` on ordinary ops and refuses `sdy.reshard`, so the plan is carried by arguments, results and
-  `sdy.sharding_constraint`: at every change of sharding, and at the values that propagation would decide otherwise. Nor does it take
-  `sdy.named_computation`: its body stands in its place.
+  `sdy.sharding_constraint`: at every step of a change of sharding (`mlir.stepwise`), and at the values that propagation would decide
+  otherwise. Nor does it take `sdy.named_computation`: its body stands in its place.
 
 Everything that the user wrote and the plan does not decide (names, locations, attributes, functions) stays.
 """
@@ -29,6 +29,7 @@ from autoshard.mlir.propagate import propagated
 from autoshard.mlir.read import Handles
 from autoshard.mlir.signature import ALIASING, DONOR, attributes_of, set_attributes
 from autoshard.mlir.source import SourceModule
+from autoshard.mlir.stepwise import write_steps
 from autoshard.mlir.tensors import Shardings
 from autoshard.mlir.upstream.annotate import HALO, PARTIAL, annotated_text
 from autoshard.mlir.upstream.notation import NOTATIONS, Partial, reduction_kind
@@ -95,7 +96,9 @@ def _emitted(handles: Handles, listing: Listing, choices: Choices, emission: Emi
     walked = walk(handles.walked.module.clone().operation, handles.entry)
     shardings = Shardings(listing.mesh, all_meshes(walked.module), walked.module.context)
     with walked.module.context:
-        emit(walked, listing, choices, shardings, emission)
+        changes = emit(walked, listing, choices, shardings, emission)
+        if not emission.annotates_ops:
+            write_steps(changes, listing.mesh, shardings)
     return walked
 
 
