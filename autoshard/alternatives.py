@@ -14,22 +14,20 @@ from autoshard.clashes import explain_read
 from autoshard.cost import PricedGraph, decider, follow
 from autoshard.errors import AutoshardError, ClashError
 from autoshard.explanations import Alternative, Changed, Moved, Why
+from autoshard.loading import Loaded, ReadModule, analyse
 from autoshard.mlir.listing import Listing
 from autoshard.naming import Named, find_value
-from autoshard.pipeline import Loaded, Progress, ReadModule, analyse, plan_loaded, price
+from autoshard.pipeline import plan_loaded, price
 from autoshard.plans import Plan, Price, priced_groups
 from autoshard.problem import evaluate
 from autoshard.program import Demand, demands_of, group_demands_of, restricted
+from autoshard.progress import Progress, silent
 from autoshard.report.units import bytes_text
 from autoshard.sharding import TensorSharding, TensorType, parse_sharding, sharding_of_user
 from autoshard.space import tensor_shardings
 
 MOST_TRIED = 6
 _CLASH_SHARE = 0.3  # of the time, to say what a sharding clashes with
-
-
-def _silent(phase: str, fraction: float | None) -> None:
-    pass
 
 
 def why_value(
@@ -40,7 +38,7 @@ def why_value(
     time_limit_s: float = 60,
     seed: int = 0,
     threads: int = 2,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> Why:
     """Why a value of a plan is sharded as it is.
 

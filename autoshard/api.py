@@ -7,18 +7,11 @@ from typing import Any, Literal
 from autoshard.alternatives import why_value
 from autoshard.clashes import explain_read
 from autoshard.explanations import Explanation, Why
+from autoshard.loading import Carry, Request, load_module, read_module, read_planned
 from autoshard.mlir.forms import Form
-from autoshard.pipeline import (
-    Carry,
-    Progress,
-    Request,
-    cost_loaded,
-    load_module,
-    plan_loaded,
-    read_module,
-    read_planned,
-)
+from autoshard.pipeline import cost_loaded, plan_loaded
 from autoshard.plans import Plan
+from autoshard.progress import Progress
 
 MeshLike = Mapping[str, int] | Sequence[tuple[str, int]]
 

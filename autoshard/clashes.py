@@ -24,8 +24,9 @@ from autoshard.cost import (
 )
 from autoshard.errors import ClashError
 from autoshard.explanations import Clashing, Explanation
+from autoshard.loading import Loaded, ReadModule, analyse, loaded_with
 from autoshard.mlir.listing import Listing
-from autoshard.pipeline import Loaded, Progress, ReadModule, analyse, loaded_with, plan_loaded, price
+from autoshard.pipeline import plan_loaded, price
 from autoshard.program import (
     Demand,
     GroupDemand,
@@ -35,6 +36,7 @@ from autoshard.program import (
     group_demands_of,
     restricted,
 )
+from autoshard.progress import Progress, silent
 from autoshard.report.units import bytes_text
 from autoshard.sharding import TensorSharding
 from autoshard.solve import (
@@ -66,17 +68,13 @@ class Budget:
 AnyDemand = Demand | GroupDemand | Budget
 
 
-def _silent(phase: str, fraction: float | None) -> None:
-    pass
-
-
 def explain_read(
     read: ReadModule,
     *,
     time_limit_s: float = 60,
     seed: int = 0,
     threads: int = 2,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> Explanation:
     """Why the module has no plan as it is asked for, or that it has one."""
     clock = Clock(time_limit_s)

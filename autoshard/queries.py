@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import costmodels
-from autoshard.cost import SIZED_BY_RESULT, CollectivePrices, Lowering
+from autoshard.cost import CollectivePrices, Lowering, sized_steps
 from autoshard.errors import AutoshardError
 from autoshard.hardware import extrapolated, hardware_errors, load_hardware, place_mesh
+from autoshard.loading import lowering_of
 from autoshard.mlir import passes
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.mlir.forms import Form
-from autoshard.pipeline import lowering_of
 from autoshard.sharding import Mesh, TensorSharding, TensorType, sharding_of_user, total_size
 
 if TYPE_CHECKING:
@@ -121,12 +121,10 @@ class Resharder:
     def _bytes(self, shapes: NDArray[np.int64], dtype: str) -> list[NDArray[np.int64]]:
         """For every step the bytes [N] on one device that its price goes by."""
         bits = element_bits(dtype)
-        current, found = self.before, list[NDArray[np.int64]]()
-        for step in self.sequence:
-            sized_by = step.out_sharding if step.kind in SIZED_BY_RESULT else current
+        found: list[NDArray[np.int64]] = []
+        for _, sized_by in sized_steps(self.before, self.sequence):
             shards = np.asarray([dim.num_shards for dim in sized_by.dims], dtype=np.int64)
             found.append((np.prod(-(-shapes // shards), axis=1) * bits + 7) // 8)
-            current = step.out_sharding
         return found
 
 

@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1]
 
 FLOORS = {
     "autoshard.errors": 0,
+    "autoshard.progress": 0,
     "autoshard.hardware": 1,
     "autoshard.sharding": 1,
     "autoshard.problem": 2,
@@ -29,14 +30,17 @@ FLOORS = {
     "autoshard.check": 7,
     "autoshard.report": 7,
     "autoshard.xla": 7,
-    "autoshard.pipeline": 8,
+    "autoshard.loading": 7,
+    "autoshard.baselines": 8,
+    "autoshard.queries": 8,
     "autoshard.jax": 8,
-    "autoshard.queries": 9,
-    "autoshard.clashes": 9,
-    "autoshard.alternatives": 10,
-    "autoshard.api": 11,
-    "autoshard.cli": 11,
-    "autoshard": 12,  # the package itself hands out what the floors below make
+    "autoshard.recording": 9,
+    "autoshard.pipeline": 10,
+    "autoshard.clashes": 11,
+    "autoshard.alternatives": 12,
+    "autoshard.api": 13,
+    "autoshard.cli": 13,
+    "autoshard": 14,  # the package itself hands out what the floors below make
 }
 """Room -> floor. The longest name that a module begins with is its room."""
 
@@ -56,8 +60,9 @@ WALL = {
 
 BINDINGS = ("autoshard.mlir", "autoshard.xla")
 PRICES = (
-    *("autoshard.hardware", "autoshard.cost", "autoshard.check", "autoshard.pipeline", "autoshard.queries"),
+    *("autoshard.hardware", "autoshard.cost", "autoshard.check", "autoshard.loading", "autoshard.queries"),
     "autoshard.breakdown",
+    "autoshard.recording",
     "autoshard.cli",
 )
 INDEPENDENT_OF = {"autoshard.check": ("autoshard.space", "autoshard.cost", "autoshard.solve")}

@@ -8,11 +8,10 @@ from autoshard.cost.levels import level_masks, wanted_at_levels
 from autoshard.cost.lowering import CollectivePrices, Lowering
 from autoshard.cost.readback import Chosen, ChosenCollective, ChosenValue, chosen_ends, read_back
 from autoshard.cost.requirements import Requirement, bound, decider, joined, masked, requirement
-from autoshard.cost.reshard import SIZED_BY_RESULT, Collective
+from autoshard.cost.reshard import Collective, sized_steps
 from autoshard.cost.ties import Tie, Ties, find_ties, tie_table
 
 __all__ = [
-    "SIZED_BY_RESULT",
     "Chosen",
     "ChosenCollective",
     "ChosenValue",
@@ -38,6 +37,7 @@ __all__ = [
     "masked",
     "read_back",
     "requirement",
+    "sized_steps",
     "tie_table",
     "wanted_at_levels",
 ]

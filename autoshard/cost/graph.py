@@ -26,9 +26,11 @@ from autoshard.program import (
 from autoshard.sharding import Mesh, TensorSharding, TensorType
 from autoshard.space import (
     MOVES,
+    Cut,
     PartialSums,
     ProgramCuts,
     Strategy,
+    distinct,
     find_cuts,
     flow_shardings,
     strategies,
@@ -251,45 +253,55 @@ def _add_kernel(graph: Graph, index: int, kernel: Kernel) -> list[_Read]:
     ]
 
 
+Demands = tuple[tuple[TensorSharding | None, ...], ...]
+"""Demands on the results of a kernel, any of which may be met or not."""
+Ends = tuple[tuple[TensorSharding, ...], tuple[TensorSharding, ...]]
+"""Shardings of the operands of a kernel, and of its results."""
+
+
 def _kernel_space(index: int, kernel: Kernel, graph: Graph) -> KernelSpace:
-    shape, cuts = kernel.shape, graph.cuts.kernels[index]
-    key: tuple[object, ...] = (id(shape), cuts)
-    operands = results = None
-    if graph.given is not None:
-        operands, results = (
-            tuple(graph.given.get(v, TensorSharding.replicated_closed(t.rank)).as_closed() for v, t in pairs)
-            for pairs in (
-                zip((use.value for use in kernel.uses), shape.operands, strict=True),
-                zip(kernel.results, shape.results, strict=True),
-            )
-        )
-        operands = tuple(
-            _settled(graph, use.value, operand) for use, operand in zip(kernel.uses, operands, strict=True)
-        )
-        key = (id(shape), cuts, operands, results, *map(graph.moved_once.get, kernel.results))
+    """The strategies of a kernel; those of one shape that are asked for the same share a space."""
+    ends = _given_ends(kernel, graph)
     wanted = _wanted_of(kernel, graph.wanted) if graph.wanted is not None else None
-    if wanted:
-        key = (id(shape), cuts, wanted)
     sums = graph.partial.of_kernel(kernel, graph.mesh)
-    if sums:
-        key = (*key, sums)
+    moved = tuple(map(graph.moved_once.get, kernel.results))
+    key = (id(kernel.shape), graph.cuts.kernels[index], ends, moved, wanted, sums)
     space = graph.spaces.get(key)
     if space is None:
-        exact = (
-            strategy_of(shape, operands, results, graph.mesh)
-            if operands is not None and results is not None
-            else None
-        )
+        exact = strategy_of(kernel.shape, *ends, graph.mesh) if ends is not None else None
         if exact is not None:
             found = [_scattered(graph, kernel, exact)]
-        elif wanted is not None:
-            found = wanted_strategies(shape, graph.mesh, wanted, cuts, graph.any_order)
         else:
-            found = strategies(shape, graph.mesh, cuts, graph.any_order)
-        if exact is None and sums:
-            found = _with_partial_sums(shape, found, sums, wanted)
-        space = graph.spaces[key] = _space_of(shape, found, graph.layouts)
+            found = _open_strategies(kernel.shape, graph, graph.cuts.kernels[index], wanted, sums)
+        space = graph.spaces[key] = _space_of(kernel.shape, found, graph.layouts)
     return space
+
+
+def _given_ends(kernel: Kernel, graph: Graph) -> Ends | None:
+    """What the kernel reads and makes by the given shardings; None where none are given."""
+    if graph.given is None:
+        return None
+
+    def given(value: int, type_: TensorType) -> TensorSharding:
+        found = graph.given.get(value) if graph.given is not None else None
+        return TensorSharding.replicated_closed(type_.rank) if found is None else found.as_closed()
+
+    operands = zip(kernel.uses, kernel.shape.operands, strict=True)
+    results = zip(kernel.results, kernel.shape.results, strict=True)
+    return (
+        tuple(_settled(graph, use.value, given(use.value, type_)) for use, type_ in operands),
+        tuple(given(value, type_) for value, type_ in results),
+    )
+
+
+def _open_strategies(
+    shape: KernelShape, graph: Graph, cuts: Sequence[Cut], wanted: Demands | None, sums: PartialSums
+) -> list[Strategy]:
+    if wanted is not None:
+        found = wanted_strategies(shape, graph.mesh, wanted, cuts, graph.any_order)
+    else:
+        found = strategies(shape, graph.mesh, cuts, graph.any_order)
+    return _with_partial_sums(shape, found, sums, wanted) if sums else found
 
 
 def _settled(graph: Graph, value: int, given: TensorSharding) -> TensorSharding:
@@ -313,17 +325,17 @@ def _with_partial_sums(
     shape: KernelShape,
     found: list[Strategy],
     sums: PartialSums,
-    wanted: Sequence[tuple[TensorSharding | None, ...]] | None,
+    wanted: Demands | None,
 ) -> list[Strategy]:
     """Those whose result settles as demanded; where demands may be met or not, those for each of them and for none."""
     if wanted is None:
         return with_partial_sums(shape, found, sums)
     alike = [replace(shape, demands=demands) for demands in ((None,) * len(shape.results), *wanted)]
     each = [s for one in alike for s in with_partial_sums(one, found, sums)]
-    return list({(s.operands, s.settled, s.reduced): s for s in reversed(each)}.values())[::-1]
+    return distinct(each)
 
 
-def _wanted_of(kernel: Kernel, wanted: Wanted) -> tuple[tuple[TensorSharding | None, ...], ...]:
+def _wanted_of(kernel: Kernel, wanted: Wanted) -> Demands:
     """The first demand on each result, the second on each, and so on, the last of a result with fewer again."""
     each = [tuple(wanted.get(value, ())) for value in kernel.results]
     count = max(map(len, each), default=0)

@@ -4,7 +4,7 @@ The sequence depends on rank and axes only, so it is asked of Shardy once per pa
 local bytes at every step, which come from the tensor type.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,8 +17,18 @@ from autoshard.problem.model import Bools
 from autoshard.sharding import AxisRef, Mesh, TensorSharding, TensorType
 
 Request = tuple[int, TensorSharding, TensorSharding]
-SIZED_BY_RESULT = ("all_gather", "all_slice", "replicated_to_unreduced", "sharded_to_unreduced")
+_SIZED_BY_RESULT = ("all_gather", "all_slice", "replicated_to_unreduced", "sharded_to_unreduced")
 Decompose = Callable[[Mesh, Sequence[Request]], list[tuple[CollectiveStep, ...]]]
+
+
+def sized_steps(
+    before: TensorSharding, steps: Sequence[CollectiveStep]
+) -> Iterator[tuple[CollectiveStep, TensorSharding]]:
+    """Each step with the sharding whose local bytes its price goes by: its result's or its operand's."""
+    current = before
+    for step in steps:
+        yield step, step.out_sharding if step.kind in _SIZED_BY_RESULT else current
+        current = step.out_sharding
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +119,9 @@ class ReshardPrices:
             return []
         layouts = self._layouts[type_.rank]
         found: list[Collective] = []
-        current = layouts.shardings[origin]
-        for step in self._sequences[type_.rank, origin, target]:
-            sized_by = step.out_sharding if step.kind in SIZED_BY_RESULT else current
+        steps = self._sequences[type_.rank, origin, target]
+        for step, sized_by in sized_steps(layouts.shardings[origin], steps):
             bytes_ = sized_by.local_bytes(type_)
-            current = step.out_sharding
             ns = self._prices.ns_of_one(step.kind, bytes_, step.axes)
             found.append(Collective(step.kind, step.axes, bytes_, ns))
         return found
@@ -124,12 +132,9 @@ class ReshardPrices:
         for (other, a, b), steps in self._sequences.items():
             if other != rank:
                 continue
-            current = a
-            for step in steps:
-                after = layouts.id_of(step.out_sharding)
+            for step, sized_by in sized_steps(layouts.shardings[a], steps):
                 group = self._groups.setdefault((step.kind, step.axes), len(self._groups))
-                rows.append((a, b, group, after if step.kind in SIZED_BY_RESULT else current))
-                current = after
+                rows.append((a, b, group, layouts.id_of(sized_by)))
         flat = np.asarray(rows, dtype=np.int64).reshape(-1, 4)
         return _Steps(flat[:, 0], flat[:, 1], flat[:, 2], flat[:, 3])
 

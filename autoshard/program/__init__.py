@@ -1,7 +1,7 @@
 """A module as the planner sees it: kernels with sharding rules, flows, lifetimes."""
 
 from autoshard.program.batch import batch_arguments
-from autoshard.program.build import build_program
+from autoshard.program.build import build_program, donated_pairs
 from autoshard.program.demands import (
     Demand,
     GroupDemand,
@@ -44,6 +44,7 @@ __all__ = [
     "both",
     "build_program",
     "demands_of",
+    "donated_pairs",
     "group_demands_of",
     "priority_levels",
     "refuse_unsound",

@@ -79,10 +79,15 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
     )
 
 
+def donated_pairs(listing: Listing) -> tuple[tuple[int, int], ...]:
+    """(result, argument) of every argument that is donated to a result."""
+    found = ((a.aliased_result, i) for i, a in enumerate(listing.arguments))
+    return tuple((result, argument) for result, argument in found if result is not None)
+
+
 def _carried_pairs(listing: Listing, carry: Sequence[tuple[int, int]] | None) -> tuple[tuple[int, int], ...]:
     if carry is None:
-        found = ((a.aliased_result, i) for i, a in enumerate(listing.arguments))
-        return tuple((result, argument) for result, argument in found if result is not None)
+        return donated_pairs(listing)
     seen: set[int] = set()
     for result, argument in carry:
         where = f"carry [{result}, {argument}]"

@@ -10,7 +10,7 @@ from autoshard.space.shardings import (
     wanted_shardings,
     with_unreduced,
 )
-from autoshard.space.strategies import MOVES, Strategy, strategies, strategy_of, wanted_strategies
+from autoshard.space.strategies import MOVES, Strategy, distinct, strategies, strategy_of, wanted_strategies
 
 __all__ = [
     "MOVES",
@@ -18,6 +18,7 @@ __all__ = [
     "PartialSums",
     "ProgramCuts",
     "Strategy",
+    "distinct",
     "find_cuts",
     "flow_shardings",
     "reducible_axes",

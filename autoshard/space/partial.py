@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from autoshard.program import KernelShape
 from autoshard.sharding import AxisRef, FactorKind, Mesh, TensorSharding
 from autoshard.space.shardings import assignments, searched_axes
-from autoshard.space.strategies import MOVES, Strategy, meeting
+from autoshard.space.strategies import MOVES, Strategy, distinct, meeting
 
 Axes = tuple[AxisRef, ...]
 
@@ -30,7 +30,7 @@ def with_partial_sums(shape: KernelShape, found: Sequence[Strategy], sums: Parti
     """The strategies `found`, and after them those with partial sums; a move leaves what it demands."""
     if shape.name in MOVES:
         return list(found)
-    runs = list({s.factor_axes: s for s in reversed(found)}.values())[::-1]
+    runs = distinct(found, lambda strategy: strategy.factor_axes)
     more = [strategy for run in runs for strategy in _of_run(shape, run, sums)]
     return [*found, *more]
 

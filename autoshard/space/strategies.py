@@ -5,7 +5,7 @@ leaves partial sums, which an all-reduce completes over those axes; a strategy w
 split over them too, which is a reduce-scatter. Strategies that demand and produce the same are one.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from autoshard.program import KernelShape
@@ -63,6 +63,10 @@ class Strategy:
         return set(added) == set(self.reduced)
 
 
+def _choice(strategy: Strategy) -> Hashable:
+    return strategy.operands, strategy.settled, strategy.reduced
+
+
 def strategies(
     shape: KernelShape, mesh: Mesh, cuts: Sequence[Cut] = (), any_order: bool = True
 ) -> list[Strategy]:
@@ -73,16 +77,16 @@ def strategies(
     if is_off_mesh(shape, mesh):
         return off_mesh_strategies(shape, mesh)
     sizes = [size if may_split(shape, i) else 0 for i, size in enumerate(useful_sizes(shape))]
-    found: dict[object, Strategy] = {}
+    found: dict[Hashable, Strategy] = {}
     for base in _bases(shape, mesh):
         used = [*shape.manual_axes, *(axis for axes in base for axis in axes)]
         free = [axis for axis in searched_axes(mesh) if not any(axis.overlaps(other) for other in used)]
         for factor_axes in assignments(sizes, free, base, any_order):
             for strategy in _of_assignment(shape, factor_axes, mesh):
-                found.setdefault((strategy.operands, strategy.settled, strategy.reduced), strategy)
+                found.setdefault(_choice(strategy), strategy)
     for factor_axes in cut_assignments(sizes, cuts, mesh, shape.manual_axes):
         for strategy in _of_assignment(shape, factor_axes, mesh):
-            found.setdefault((strategy.operands, strategy.settled, strategy.reduced), strategy)
+            found.setdefault(_choice(strategy), strategy)
     return list(found.values())
 
 
@@ -100,7 +104,12 @@ def wanted_strategies(
         for demands in (nothing, *wanted)
         for s in strategies(replace(shape, demands=demands), mesh, cuts, any_order)
     ]
-    return list({(s.operands, s.settled, s.reduced): s for s in reversed(found)}.values())[::-1]
+    return distinct(found)
+
+
+def distinct(found: Sequence[Strategy], key: Callable[[Strategy], Hashable] = _choice) -> list[Strategy]:
+    """One strategy of each key, the first, in the order of the last ones; as a rule strategies that demand and leave the same are one."""
+    return list({key(s): s for s in reversed(found)}.values())[::-1]
 
 
 def strategy_of(

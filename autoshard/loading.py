@@ -1,0 +1,206 @@
+"""A module and a request in, a program on its hardware out: what planning, pricing and checking start from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import costmodels
+from autoshard.cost import Lowering
+from autoshard.errors import AutoshardError
+from autoshard.hardware import load_hardware, place_mesh
+from autoshard.mlir.forms import Form, form_named
+from autoshard.mlir.listing import Listing
+from autoshard.mlir.read import Handles, read
+from autoshard.mlir.source import SourceModule, load, resolve_mesh, warnings_of_meshes
+from autoshard.plans import Plan, require_same_module
+from autoshard.program import (
+    Program,
+    build_program,
+    donated_pairs,
+    refuse_unsound,
+    with_group_demands,
+    without_unreduced,
+)
+from autoshard.progress import Progress, silent
+from autoshard.sharding import Mesh
+from costmodels import Communication, Hardware
+from costmodels.figures import Torus
+
+MEMORY_MARGIN = 0.07
+"""Part of a chip's usable memory that the default budget leaves free: XLA:TPU needed up to 11 % more than predicted for a plan (gptoss_20b
+forward on v5e 4x4: 15.6 GB predicted, 17.3 GB needed), and v5e really offers 16.9 GB where its data sheet says 16."""
+
+
+MeshAxes = Sequence[tuple[str, int]]
+Carry = Literal["auto", "none"] | Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Where and how a module is to run; what `plan` and `cost` take besides the module itself."""
+
+    mesh: MeshAxes | None = None
+    hardware: str | Path = "tpu-v5e"
+    topology: tuple[int, ...] | None = None
+    memory_bytes: int | Literal["chip"] | None = "chip"
+    carry: Carry = "auto"
+    form: Form = "xla"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A module read for a request, with everything that writing the plan needs."""
+
+    source: SourceModule
+    listing: Listing  # with the demands on members of sharding groups spread to all members
+    as_written: Listing
+    handles: Handles
+    program: Program
+    mesh: Mesh
+    hardware: Hardware
+    communication: Communication
+    memory_bytes: int | None
+    form: Form
+
+    @property
+    def lowering(self) -> Lowering:
+        """How the compiler that the form is for carries collectives out on this hardware."""
+        return lowering_of(self.form, self.hardware)
+
+
+def lowering_of(form: Form, hardware: Hardware) -> Lowering:
+    """How the compiler that a form is for carries collectives out on this hardware."""
+    return "xla-tpu" if form == "xla" and isinstance(hardware.topology, Torus) else "shardy"
+
+
+def keeps_partial_sums(form: Form) -> bool:
+    """Whether a form can say that a value is a partial sum."""
+    return form in ("shardy", "shardy-collectives")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadModule:
+    """A module read and its mesh placed on the hardware, before its demands are looked at together."""
+
+    source: SourceModule
+    as_written: Listing
+    handles: Handles
+    mesh: Mesh
+    hardware: Hardware
+    communication: Communication
+    memory_bytes: int | None
+    carry: Sequence[tuple[int, int]] | None  # None: the donated arguments
+    form: Form
+
+    def carried_pairs(self) -> Sequence[tuple[int, int]]:
+        """(result, argument) of state that is fed to the next step."""
+        if self.carry is not None:
+            return self.carry
+        return donated_pairs(self.as_written)
+
+
+def load_module(
+    module: str | bytes | Path | SourceModule, request: Request, progress: Progress = silent
+) -> Loaded:
+    """Read a module, place its mesh on the hardware, and analyse it.
+
+    Raises:
+        ClashError: demands that contradict each other.
+        AutoshardError: the module, mesh, hardware, topology or carried pairs are not usable as asked.
+    """
+    found = read_module(module, request, progress)
+    progress("analysing the program", None)
+    return analyse(found)
+
+
+def read_module(
+    module: str | bytes | Path | SourceModule, request: Request, progress: Progress = silent
+) -> ReadModule:
+    """Raises AutoshardError: the module, mesh, hardware or topology are not usable as asked."""
+    hardware = load_hardware(request.hardware)
+    progress("reading the module", None)
+    source = module if isinstance(module, SourceModule) else load(module)
+    mesh = resolve_mesh(source, list(request.mesh) if request.mesh is not None else None)
+    communication = place_mesh(hardware, [(axis.name, axis.size) for axis in mesh.axes], request.topology)
+    as_written, handles = read(source, mesh)
+    about_meshes = warnings_of_meshes(source, mesh, is_asked=request.mesh is not None)
+    as_written = replace(as_written, warnings=(*about_meshes, *as_written.warnings))
+    refuse_unsound(as_written)
+    if not keeps_partial_sums(request.form):
+        as_written = without_unreduced(as_written)
+    carry = None if request.carry == "auto" else () if request.carry == "none" else request.carry
+    chip_budget = int(hardware.usable_hbm_bytes * (1 - MEMORY_MARGIN))
+    memory = chip_budget if request.memory_bytes == "chip" else request.memory_bytes
+    return ReadModule(source, as_written, handles, mesh, hardware, communication, memory, carry, request.form)
+
+
+def analyse(read: ReadModule) -> Loaded:
+    """Raises ClashError: demands that contradict each other; AutoshardError: carried pairs that cannot be."""
+    listing = with_group_demands(read.as_written)
+    if listing is not read.as_written:
+        refuse_unsound(listing)
+    return loaded_with(read, listing, build_program(listing, read.carry))
+
+
+def loaded_with(read: ReadModule, listing: Listing, program: Program) -> Loaded:
+    """What was read, with a program made of it."""
+    return Loaded(
+        read.source,
+        listing,
+        read.as_written,
+        read.handles,
+        program,
+        read.mesh,
+        read.hardware,
+        read.communication,
+        read.memory_bytes,
+        read.form,
+    )
+
+
+def read_planned(
+    module: str | bytes | Path, found: Plan, hardware: str | Path | None = None, progress: Progress = silent
+) -> ReadModule:
+    """The module of a plan, read as it was for the plan; `hardware` None takes the profile that the plan names.
+
+    Raises:
+        AutoshardError: the module cannot be read, or the plan is for another one.
+    """
+    if hardware is None and found.hardware not in costmodels.names():
+        raise AutoshardError(
+            f"the plan is for {found.hardware!r}, which is no built-in profile, and a plan keeps the name only",
+            where="the plan",
+            fix="name the profile's file: --hardware FILE.toml",
+        )
+    source = load(module)
+    require_same_module(found, source.sha256, "the plan")
+    return read_module(
+        source,
+        Request(
+            found.mesh,
+            hardware or found.hardware,
+            _asked_topology(found, load_hardware(hardware or found.hardware)),
+            found.memory_bytes,
+            found.carry,
+            form_named(found.form),
+        ),
+        progress,
+    )
+
+
+def topology_of(communication: Communication, hardware: Hardware) -> tuple[int, ...]:
+    """The physical shape in chips; its first dimension (slices or nodes) is left out where there is one."""
+    slices, *shape = communication.placement.shape
+    if hardware.chip.devices_per_chip > 1:
+        shape = shape[:-1]
+    return tuple(shape) if slices == 1 and shape else (slices, *shape)
+
+
+def _asked_topology(found: Plan, hardware: Hardware) -> tuple[int, ...] | None:
+    """What to ask for to get the plan's topology again; None where it is the mesh's default, which may be of several slices."""
+    try:
+        default = place_mesh(hardware, found.mesh, None)
+    except AutoshardError:
+        return found.topology
+    return None if topology_of(default, hardware) == found.topology else found.topology
