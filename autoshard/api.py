@@ -7,6 +7,7 @@ from typing import Any, Literal
 from autoshard.alternatives import why_value
 from autoshard.clashes import explain_read
 from autoshard.explanations import Explanation, Why
+from autoshard.hardware import Layout
 from autoshard.loading import Carry, Request, load_module, read_module, read_planned
 from autoshard.mlir.forms import Form
 from autoshard.pipeline import cost_loaded, plan_loaded
@@ -22,6 +23,8 @@ def plan(
     mesh: MeshLike | None = None,
     hardware: str | Path = "tpu-v5e",
     topology: tuple[int, ...] | None = None,
+    slices: int | None = None,
+    placement: str | None = None,
     memory_bytes: int | Literal["chip"] | None = "chip",
     carry: Carry = "auto",
     time_limit_s: float = 60,
@@ -35,6 +38,8 @@ def plan(
     Args:
         module: a path, or the text or bytecode of the module (gzipped or not).
         mesh: axis sizes, major to minor; None takes the module's own mesh.
+        topology: physical shape of the devices, of one of `slices` where there are several; None: the mesh's own.
+        placement: what each axis rides on, as "data=slices,x=1,y=0"; None: row-major.
         memory_bytes: budget a device; "chip" is the chip's usable memory less a margin of 7 %, None no limit.
         carry: "auto" (donated arguments), "none", or (result index, argument index) pairs of state fed to the next step.
         form: whose compiler will run the plan; prices are of what it emits, see `Plan.lowering`.
@@ -45,7 +50,9 @@ def plan(
         AutoshardError: the request cannot be honoured as written. A plan that does not fit is no error: see `Plan.fits`.
     """
     loaded = load_module(
-        module, _request(mesh, hardware, topology, memory_bytes, carry, form), *_optional(progress)
+        module,
+        _request(mesh, hardware, Layout(topology, slices, placement), memory_bytes, carry, form),
+        *_optional(progress),
     )
     return plan_loaded(
         loaded,
@@ -62,12 +69,18 @@ def price(
     mesh: MeshLike | None = None,
     hardware: str | Path = "tpu-v5e",
     topology: tuple[int, ...] | None = None,
+    slices: int | None = None,
+    placement: str | None = None,
     memory_bytes: int | Literal["chip"] | None = "chip",
     carry: Carry = "auto",
     form: Form = "xla",
 ) -> Plan:
     """The price of the shardings that a module already has, completed by Shardy's propagation; arguments as in `plan`."""
-    return cost_loaded(load_module(module, _request(mesh, hardware, topology, memory_bytes, carry, form)))
+    return cost_loaded(
+        load_module(
+            module, _request(mesh, hardware, Layout(topology, slices, placement), memory_bytes, carry, form)
+        )
+    )
 
 
 def explain(
@@ -76,6 +89,8 @@ def explain(
     mesh: MeshLike | None = None,
     hardware: str | Path = "tpu-v5e",
     topology: tuple[int, ...] | None = None,
+    slices: int | None = None,
+    placement: str | None = None,
     memory_bytes: int | Literal["chip"] | None = "chip",
     carry: Carry = "auto",
     time_limit_s: float = 60,
@@ -86,7 +101,9 @@ def explain(
 ) -> Explanation:
     """Why a module has no plan: the fewest demands that clash, and what dropping each would bring; arguments as in `plan`."""
     read = read_module(
-        module, _request(mesh, hardware, topology, memory_bytes, carry, form), *_optional(progress)
+        module,
+        _request(mesh, hardware, Layout(topology, slices, placement), memory_bytes, carry, form),
+        *_optional(progress),
     )
     return explain_read(
         read,
@@ -128,13 +145,15 @@ def why(
 def _request(
     mesh: MeshLike | None,
     hardware: str | Path,
-    topology: tuple[int, ...] | None,
+    layout: Layout,
     memory_bytes: int | Literal["chip"] | None,
     carry: Carry,
     form: Form,
 ) -> Request:
     axes = list(mesh.items()) if isinstance(mesh, Mapping) else list(mesh) if mesh is not None else None
-    return Request(axes, hardware, topology, memory_bytes, carry, form)
+    return Request(
+        axes, hardware, layout.topology, memory_bytes, carry, form, layout.slices, layout.placement
+    )
 
 
 def _told(progress: Progress | None) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import costmodels
 from autoshard.errors import AutoshardError
-from costmodels import Communication, Hardware
+from costmodels import Communication, Hardware, placement_text
+from costmodels.figures import Torus
 
 
 @contextmanager
@@ -24,12 +26,33 @@ def load_hardware(name: str | Path) -> Hardware:
         return costmodels.load(name)
 
 
-def place_mesh(
-    hardware: Hardware, mesh: Sequence[tuple[str, int]], topology: tuple[int, ...] | None
-) -> Communication:
-    """Raises AutoshardError: a topology that the chips do not come in, or that the mesh does not divide."""
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where a mesh is to lie, as the user asked for it; None leaves it to the hardware."""
+
+    topology: tuple[int, ...] | None = None
+    """Chips: the torus's dimensions, or (chips of a node,) or (nodes, chips of each)."""
+    slices: int | None = None
+    """So many tori, joined by the data centre network."""
+    placement: str | None = None
+    """What each axis rides on, in the notation of `costmodels.notation`; None and "row-major": row-major."""
+
+
+def place_mesh(hardware: Hardware, mesh: Sequence[tuple[str, int]], layout: Layout) -> Communication:
+    """Raises AutoshardError: a topology that the chips do not come in, or that the mesh does not divide; a placement that cannot be."""
     with hardware_errors():
-        return hardware.place(mesh, topology)
+        return hardware.place(mesh, layout.topology, slices=layout.slices, placement=layout.placement)
+
+
+def layout_of(communication: Communication, hardware: Hardware) -> Layout:
+    """What to ask for to get this communication model again."""
+    placement = communication.placement
+    outer, *shape = placement.shape
+    if not isinstance(hardware.topology, Torus):
+        return Layout((outer, *shape) if outer > 1 else tuple(shape), None, placement_text(placement))
+    if hardware.chip.devices_per_chip > 1 and shape:
+        shape = shape[:-1]
+    return Layout(tuple(shape) or (1,), outer, placement_text(placement))
 
 
 def extrapolated(hardware: Hardware, collectives: Iterable[tuple[str, int, int]]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Literal
 import costmodels
 from autoshard.cost import Lowering
 from autoshard.errors import AutoshardError
-from autoshard.hardware import load_hardware, place_mesh
+from autoshard.hardware import Layout, load_hardware, place_mesh
 from autoshard.mlir.forms import Form, form_named
 from autoshard.mlir.listing import Listing
 from autoshard.mlir.read import Handles, read
@@ -46,6 +46,12 @@ class Request:
     memory_bytes: int | Literal["chip"] | None = "chip"
     carry: Carry = "auto"
     form: Form = "xla"
+    slices: int | None = None
+    placement: str | None = None
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.topology, self.slices, self.placement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +128,7 @@ def read_module(
     progress("reading the module", None)
     source = module if isinstance(module, SourceModule) else load(module)
     mesh = resolve_mesh(source, list(request.mesh) if request.mesh is not None else None)
-    communication = place_mesh(hardware, [(axis.name, axis.size) for axis in mesh.axes], request.topology)
+    communication = place_mesh(hardware, [(axis.name, axis.size) for axis in mesh.axes], request.layout)
     as_written, handles = read(source, mesh)
     about_meshes = warnings_of_meshes(source, mesh, is_asked=request.mesh is not None)
     as_written = replace(as_written, warnings=(*about_meshes, *as_written.warnings))
@@ -180,27 +186,12 @@ def read_planned(
         Request(
             found.mesh,
             hardware or found.hardware,
-            _asked_topology(found, load_hardware(hardware or found.hardware)),
+            found.topology,
             found.memory_bytes,
             found.carry,
             form_named(found.form),
+            found.slices,
+            found.placement or None,
         ),
         progress,
     )
-
-
-def topology_of(communication: Communication, hardware: Hardware) -> tuple[int, ...]:
-    """The physical shape in chips; its first dimension (slices or nodes) is left out where there is one."""
-    slices, *shape = communication.placement.shape
-    if hardware.chip.devices_per_chip > 1:
-        shape = shape[:-1]
-    return tuple(shape) if slices == 1 and shape else (slices, *shape)
-
-
-def _asked_topology(found: Plan, hardware: Hardware) -> tuple[int, ...] | None:
-    """What to ask for to get the plan's topology again; None where it is the mesh's default, which may be of several slices."""
-    try:
-        default = place_mesh(hardware, found.mesh, None)
-    except AutoshardError:
-        return found.topology
-    return None if topology_of(default, hardware) == found.topology else found.topology

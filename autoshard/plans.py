@@ -103,7 +103,7 @@ class Plan:
     mesh: tuple[tuple[str, int], ...]
     mesh_name: str
     hardware: str
-    topology: tuple[int, ...]
+    topology: tuple[int, ...]  # in chips, of one slice
     form: str  # one of mlir.forms.FORMS: whose compiler runs it
     lowering: str  # how that compiler carries collectives out: shardy or xla-tpu
     memory_bytes: int | None
@@ -121,6 +121,12 @@ class Plan:
     baselines: tuple[Baseline, ...] = ()
     levels: tuple[PlannedLevel, ...] = ()  # of priorities, where demands have several
     other_meshes: tuple[PlannedMesh, ...] = ()
+    slices: int | None = (
+        None  # so many of the topology, joined by the data centre network; None: the hardware knows none
+    )
+    placement: str = ""  # what each axis rides on, in the notation of costmodels; "": row-major
+    device_order: tuple[int, ...] = ()
+    """For each place of the mesh, row-major, the number of its device by coordinates; () where that is its own number."""
     warnings: tuple[str, ...] = ()
     statistics: dict[str, float | int | str] = field(default_factory=dict[str, float | int | str])
     provenance: dict[str, str] = field(default_factory=dict[str, str])

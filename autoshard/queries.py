@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 import costmodels
 from autoshard.cost import CollectivePrices, Lowering, sized_steps
 from autoshard.errors import AutoshardError
-from autoshard.hardware import extrapolated, hardware_errors, load_hardware, place_mesh
+from autoshard.hardware import Layout, extrapolated, hardware_errors, load_hardware, place_mesh
 from autoshard.loading import lowering_of
 from autoshard.mlir import passes
 from autoshard.mlir.collective import CollectiveStep
@@ -48,6 +48,7 @@ class Reshard:
     after: str
     mesh: tuple[tuple[str, int], ...]
     hardware: str
+    placement: str  # what each axis rides on, in the notation of costmodels
     lowering: Lowering  # how the collectives are carried out, which is what is priced
     steps: tuple[ReshardStep, ...]
     warnings: tuple[str, ...] = ()  # what of the price is extrapolated from measurements
@@ -105,7 +106,10 @@ class Resharder:
         )
         mesh = tuple((axis.name, axis.size) for axis in self.mesh.axes)
         ends = str(self.before), str(self.after)
-        return Reshard(str(type_), *ends, mesh, self.hardware, self.prices.lowering, steps, warnings)
+        placement = costmodels.placement_text(self.prices.communication.placement)
+        return Reshard(
+            str(type_), *ends, mesh, self.hardware, placement, self.prices.lowering, steps, warnings
+        )
 
     def ns(self, shapes: ArrayLike, dtype: str) -> NDArray[np.int64]:
         """[N] ns for shapes [N, rank], all of one element type."""
@@ -135,13 +139,16 @@ def resharder(
     mesh: MeshLike,
     hardware: str | Path = "tpu-v5e",
     topology: tuple[int, ...] | None = None,
+    slices: int | None = None,
+    placement: str | None = None,
     form: Form = "xla",
 ) -> Resharder:
     """The collectives from one sharding to another, in Shardy's notation: `[{"x"}, {}]`.
 
     Args:
         mesh: axis sizes, major to minor.
-        topology: physical shape of the devices; None: the mesh's own.
+        topology: physical shape of the devices, of one of `slices`; None: the mesh's own.
+        placement: what each axis rides on, as "x=1,y=0"; None: row-major.
         form: whose compiler carries the collectives out; prices are of what it makes of them.
 
     Raises:
@@ -150,7 +157,7 @@ def resharder(
     axes = list(mesh.items()) if isinstance(mesh, Mapping) else list(mesh)
     device_mesh = Mesh.of(axes)
     profile = load_hardware(hardware)
-    communication = place_mesh(profile, axes, topology)
+    communication = place_mesh(profile, axes, Layout(topology, slices, placement))
     old, new = (sharding_of_user(text, device_mesh).as_closed() for text in (before, after))
     _require_sums(old, new)
     if old.rank != new.rank:
@@ -171,6 +178,8 @@ def reshard(
     mesh: MeshLike,
     hardware: str | Path = "tpu-v5e",
     topology: tuple[int, ...] | None = None,
+    slices: int | None = None,
+    placement: str | None = None,
     form: Form = "xla",
 ) -> Reshard:
     """What it costs to bring a tensor from one sharding to another; arguments as in `resharder`.
@@ -178,7 +187,16 @@ def reshard(
     >>> autoshard.reshard("8192x8192xbf16", '[{"x"}, {}]', '[{}, {"y"}]', mesh={"x": 4, "y": 4}).ns
     """
     type_ = parse_type(shape)
-    found = resharder(before, after, mesh=mesh, hardware=hardware, topology=topology, form=form)
+    found = resharder(
+        before,
+        after,
+        mesh=mesh,
+        hardware=hardware,
+        topology=topology,
+        slices=slices,
+        placement=placement,
+        form=form,
+    )
     return found.reshard(type_)
 
 

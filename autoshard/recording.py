@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoshard.cost import Chosen, PricedGraph, follow, read_back
-from autoshard.hardware import extrapolated
-from autoshard.loading import Loaded, topology_of
+from autoshard.hardware import extrapolated, layout_of
+from autoshard.loading import Loaded
 from autoshard.plans import (
     Baseline,
     NamedSharding,
@@ -95,12 +95,16 @@ def plan_of_choice(
     chosen = read_back(priced, choice)
     price_ = _price_of(loaded, priced, choice, chosen, with_collectives=True)
     arguments, results = _named(loaded, chosen)
+    layout, placed = layout_of(loaded.communication, loaded.hardware), loaded.communication.placement
     return Plan(
         module_sha256=loaded.listing.module_hash,
         mesh=tuple((axis.name, axis.size) for axis in loaded.mesh.axes),
         mesh_name=loaded.mesh.name,
         hardware=loaded.hardware.name,
-        topology=topology_of(loaded.communication, loaded.hardware),
+        topology=layout.topology or (),
+        slices=layout.slices,
+        placement=layout.placement or "",
+        device_order=() if placed.is_row_major() else tuple(placed.device_order()),
         form=loaded.form,
         lowering=loaded.lowering,
         memory_bytes=loaded.memory_bytes,

@@ -13,6 +13,7 @@ from .compute import Roofline, bits
 from .errors import HardwareError
 from .hardware import Hardware, load, names
 from .listing import Figure
+from .notation import placement_text
 from .tables import collective_table, kernel_table, matmul_table
 
 __all__ = [
@@ -31,5 +32,6 @@ __all__ = [
     "load",
     "matmul_table",
     "names",
+    "placement_text",
     "whole_ns",
 ]

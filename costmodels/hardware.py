@@ -95,28 +95,35 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return 1e9 * (compute.vector_flop_per_ns(self.chip, dtype) if peak is None else peak)
 
     def place(
-        self, mesh: MeshSizes, topology: Sequence[int] | None = None, *, slices: int | None = None
+        self,
+        mesh: MeshSizes,
+        topology: Sequence[int] | None = None,
+        *,
+        slices: int | None = None,
+        placement: str | None = None,
     ) -> Communication:
         """The communication model of a mesh, given as (name, size) major to minor, on a physical topology.
 
-        Devices are numbered row-major on both. `topology` counts chips: the torus's dimensions, or (chips of
+        Devices are numbered row-major on both, unless `placement` says what each axis rides on, as in "x=1,y=0+2" (`notation`).
+        `topology` counts chips: the torus's dimensions, or (chips of
         a node,) or (nodes, chips of each). By default it is the mesh's own shape without axes of size 1 where
         the torus has the dimensions for it, the nearest to a cube elsewhere; for nodes, the fullest nodes.
         `slices`: so many tori joined by the data centre network, major to the torus; by default 1 with a
         topology, and the fewest that hold the mesh without.
 
         Raises:
-            HardwareError: a topology that the chips do not come in, or that the mesh does not divide.
+            HardwareError: a topology that the chips do not come in, or that the mesh does not divide, or a placement that
+                names other axes or dimensions than there are, or does not use each of them once.
         """
         network = outer_network(self.network, self.chip.devices_per_chip)
         if isinstance(self.topology, Torus):
             cores = self.chip.devices_per_chip
             return place_on_torus(
-                mesh, topology, slices, self.topology, self.link, self.core_link, cores, network
+                mesh, topology, slices, self.topology, self.link, self.core_link, cores, network, placement
             )
         if slices is not None:
             raise HardwareError("slices are for a torus", fix="Write topology=(nodes, chips of each).")
-        return place_in_nodes(mesh, topology, self.topology, self.link, network)
+        return place_in_nodes(mesh, topology, self.topology, self.link, network, placement)
 
     def all_gather_ns(self, bytes: Amount, axes: Sequence[int]) -> Amount:
         """`Communication.all_gather_ns` over axes of these sizes, each on dimensions of its own."""

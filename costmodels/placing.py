@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from .errors import HardwareError
 from .figures import FullMesh, Link, Switch, Torus
 from .network import Network
+from .notation import ROW_MAJOR, parse_pieces
 from .shapes import (
     check_torus_shape,
     checked_mesh,
@@ -37,11 +38,14 @@ def place_on_torus(
     core_link: Link | None,
     cores: int,
     network: Network | None,
+    placement: str | None = None,
 ) -> TorusCommunication:
     """Slices, then the torus's dimensions, then the devices of a chip, major to minor."""
     axes = checked_mesh(mesh)
+    if slices is not None and slices < 1:
+        raise HardwareError(f"{slices} slices", where="slices", fix="Give a number from 1.")
     if topology is None and math.prod(size for _, size in axes) == 1:
-        return TorusCommunication(_placed(axes, (1,)), (), 0.0, None)
+        return TorusCommunication(_placed(axes, (1,), ("slices",), placement), (), 0.0, None)
     if topology is None:
         slices, shape = _default_slices(axes, slices, torus, cores, network)
     else:
@@ -56,8 +60,9 @@ def place_on_torus(
     ]
     if core_link is not None and cores > 1:
         dimensions.append(Dimension(cores, core_link.bytes_per_ns, core_link.latency_ns, wraps=False))
-    placement = _placed(axes, (slices, *(dimension.size for dimension in dimensions)))
-    return TorusCommunication(placement, tuple(dimensions), link.overhead_ns, network)
+    names = ("slices", *map(str, range(len(shape))), *(["cores"] if len(dimensions) > len(shape) else []))
+    placed = _placed(axes, (slices, *(dimension.size for dimension in dimensions)), names, placement)
+    return TorusCommunication(placed, tuple(dimensions), link.overhead_ns, network)
 
 
 def place_in_nodes(
@@ -66,6 +71,7 @@ def place_in_nodes(
     node: Switch | FullMesh,
     link: Link,
     network: Network | None,
+    placement: str | None = None,
 ) -> SwitchedCommunication:
     """Nodes, then the chips of a node; `topology` is (chips,) or (nodes, chips of each)."""
     axes = checked_mesh(mesh)
@@ -85,7 +91,7 @@ def place_in_nodes(
             fix="Add a [network] table to the profile.",
         )
     return SwitchedCommunication(
-        placement=_placed(axes, (nodes, inner)),
+        placement=_placed(axes, (nodes, inner), ("nodes", "chips"), placement),
         link_bytes_per_ns=link.bytes_per_ns,
         link_per_peer=isinstance(node, FullMesh),
         latency_ns=link.latency_ns,
@@ -95,7 +101,7 @@ def place_in_nodes(
     )
 
 
-def _placed(mesh: Mesh, shape: tuple[int, ...]) -> Placement:
+def _placed(mesh: Mesh, shape: tuple[int, ...], names: tuple[str, ...], placement: str | None) -> Placement:
     devices, places = math.prod(size for _, size in mesh), math.prod(shape)
     if devices != places:
         raise HardwareError(
@@ -103,14 +109,16 @@ def _placed(mesh: Mesh, shape: tuple[int, ...]) -> Placement:
             where="topology",
             fix="Give a topology of as many devices, or slices=... for several of them.",
         )
+    if placement is not None and placement != ROW_MAJOR:
+        return Placement(mesh, shape, parse_pieces(placement, mesh, shape, names), names)
     pieces = lay([size for _, size in mesh], shape)
     if pieces is None:
         raise HardwareError(
             f"{', '.join(f'{name}={size}' for name, size in mesh)} does not divide {_times(shape)}",
             where="topology",
-            fix="Give a topology in which every axis is a whole dimension, or a divisor of one.",
+            fix="Give a topology in which every axis is a whole dimension, or a divisor of one, or a placement.",
         )
-    return Placement(mesh, shape, pieces)
+    return Placement(mesh, shape, pieces, names)
 
 
 def _times(sizes: Sequence[int]) -> str:

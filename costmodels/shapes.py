@@ -69,7 +69,9 @@ def check_torus_shape(shape: Sequence[int], torus: Torus, where: str) -> None:
         )
     if max(long, default=1) > torus.max_dimension_chips:
         raise HardwareError(
-            f"{tuple(shape)} is longer than {torus.max_dimension_chips} chips in one dimension", where=where
+            f"{tuple(shape)} is longer than {torus.max_dimension_chips} chips in one dimension",
+            where=where,
+            fix=f"A slice has up to {torus.dimensions} dimensions of up to {torus.max_dimension_chips} chips, {torus.max_chips} in all.",
         )
     if math.prod(shape) > torus.max_chips:
         raise HardwareError(

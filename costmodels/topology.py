@@ -1,13 +1,15 @@
 """Laying a logical device mesh on physical dimensions.
 
-Devices are numbered row-major on both sides, so that an axis of the mesh, or a part of one, covers evenly
-spaced devices of one physical dimension, or of several. Terms: a *dimension* is physical, an *axis* is the
+An axis of the mesh, or a part of one, covers evenly spaced devices of one physical dimension, or of several. `lay`
+numbers devices row-major on both sides; `notation` reads what the user writes instead. Terms: a *dimension* is physical, an *axis* is the
 mesh's, a *sub-axis* is Shardy's `"x":(pre)size`. Knows nothing of bandwidth.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from .errors import HardwareError
 
@@ -97,6 +99,22 @@ class Placement:
     mesh: tuple[tuple[str, int], ...]
     shape: tuple[int, ...]
     pieces: tuple[tuple[Piece, ...], ...]
+    names: tuple[str, ...] = ()
+    """Of the dimensions; the numbers of a torus's count from 0 after the slices."""
+
+    def is_row_major(self) -> bool:
+        """Whether devices are numbered alike in the mesh and in the shape."""
+        return self.pieces == lay([size for _, size in self.mesh], self.shape)
+
+    def device_order(self) -> list[int]:
+        """For each place of the mesh, row-major, the number of its device in the physical shape, row-major too."""
+        strides = [math.prod(self.shape[index + 1 :]) for index in range(len(self.shape))]
+        order = np.zeros(1, dtype=np.int64)
+        for pieces in self.pieces:
+            for piece in reversed(pieces):
+                steps = np.arange(piece.length) * (piece.stride * strides[piece.dimension])
+                order = np.add.outer(order, steps).ravel()
+        return order.tolist()
 
     def route(self, axes: Sequence[Axis]) -> Route:
         """What a group along `axes` covers.

@@ -4,7 +4,7 @@ from autoshard.check.report import Finding, of_equality
 from autoshard.mlir.forms import FORMS
 from autoshard.plans import Plan
 from autoshard.program import Program
-from costmodels import Communication, Hardware
+from costmodels import Communication, Hardware, placement_text
 from costmodels.hardware import Torus
 
 
@@ -19,6 +19,7 @@ def identity(plan: Plan, program: Program, hardware: Hardware, communication: Co
         of_equality(
             "devices", _mesh_text(axes), _mesh_text(placed), "the hardware is laid out for another mesh"
         ),
+        _device_order(plan, communication),
         of_equality("hardware", hardware.name, plan.hardware, "figures of one chip say nothing of another"),
         _lowering(plan, hardware),
         _carry(plan, program),
@@ -33,6 +34,19 @@ def _other_meshes(plan: Plan, program: Program) -> Finding:
         for meshes in (program.listing.mesh.others, plan.sharding_mesh().others)
     )
     return of_equality("other meshes", expected or "none", found or "none", "meshes beside the plan's")
+
+
+def _device_order(plan: Plan, communication: Communication) -> Finding:
+    """The devices that the plan has the mesh made of are those that its placement says."""
+    placed = communication.placement
+    order = list(plan.device_order) or list(range(len(placed.device_order())))
+    expected = placed.device_order()
+    detail = "" if order == expected else f"{placement_text(placed)} takes the devices in another order"
+    return Finding("device order", order == expected, _order_text(expected), _order_text(order), detail)
+
+
+def _order_text(order: list[int]) -> str:
+    return "by coordinates" if order == sorted(order) else ", ".join(map(str, order[:5])) + ", ..."
 
 
 def _mesh_text(axes: tuple[tuple[str, int], ...]) -> str:

@@ -15,9 +15,11 @@ from autoshard.cli.options import (
     json_option,
     parse_mesh,
     parse_topology,
+    placement_option,
     print_plan,
     read_model,
     request_options,
+    slices_option,
     topology_option,
 )
 from autoshard.cli.progress import progress_bar
@@ -80,6 +82,8 @@ def cost_module(model: str, asked: Asked, explain: bool, as_json: bool, show_all
 @click.option("--mesh", required=True, metavar="NAME=SIZE,…", help="Mesh axes, major to minor.")
 @hardware_option
 @topology_option
+@slices_option
+@placement_option
 @form_option
 @json_option
 def cost_reshard(
@@ -89,6 +93,8 @@ def cost_reshard(
     mesh: str,
     hardware: str,
     topology: str | None,
+    slices: int | None,
+    placement: str | None,
     form: str,
     as_json: bool,
 ) -> None:
@@ -102,6 +108,8 @@ def cost_reshard(
         mesh=parse_mesh(mesh),
         hardware=hardware,
         topology=None if topology is None else parse_topology(topology),
+        slices=slices,
+        placement=placement,
         form=form_named(form),
     )
     if as_json:
@@ -109,6 +117,8 @@ def cost_reshard(
         return
     mesh_text = ", ".join(f"{name}={size}" for name, size in found.mesh)
     click.echo(f"{found.type} on mesh {mesh_text}, {found.hardware}, carried out by {found.lowering}")
+    if placement is not None:
+        click.echo(f"placement {found.placement}")
     click.echo(f"from {found.before}\nto   {found.after}")
     if found.steps:
         print_wide(_steps(found))

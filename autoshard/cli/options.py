@@ -34,7 +34,21 @@ hardware_option = click.option(
     "--hardware", default="tpu-v5e", show_default=True, metavar="NAME|FILE.toml", help="Chip profile."
 )
 topology_option = click.option(
-    "--topology", metavar="4x4", help="Physical shape of the devices. Default: the mesh's own shape."
+    "--topology",
+    metavar="4x4",
+    help="Physical shape of the devices, of one slice; in nodes NODESxCHIPS. Default: the mesh's own shape.",
+)
+slices_option = click.option(
+    "--slices",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="So many tori, joined by the data centre network. Default: the fewest that hold the mesh.",
+)
+placement_option = click.option(
+    "--placement",
+    metavar="AXIS=DIM+…,…",
+    help="Which physical dimensions each mesh axis rides on, major to minor, as in data=slices,x=1,y=0+2; 0:(2)4 is a part of "
+    "one. Default: row-major.",
 )
 _memory_option = click.option(
     "--memory",
@@ -68,6 +82,8 @@ class Asked:
     mesh: str | None
     hardware: str
     topology: str | None
+    slices: int | None
+    placement: str | None
     memory: str | None
     carry: str
     form: str
@@ -84,27 +100,31 @@ class Asked:
             memory_bytes="chip" if self.memory is None else parse_memory(self.memory),
             carry=parse_carry(self.carry),
             form=form_named(self.form),
+            slices=self.slices,
+            placement=self.placement,
         )
 
 
 def request_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with `asked`, an Asked made of six options."""
+    """The command with `asked`, an Asked made of the options of a request."""
 
     @functools.wraps(command)
     def with_asked(
         mesh: str | None,
         hardware: str,
         topology: str | None,
+        slices: int | None,
+        placement: str | None,
         memory: str | None,
         carry: str,
         form: str,
         **others: Any,
     ) -> None:
-        command(asked=Asked(mesh, hardware, topology, memory, carry, form), **others)
+        asked = Asked(mesh, hardware, topology, slices, placement, memory, carry, form)
+        command(asked=asked, **others)
 
-    for option in reversed(
-        (_mesh_option, hardware_option, topology_option, _memory_option, carry_option, form_option)
-    ):
+    where = (_mesh_option, hardware_option, topology_option, slices_option, placement_option)
+    for option in reversed((*where, _memory_option, carry_option, form_option)):
         with_asked = option(with_asked)
     return with_asked
 

@@ -10,6 +10,7 @@ from autoshard.plans import NamedSharding, Plan, Price, priced_groups
 from autoshard.report.units import bytes_text, time_text
 
 MAX_ROWS = 24
+_SHOWN_DEVICES = 8
 
 
 def print_summary(plan: Plan, console: Console, *, show_all: bool = False) -> None:
@@ -32,7 +33,8 @@ def _headline(plan: Plan) -> Text:
     mesh = ", ".join(f"{name}={size}" for name, size in plan.mesh)
     budget = "no limit" if plan.memory_bytes is None else bytes_text(plan.memory_bytes)
     lines = [
-        f"mesh {mesh} on {plan.hardware} {'x'.join(map(str, plan.topology))}",
+        f"mesh {mesh} on {plan.hardware} {_shape(plan)}",
+        *_placement_lines(plan),
         f"predicted step {time_text(price.step_ns)} = compute {time_text(price.compute_ns)}"
         f" + communication {time_text(price.communication_ns)}",
         f"peak memory {bytes_text(price.peak_bytes)} of {budget} a device"
@@ -48,6 +50,24 @@ def _headline(plan: Plan) -> Text:
         known = f" (no plan can peak below {bytes_text(bound)})" if isinstance(bound, int) else ""
         lines.append(f"smallest peak found: {bytes_text(plan.smallest_peak_bytes)}{known}")
     return Text("\n".join(lines))
+
+
+def _shape(plan: Plan) -> str:
+    slices = f"{plan.slices} slices of " if plan.slices is not None and plan.slices > 1 else ""
+    return slices + "x".join(map(str, plan.topology))
+
+
+def _placement_lines(plan: Plan) -> list[str]:
+    """What rides on what, and the devices that the mesh is to be made of."""
+    if not plan.placement:
+        return []
+    if not plan.device_order:
+        return [f"placement {plan.placement} (row-major: devices in the order of their coordinates)"]
+    first = ", ".join(map(str, plan.device_order[:_SHOWN_DEVICES]))
+    more = ", …" if len(plan.device_order) > _SHOWN_DEVICES else ""
+    return [
+        f"placement {plan.placement}: make the mesh of devices {first}{more}, numbered by coordinates (device_order in --json)"
+    ]
 
 
 def _folded_lines(plan: Plan) -> list[str]:
@@ -163,6 +183,9 @@ def summary_data(plan: Plan) -> dict[str, Any]:
         "mesh": dict(plan.mesh),
         "hardware": plan.hardware,
         "topology": list(plan.topology),
+        "slices": plan.slices,
+        "placement": plan.placement,
+        "device_order": list(plan.device_order),
         "memory_bytes": plan.memory_bytes,
         "status": plan.status,
         "proved": plan.proved,
