@@ -11,7 +11,7 @@ install:  ## install in place with everything that development needs
 	$(PYTHON) -m pip install -e '.[dev]'
 
 test:  ## the default suite
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest -n auto
 
 slow:  ## the tests that take minutes each
 	$(PYTHON) -m pytest -m slow
