@@ -8,8 +8,22 @@ if TYPE_CHECKING:
     from autoshard.api import explain, plan, price, why
     from autoshard.plans import Plan
     from autoshard.queries import reshard, resharder
+    from autoshard.xla.compiled import Compiled, DoesNotFitError
+    from autoshard.xla.compiling import compile_planned
 
-__all__ = ["AutoshardError", "Plan", "explain", "plan", "price", "reshard", "resharder", "why"]
+__all__ = [
+    "AutoshardError",
+    "Compiled",
+    "DoesNotFitError",
+    "Plan",
+    "compile_planned",
+    "explain",
+    "plan",
+    "price",
+    "reshard",
+    "resharder",
+    "why",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,6 +36,14 @@ def __getattr__(name: str) -> Any:
         from autoshard import queries
 
         return getattr(queries, name)
+    if name == "compile_planned":
+        from autoshard.xla import compiling
+
+        return compiling.compile_planned
+    if name in ("Compiled", "DoesNotFitError"):
+        from autoshard.xla import compiled
+
+        return getattr(compiled, name)
     if name == "Plan":
         from autoshard.plans import Plan
 

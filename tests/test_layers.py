@@ -29,6 +29,7 @@ FLOORS = {
     "autoshard.mlir.write": 7,
     "autoshard.check": 7,
     "autoshard.report": 7,
+    "autoshard.report.units": 1,
     "autoshard.xla": 7,
     "autoshard.loading": 7,
     "autoshard.baselines": 8,

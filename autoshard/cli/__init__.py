@@ -6,6 +6,7 @@ import click
 
 from autoshard.cli.calibrating import calibrate
 from autoshard.cli.checking import check, verify
+from autoshard.cli.compiling import compile_command
 from autoshard.cli.costing import cost
 from autoshard.cli.explaining import explain, why
 from autoshard.cli.hardware import hardware
@@ -20,7 +21,19 @@ def cli() -> None:
     """Find the cheapest legal sharding of every value of a StableHLO module on a mesh, and write the module back."""
 
 
-for command in (plan, cost, explain, why, check, verify, problem, solve, hardware, calibrate):
+for command in (
+    plan,
+    cost,
+    explain,
+    why,
+    check,
+    verify,
+    compile_command,
+    problem,
+    solve,
+    hardware,
+    calibrate,
+):
     cli.add_command(command)
 
 

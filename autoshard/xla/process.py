@@ -1,11 +1,6 @@
 """Compiles and runs a module in a child process: whatever XLA does to it is at worst an error here."""
 
 import json
-import os
-import re
-import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from autoshard.errors import AutoshardError, NativeAbortError
 from autoshard.xla import storage
+from autoshard.xla.launching import run_worker, worker_environment
 from autoshard.xla.module import Program
 
 _HOUR_S = 3600  # devices are threads that share few cores: waiting long for each other is no deadlock
@@ -73,49 +68,11 @@ def execute(
 
 
 def _run_worker(folder: Path, num_devices: int, time_limit_s: float | None) -> None:
-    where = f"XLA on {num_devices} CPU device{'s' if num_devices > 1 else ''}"
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "autoshard.xla.worker", str(folder)],
-            capture_output=True,
-            env=_environment(),
-            timeout=time_limit_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise AutoshardError(
-            f"not done after {time_limit_s:g} s",
-            where=where,
-            fix="allow more time or verify a smaller program",
-        ) from error
-    if done.returncode != 0:
-        raise _failure(done.returncode, done.stderr.decode(errors="replace"), where)
-
-
-def _environment() -> dict[str, str]:
-    """Ours, with XLA's flags added, and with this very autoshard first on the path."""
-    root = str(Path(__file__).parents[2])
-    return {
-        "TF_CPP_MIN_LOG_LEVEL": "1",  # without the chatter of level 0
-        **os.environ,
-        "XLA_FLAGS": " ".join([os.environ.get("XLA_FLAGS", ""), *_XLA_FLAGS]),
-        "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")]),
-    }
-
-
-def _failure(status: int, stderr: str, where: str) -> AutoshardError:
-    if status == -signal.SIGKILL:
-        return NativeAbortError("the process was killed, most likely for want of memory", where=where)
-    if status < 0:
-        return NativeAbortError(f"{signal.Signals(-status).name}: {_native_words(stderr)}", where=where)
-    refusal = re.search(
-        r"^(?:\w+\.)*(?:XlaRuntimeError|AutoshardError|JaxRuntimeError)(?:: )?(.*)", stderr, re.M | re.S
+    run_worker(
+        "autoshard.xla.worker",
+        folder,
+        f"XLA on {num_devices} CPU device{'s' if num_devices > 1 else ''}",
+        environment=worker_environment(_XLA_FLAGS, {}),
+        time_limit_s=time_limit_s,
+        fix="allow more time or verify a smaller program",
     )
-    assert refusal is not None, stderr
-    return AutoshardError(refusal[1].strip()[:2000], where=where)
-
-
-def _native_words(stderr: str) -> str:
-    """The last lines that are not the log's chatter."""
-    lines = [line for line in stderr.splitlines() if line.strip() and not re.match(r"[IW]\d{4} |\s+@ ", line)]
-    return "\n".join(lines[-5:]) or "it printed nothing"

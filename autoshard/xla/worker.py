@@ -14,6 +14,7 @@ import numpy as np
 
 from autoshard.sharding import TensorType
 from autoshard.xla import storage
+from autoshard.xla.options import compile_options
 from autoshard.xla.tiles import Tiling, cut, join, tiling_of
 
 
@@ -48,16 +49,7 @@ class Executor:
         _register_custom_calls(xla_client)
         client = xla_client.make_cpu_client(num_devices=num_devices)
         self._devices = xla_client.DeviceList(tuple(client.devices()))
-        options = xla_client.CompileOptions()
-        options.num_replicas, options.num_partitions = 1, num_devices
-        build = options.executable_build_options
-        build.num_replicas, build.num_partitions = 1, num_devices
-        build.use_spmd_partitioning = build.use_shardy_partitioner = num_devices > 1
-        build.device_assignment = xla_client.DeviceAssignment.create(
-            np.arange(num_devices).reshape(1, num_devices)
-        )
-        build.allow_spmd_sharding_propagation_to_parameters = [not one for one in is_annotated[0]]
-        build.allow_spmd_sharding_propagation_to_output = [not one for one in is_annotated[1]]
+        options = compile_options(num_devices, is_annotated)
         parsed = ir.Module.parse(module, new_context())
         self._executable: Any = client.compile_and_load(parsed, self._devices, options)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autoshard.errors import AutoshardError, NativeAbortError
-from autoshard.xla import process, run, verify
+from autoshard.xla import launching, run, verify
 from tests.xla.by_hand import with_shardings
 
 DOUBLE = """
@@ -121,7 +121,7 @@ def test_native_abort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: s
     interpreter = tmp_path / "python"
     interpreter.write_text(f"#!/bin/sh\n{script}\n")
     interpreter.chmod(0o755)
-    monkeypatch.setattr(process.sys, "executable", str(interpreter))
+    monkeypatch.setattr(launching.sys, "executable", str(interpreter))
     with pytest.raises(NativeAbortError, match=message):
         run(PLAIN.encode(), 1, [X])
 

@@ -1,0 +1,167 @@
+"""`compile`: what the real compiler makes of a planned module, beside what was predicted."""
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from autoshard.cli.options import all_option, carry_option, json_option, parse_carry, read_model
+from autoshard.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from autoshard.plans import Plan
+    from autoshard.progress import Progress
+    from autoshard.xla.compiled import DoesNotFitError
+    from autoshard.xla.targets import Target
+
+
+@click.command("compile")
+@click.argument("planned")
+@click.option(
+    "--target",
+    required=True,
+    metavar="tpu:FAMILY:TOPOLOGY|cpu:N",
+    help="Devices to compile for, as tpu:v5e:4x4 or cpu:8; they need not be there.",
+)
+@click.option(
+    "--plan",
+    "plan_file",
+    type=click.Path(path_type=Path),
+    help="Compare with this plan's prediction. Default: what `autoshard cost` says of the module.",
+)
+@click.option("--no-predict", is_flag=True, help="Compare with nothing, which is quicker.")
+@click.option(
+    "--hardware",
+    metavar="NAME|FILE.toml",
+    help="Chip profile of the prediction. Default: the target's, tpu-v5e for CPUs.",
+)
+@carry_option
+@click.option(
+    "--fast/--full",
+    "fast",
+    default=None,
+    help="Stop before code generation (default for TPUs, minutes quicker), or go on, which also prices each fusion.",
+)
+@click.option(
+    "--keep-hlo",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the compiler's final HLO to FILE.",
+)
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Give up compiling after so long. Default: no limit.",
+)
+@json_option
+@all_option
+def compile_command(
+    planned: str,
+    target: str,
+    plan_file: Path | None,
+    no_predict: bool,
+    hardware: str | None,
+    carry: str,
+    fast: bool | None,
+    keep_hlo: Path | None,
+    time_limit: float | None,
+    as_json: bool,
+    show_all: bool,
+) -> None:
+    """Compile PLANNED with XLA for devices that need not be there, and compare collectives, memory and time with the prediction.
+
+    Exit status 1 when the compiler finds that the program does not fit into device memory.
+    """
+    from autoshard.errors import AutoshardError
+    from autoshard.hardware import load_hardware
+    from autoshard.xla.compile_report import CompileReport
+    from autoshard.xla.compiled import DoesNotFitError
+    from autoshard.xla.compiling import compile_planned
+    from autoshard.xla.prediction import prediction_of
+    from autoshard.xla.targets import parse_target
+
+    found = parse_target(target)
+    if plan_file is not None and no_predict:
+        raise AutoshardError("--plan and --no-predict contradict each other", fix="give one of them")
+    plan = None if plan_file is None else _plan(plan_file, found)
+    profile = hardware or found.profile or "tpu-v5e"
+    load_hardware(profile)
+    model = read_model(planned)
+    with progress_bar() as progress:
+        try:
+            compiled = compile_planned(
+                model,
+                found,
+                full=None if fast is None else not fast,
+                time_limit_s=time_limit,
+                progress=progress,
+            )
+        except DoesNotFitError as error:
+            _report_misfit(error, as_json)
+            sys.exit(1)
+        if keep_hlo is not None:
+            _write(keep_hlo, compiled.hlo_text)
+        if plan is None and not no_predict:
+            plan = _priced(model, found, profile, carry, progress)
+    source = "autoshard cost of the module as written" if plan_file is None else f"the plan {plan_file}"
+    report = CompileReport(compiled, None if plan is None else prediction_of(plan, source))
+    click.echo(report.to_json() if as_json else report.to_text(show_all=show_all), nl=as_json)
+
+
+def _plan(file: Path, target: "Target") -> "Plan":
+    from autoshard.errors import AutoshardError
+    from autoshard.plans import read_plan
+
+    found = read_plan(file)
+    devices = math.prod(size for _, size in found.mesh)
+    if devices != target.num_devices:
+        raise AutoshardError(
+            f"the plan is for {devices} devices, {target} has {target.num_devices}",
+            where=str(file),
+            fix=f"name a target of {devices} devices, or plan for a mesh of {target.num_devices}",
+        )
+    return found
+
+
+def _priced(model: str | bytes, target: "Target", hardware: str, carry: str, progress: "Progress") -> "Plan":
+    """The module's shardings as `autoshard cost` prices them."""
+    from autoshard.loading import Request, load_module
+    from autoshard.pipeline import cost_loaded
+
+    request = Request(
+        hardware=hardware,
+        topology=tuple(reversed(target.topology)) or None,  # major to minor, as devices are numbered
+        memory_bytes=None,
+        carry=parse_carry(carry),
+    )
+    return cost_loaded(load_module(model, request, progress), progress)
+
+
+def _report_misfit(error: "DoesNotFitError", as_json: bool) -> None:
+    if as_json:
+        data = {
+            "fits": False,
+            "used_bytes": error.used_bytes,
+            "available_bytes": error.available_bytes,
+            "error": error.reason,
+        }
+        click.echo(json.dumps(data, indent=1))
+    else:
+        from autoshard.report.units import bytes_text
+
+        used, available = bytes_text(error.used_bytes), bytes_text(error.available_bytes)
+        click.echo(f"does not fit: {used} needed of {available} a device", err=True)
+        click.echo(f"autoshard: {error}", err=True)
+
+
+def _write(file: Path, text: str) -> None:
+    from autoshard.errors import AutoshardError
+
+    try:
+        file.write_text(text)
+    except OSError as error:
+        raise AutoshardError(f"cannot write the HLO: {error.strerror}", where=str(file)) from None

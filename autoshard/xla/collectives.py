@@ -1,0 +1,168 @@
+"""Every collective of a compiled HLO module: what it moves, between whom, how often, and for which op.
+
+Times are products of the trip counts of the loops around it. The collective of an asynchronous pair is its first half; TPUs also
+run one in pieces inside several fusions, of which the one that starts it counts.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from autoshard.xla.groups import Groups, permuted_pairs, replica_groups
+from autoshard.xla.hlo import Computation, HloModule, Instruction, bytes_of, dtype_of, elements_of
+from autoshard.xla.trips import trip_count
+
+_PIECE = "async_collective_fusion_config"
+_START = '"AsyncCollectiveStart"'
+_OP_NAME = re.compile(r'\bop_name="((?:[^"\\]|\\.)*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledCollective:
+    """One collective instruction; bytes are of one device and of one run, without padding.
+
+    buffers: bytes of each operand, of which a combined collective has several.
+    priced_as: the instruction that stands for it in the schedule, itself or the fusion it is in.
+    group: devices of the first group; of a permute, that send.
+    where: what each buffer is moved for, one or one for each of several buffers, as XLA names it.
+    """
+
+    kind: str
+    name: str
+    priced_as: str
+    dtype: str
+    buffers: tuple[int, ...]
+    result_bytes: int
+    group_size: int
+    groups: int
+    group: tuple[int, ...] = field(repr=False)
+    times: int
+    is_asynchronous: bool
+    where: tuple[str, ...]
+
+    @property
+    def operand_bytes(self) -> int:
+        return sum(self.buffers)
+
+    @property
+    def total_bytes(self) -> int:
+        """Operand bytes over all runs of a step."""
+        return self.operand_bytes * self.times
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """`trips`: runs of each loop by its name; `unknown_loops`: those counted once as theirs do not show."""
+
+    collectives: tuple[CompiledCollective, ...]
+    trips: Mapping[str, int]
+    unknown_loops: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A computation as reached from the entry: so many times, through that fusion or none."""
+
+    computation: Computation
+    times: int
+    through: Instruction | None
+
+
+def visits(module: HloModule, trips: dict[str, int | None] | None = None) -> Iterator[Visit]:
+    """Every computation once for each place that runs it, callers first. Notes the trip count of each loop in `trips`."""
+    pending = [Visit(module.computations[module.entry], 1, None)]
+    while pending:
+        visit = pending.pop()
+        yield visit
+        for instruction in visit.computation.instructions:
+            if instruction.opcode.endswith(("-done", "-update")):  # what they call is what their start calls
+                continue
+            times = visit.times
+            if instruction.opcode == "while":
+                count = trip_count(module, visit.computation, instruction)
+                if trips is not None:
+                    trips[instruction.name] = count
+                times *= 1 if count is None else count
+            through = visit.through or (instruction if instruction.opcode == "fusion" else None)
+            pending.extend(
+                Visit(module.computations[name], times, through)
+                for role, name in instruction.callees
+                if name in module.computations and _is_run(instruction, role)
+            )
+
+
+def _is_run(instruction: Instruction, role: str) -> bool:
+    """Reducers and comparators are no steps of a program, conditions hold no collectives."""
+    return role != "condition" and (role != "to_apply" or instruction.opcode == "call")
+
+
+def collectives_in(module: HloModule) -> Walked:
+    """All of them, in the order of a walk from the entry. A loop whose trip count does not show counts once and is named."""
+    found: list[CompiledCollective] = []
+    trips: dict[str, int | None] = {}
+    for visit in visits(module, trips):
+        starts = any(_START in one.attributes for one in visit.computation.instructions)
+        for instruction in visit.computation.instructions:
+            is_piece = _PIECE in instruction.attributes
+            if instruction.collective is not None and (starts or not is_piece):
+                found.append(_collective(module, visit, instruction, is_piece))
+    known = {name: count for name, count in trips.items() if count is not None}
+    return Walked(tuple(found), known, tuple(name for name, count in trips.items() if count is None))
+
+
+def _collective(
+    module: HloModule, visit: Visit, instruction: Instruction, is_piece: bool
+) -> CompiledCollective:
+    kind = instruction.collective
+    assert kind is not None
+    operands = [visit.computation.by_name.get(name) for name in instruction.operands]
+    result_bytes = _result_bytes(instruction, kind)
+    group, size, count = _group(kind, instruction, module.num_partitions)
+    return CompiledCollective(
+        kind,
+        instruction.name,
+        (visit.through or instruction).name,
+        dtype_of(operands[0].type if operands and operands[0] is not None else instruction.type),
+        tuple(bytes_of(one.type) for one in operands if one is not None) or (result_bytes,),
+        result_bytes,
+        size,
+        count,
+        group,
+        visit.times,
+        is_piece or instruction.opcode.endswith("-start"),
+        _op_names(visit, instruction),
+    )
+
+
+def _result_bytes(instruction: Instruction, kind: str) -> int:
+    """Of a start, whose type holds operands, results and what it keeps meanwhile, the results alone."""
+    if not instruction.opcode.endswith("-start") or kind == "all-reduce":
+        return bytes_of(instruction.type)
+    return bytes_of(elements_of(instruction.type)[1])
+
+
+def _group(kind: str, instruction: Instruction, num_devices: int) -> tuple[tuple[int, ...], int, int]:
+    if kind == "collective-permute":
+        pairs = permuted_pairs(instruction.attributes)
+        return tuple(source for source, _ in pairs), 2, len(pairs)
+    groups: Groups = replica_groups(instruction.attributes, num_devices)
+    return groups[0], len(groups[0]), len(groups)
+
+
+def _op_names(visit: Visit, instruction: Instruction) -> tuple[str, ...]:
+    """Of itself, of the fusion it is in, else of what makes its operand, as some passes forget it on the collectives that they make.
+
+    Of a combined one, of what makes each operand: its own is that of one of them.
+    """
+    operands = [visit.computation.by_name.get(name) for name in instruction.operands]
+    itself = (instruction,) if visit.through is None else (instruction, visit.through)
+    if len(operands) < 2:
+        return (_first_op_name((*itself, *operands)),)
+    return tuple(_first_op_name((operand, *itself)) for operand in operands)
+
+
+def _first_op_name(candidates: Iterable[Instruction | None]) -> str:
+    for one in candidates:
+        if one is not None and (found := _OP_NAME.search(one.attributes)):
+            return found[1]
+    return ""

@@ -1,0 +1,180 @@
+"""What a compiler made of a plan beside what was predicted, as text and as data."""
+
+import io
+from dataclasses import dataclass
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from autoshard.report.units import bytes_text, time_text
+from autoshard.xla.beside import Side, by_kind, differences
+from autoshard.xla.compiled import Compiled
+from autoshard.xla.prediction import Prediction
+
+_MOST_ROWS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class CompileReport:
+    """`prediction` is None where none was asked for."""
+
+    compiled: Compiled
+    prediction: Prediction | None
+
+    @property
+    def kinds(self) -> tuple[Side, ...]:
+        predicted = () if self.prediction is None else self.prediction.collectives
+        return by_kind(predicted, self.compiled.totals())
+
+    @property
+    def differences(self) -> tuple[Side, ...]:
+        return (
+            ()
+            if self.prediction is None
+            else differences(self.prediction.collectives, self.compiled.collectives)
+        )
+
+    def to_json(self) -> str:
+        data = {"fits": True, "compiled": self.compiled.to_data()}
+        if self.prediction is not None:
+            data["prediction"] = msgspec.to_builtins(self.prediction)
+            data["kinds"] = msgspec.to_builtins(self.kinds)
+            data["differences"] = msgspec.to_builtins(self.differences)
+        return msgspec.json.format(msgspec.json.encode(data), indent=1).decode()
+
+    def to_text(self, width: int = 150, *, show_all: bool = False) -> str:
+        file = io.StringIO()
+        console = Console(file=file, width=width, highlight=False)
+        compiled = self.compiled
+        form = "in full" if compiled.is_full else "up to scheduling and buffer assignment"
+        console.print(
+            f"Compiled for {compiled.target} by {compiled.compiler} {form} in {compiled.compile_s:.1f} s"
+        )
+        if self.prediction is not None:
+            console.print(f"Predicted: {self.prediction.source}, on {self.prediction.hardware}")
+        for table in (self._collectives(), self._memory(), self._time()):
+            if table is not None:
+                console.print(table)
+        self._print_differences(console, show_all)
+        for warning in compiled.warnings:
+            console.print(f"warning: {warning}")
+        return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+
+    def _collectives(self) -> Table:
+        table = _table("collectives", *_pair("count"), *_pair("operand bytes a device"), "difference")
+        for side in self.kinds:
+            table.add_row(
+                side.kind,
+                str(side.predicted.count),
+                str(side.compiled.count),
+                bytes_text(side.predicted.operand_bytes),
+                bytes_text(side.compiled.operand_bytes),
+                _difference(side.predicted.operand_bytes, side.compiled.operand_bytes),
+            )
+        if not self.kinds:
+            table.add_row("none")
+        return self._without_prediction(table)
+
+    def _memory(self) -> Table:
+        memory = self.compiled.memory
+        table = _table("memory a device", "predicted", "compiled", "difference")
+        predicted = 0 if self.prediction is None else self.prediction.peak_bytes
+        table.add_row(
+            "peak",
+            bytes_text(predicted),
+            bytes_text(memory.total_bytes),
+            _difference(predicted, memory.total_bytes),
+        )
+        for name, size in (
+            ("  arguments", memory.argument_bytes),
+            ("  outputs", memory.output_bytes),
+            ("  of which in donated arguments", -memory.alias_bytes),
+            ("  temporary", memory.temporary_bytes),
+        ):
+            table.add_row(name, "", ("-" if size < 0 else "") + bytes_text(abs(size)))
+        return self._without_prediction(table)
+
+    def _time(self) -> Table | None:
+        time = self.compiled.time
+        if time is None:
+            return None
+        table = _table("time of a step", "predicted", "compiler's estimate")
+        predicted = self.prediction
+        compute = "matrix products at peak" if time.fusions_ns is None else "fusions"
+        compute_ns = time.matmul_ns if time.fusions_ns is None else time.fusions_ns
+        rows = [
+            ("compute", predicted and predicted.compute_ns, compute_ns, f"  ({compute})"),
+            ("communication", predicted and predicted.communication_ns, time.communication_ns, ""),
+            ("step", predicted and predicted.step_ns, time.step_ns, ""),
+        ]
+        for name, ours, theirs, note in rows:
+            table.add_row(
+                name,
+                "" if ours is None else time_text(ours),
+                "?" if theirs is None else time_text(theirs) + note,
+            )
+        for label, parts in (
+            ("waiting for asynchronous", time.exposed_ns),
+            ("synchronous", time.synchronous_ns),
+        ):
+            for kind, ns in parts.items():
+                if ns >= 1000:
+                    table.add_row(f"  {label} {kind}", "", time_text(ns))
+        if time.unscheduled_ns:
+            table.add_row("  in loops without a schedule", "", time_text(time.unscheduled_ns))
+        return self._without_prediction(table)
+
+    def _without_prediction(self, table: Table) -> Table:
+        if self.prediction is None:
+            table.columns = [one for one in table.columns if one.header not in _PREDICTED]
+        return table
+
+    def _print_differences(self, console: Console, show_all: bool) -> None:
+        found = self.differences
+        if self.prediction is None:
+            return
+        if not found:
+            console.print(
+                "Every collective is as predicted, op by op."
+                if self.kinds
+                else "No collectives on either side."
+            )
+            return
+        table = _table("difference", "kind", "predicted", "compiled", "for the op")
+        table.columns[0].justify, table.columns[1].justify, table.columns[4].justify = "right", "left", "left"
+        for side in found if show_all else found[:_MOST_ROWS]:
+            sign = "+" if side.difference_bytes > 0 else "-"
+            table.add_row(
+                sign + bytes_text(abs(side.difference_bytes)),
+                side.kind,
+                bytes_text(side.predicted.operand_bytes),
+                bytes_text(side.compiled.operand_bytes),
+                Text(side.predicted_where or side.compiled_where or "?"),
+            )
+        console.print(table)
+        if not show_all and len(found) > _MOST_ROWS:
+            console.print(f"… {len(found) - _MOST_ROWS} smaller differences (--all shows them)")
+
+
+_PREDICTED = ("predicted", "difference", "predicted count", "predicted operand bytes a device")
+
+
+def _pair(name: str) -> tuple[str, str]:
+    return f"predicted {name}", f"compiled {name}"
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(first)
+    for heading in others:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _difference(predicted: int, compiled: int) -> str:
+    """Of what was compiled from what was predicted."""
+    if predicted == compiled:
+        return "none"
+    return f"{(compiled - predicted) / predicted:+.1%}" if predicted else "not predicted"

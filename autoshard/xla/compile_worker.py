@@ -1,0 +1,66 @@
+"""The child process, `python -m autoshard.xla.compile_worker FOLDER`: compiles what `autoshard.xla.compiling` left there.
+
+`request.json` names the target and the flags, `module.mlir` is ready for XLA. The answer is `result.json` and `compiled.hlo`; what XLA
+dumps goes where the flags say.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from autoshard.xla.options import compile_options
+
+_DEVICES_OF_CHIP = {"v4": {"chip_config_name": "megacore"}}
+"""Options of a topology: the two cores of a v4 chip are one device, as jax has them."""
+
+
+def main(folder: Path) -> None:
+    request = json.loads((folder / "request.json").read_text())
+    from autoshard.mlir.context import ir, new_context
+
+    devices = (
+        tpu_devices(request["slice"]) if request["kind"] == "tpu" else cpu_devices(request["num_devices"])
+    )
+    if len(devices) != request["num_devices"]:
+        raise RuntimeError(
+            f"XlaRuntimeError: the target has {len(devices)} devices, not {request['num_devices']}"
+        )
+    from jaxlib import xla_client
+
+    options = compile_options(
+        len(devices), request["is_annotated"], [device.id for device in devices], request["flags"]
+    )
+    module = ir.Module.parse((folder / "module.mlir").read_bytes(), new_context())
+    client = devices[0].client
+    compile_ = client.compile_and_load if request["kind"] == "cpu" else client.compile
+    executable = compile_(module, xla_client.DeviceList(tuple(devices)), options)
+    memory = executable.get_compiled_memory_stats()
+    (folder / "compiled.hlo").write_text("\n".join(one.to_string() for one in executable.hlo_modules()))
+    sizes = {
+        kind: getattr(memory, f"{kind}_size_in_bytes") for kind in ("argument", "output", "alias", "temp")
+    }
+    (folder / "result.json").write_text(json.dumps(sizes))
+
+
+def cpu_devices(count: int) -> list[Any]:
+    from jaxlib import xla_client
+
+    return list(xla_client.make_cpu_client(num_devices=count).devices())
+
+
+def tpu_devices(slice_name: str) -> list[Any]:
+    """Devices of a slice that is not there, which can be compiled for, in order of their ids."""
+    import libtpu  # pyright: ignore[reportMissingImports]  # the extra tpu
+    from jaxlib import xla_client
+
+    xla_client.load_pjrt_plugin_dynamically("tpu", libtpu.get_library_path())
+    xla_client.initialize_pjrt_plugin("tpu")
+    options = _DEVICES_OF_CHIP.get(slice_name.partition(":")[0], {})
+    topology = xla_client.make_tfrt_tpu_c_api_device_topology(slice_name, **options)
+    devices: list[Any] = topology._make_compile_only_devices()
+    return sorted(devices, key=lambda device: device.id)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,229 @@
+"""Compiles a planned module for devices that need not be there, in a child process, and reads what became of it.
+
+XLA:TPU spends nearly all its time on code generation, which changes neither collectives nor memory: a fast compilation is ended as soon
+as the scheduled, buffer-assigned module has been dumped.
+"""
+
+import importlib.metadata
+import json
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from autoshard.errors import AutoshardError
+from autoshard.hardware import load_hardware
+from autoshard.mlir.meshes import module_meshes
+from autoshard.progress import Progress, silent
+from autoshard.sharding import Mesh
+from autoshard.xla.collectives import CompiledCollective, Walked, collectives_in
+from autoshard.xla.compiled import Compiled, CompiledTime, DoesNotFitError
+from autoshard.xla.flops import matrix_flops
+from autoshard.xla.fusions import fusion_cycles
+from autoshard.xla.hlo import HloModule, parse_hlo
+from autoshard.xla.interconnect import scheduler_ns
+from autoshard.xla.labels import label, readable, where
+from autoshard.xla.launching import run_worker, worker_environment
+from autoshard.xla.layouts import pin_transforms
+from autoshard.xla.memory import CompiledMemory, memory_of_assignment, out_of_memory
+from autoshard.xla.module import Model, Program, read_program
+from autoshard.xla.prepare import for_one_device, for_partitions
+from autoshard.xla.probe import PROBE, add_probe
+from autoshard.xla.schedule import SchedulePrice, read_schedule
+from autoshard.xla.targets import Target, parse_target, require_compiler
+
+_TPU_ENVIRONMENT = {
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # the lock is of the chips, and none is used
+    "TPU_SKIP_MDS_QUERY": "1",  # no questions to the cloud's metadata server
+    "TPU_ACCELERATOR_TYPE": "v5litepod-16",  # of the machine that it looks for; topologies do not depend on it
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_STDERR_LOG_LEVEL": "3",
+    "TPU_LOG_DIR": "disabled",
+}
+_FINAL = "*after_optimizations_after_buffer_assignment.txt"
+_ASSIGNMENT = "*after_optimizations-buffer-assignment.txt"
+_SCHEDULE = "*.schedule.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class _Dumped:
+    """What a compilation left: the final HLO, and where the compiler says them, its schedule and its memory."""
+
+    hlo_text: str
+    schedule: str | None
+    memory: CompiledMemory
+
+
+def compile_planned(
+    model: Model,
+    target: str | Target,
+    *,
+    full: bool | None = None,
+    time_limit_s: float | None = None,
+    progress: Progress = silent,
+) -> Compiled:
+    """Compile a module with its sdy shardings for all devices of `target`.
+
+    full: with code generation, which adds the compiler's price of each fusion; minutes for TPUs. None: for CPUs only.
+
+    Raises:
+        AutoshardError: no such target or its compiler is not installed, a mesh of another size or none, XLA's refusal, no time left.
+        DoesNotFitError: the program needs more memory than the devices have.
+        NativeAbortError: the compiler ended its own process.
+    """
+    target = target if isinstance(target, Target) else parse_target(target)
+    require_compiler(target)
+    is_full = target.kind == "cpu" if full is None else full
+    if target.kind == "cpu" and not is_full:
+        raise AutoshardError("only compilations for TPUs have a fast form", where=f"target {target}")
+    program = read_program(model, "the planned module")
+    mesh = _mesh(program, target)
+    if target.num_devices == 1:
+        for_one_device(program.module, program.main)
+    else:
+        for_partitions(program.module, program.main, target.num_devices)
+    if target.kind == "cpu":
+        pin_transforms(program.module)
+    texts = label(program.module, program.name)
+    has_probe = target.kind == "tpu" and target.num_devices > 1
+    probe = add_probe(program.main, mesh, target) if has_probe and mesh is not None else None
+    progress(f"compiling for {target}", None)
+    start = time.monotonic()
+    dumped = _compile(program, target, is_full, probe, time_limit_s)
+    seconds = time.monotonic() - start
+    progress("reading what the compiler made", None)
+    return _read(target, is_full, dumped, texts, seconds)
+
+
+def _mesh(program: Program, target: Target) -> Mesh | None:
+    """The largest, which must have the target's devices."""
+    size = program.num_mesh_devices
+    if size is None and target.num_devices > 1:
+        raise AutoshardError(
+            "no sdy.mesh, so it is not planned",
+            where=program.name,
+            fix="plan it first, or compile for one device",
+        )
+    if (size or 1) != target.num_devices:
+        raise AutoshardError(
+            f"its mesh has {size} devices, {target} has {target.num_devices}",
+            where=program.name,
+            fix=f"name a target of {size} devices, or plan for a mesh of {target.num_devices}",
+        )
+    return max(module_meshes(program.module), key=lambda mesh: mesh.num_devices, default=None)
+
+
+def _compile(
+    program: Program, target: Target, is_full: bool, probe: int | None, time_limit_s: float | None
+) -> _Dumped:
+    with tempfile.TemporaryDirectory(prefix="autoshard-compile-") as name:
+        folder, dump = Path(name), Path(name) / "dump"
+        dump.mkdir()
+        flags: dict[str, str | bool] = {}
+        if target.kind == "tpu":
+            flags = {
+                "xla_dump_to": str(dump),
+                "xla_dump_hlo_as_text": True,
+                "xla_dump_latency_hiding_schedule": True,
+            }
+        request = {
+            "kind": target.kind,
+            "slice": target.slice_name if target.kind == "tpu" else "",
+            "num_devices": target.num_devices,
+            "is_annotated": program.is_annotated,
+            "flags": flags,
+        }
+        (folder / "request.json").write_text(json.dumps(request))
+        with (folder / "module.mlir").open("wb") as file:
+            program.module.write_bytecode(file)
+        try:
+            run_worker(
+                "autoshard.xla.compile_worker",
+                folder,
+                f"XLA for {target}",
+                environment=worker_environment((), _TPU_ENVIRONMENT if target.kind == "tpu" else {}),
+                time_limit_s=time_limit_s,
+                fix="allow more time, or compile a smaller program",
+                has_enough=None if is_full else lambda: _is_dumped(dump),
+            )
+        except AutoshardError as error:
+            if found := out_of_memory(error.reason):
+                raise DoesNotFitError(*found, error.reason, where=error.where) from None
+            raise
+        return _dumped(folder, dump, probe, target)
+
+
+def _is_dumped(dump: Path) -> bool:
+    """Whether the final module is there to its end; it is the last to be written."""
+    final = next(dump.glob(_FINAL), None)
+    if final is None or final.stat().st_size == 0:
+        return False
+    with final.open("rb") as file:
+        file.seek(max(0, final.stat().st_size - 16))
+        return file.read().rstrip().endswith(b"}")
+
+
+def _dumped(folder: Path, dump: Path, probe: int | None, target: Target) -> _Dumped:
+    schedules = sorted(dump.glob(_SCHEDULE))
+    schedule = schedules[-1].read_text() if schedules else None
+    result = folder / "result.json"
+    final = folder / "compiled.hlo" if result.exists() else next(dump.glob(_FINAL))
+    assignment = next(dump.glob(_ASSIGNMENT), None)
+    if target.kind == "tpu" and assignment is not None:
+        memory = memory_of_assignment(assignment.read_text(), probe)
+    else:
+        sizes = json.loads(result.read_text())
+        memory = CompiledMemory(sizes["argument"], sizes["output"], sizes["alias"], sizes["temp"])
+    return _Dumped(final.read_text(), schedule, memory)
+
+
+def _read(target: Target, is_full: bool, dumped: _Dumped, texts: tuple[str, ...], seconds: float) -> Compiled:
+    module = parse_hlo(dumped.hlo_text)
+    walked = collectives_in(module)
+    own = replace(walked, collectives=tuple(one for one in walked.collectives if not _is_probe(one)))
+    flops = matrix_flops(module)
+    schedule = (
+        None if dumped.schedule is None else read_schedule(dumped.schedule, own.collectives, walked.trips)
+    )
+    return Compiled(
+        str(target),
+        _compiler(target),
+        is_full,
+        target.num_devices,
+        tuple(replace(one, where=tuple(where(name, texts) for name in one.where)) for one in own.collectives),
+        dumped.memory,
+        None if schedule is None else _time(target, module, own, schedule, flops, is_full),
+        flops,
+        tuple(f"the trip count of loop {name} does not show; counted once" for name in walked.unknown_loops),
+        round(seconds, 2),
+        readable(dumped.hlo_text, texts),
+    )
+
+
+def _time(
+    target: Target, module: HloModule, walked: Walked, schedule: SchedulePrice, flops: int, is_full: bool
+) -> CompiledTime:
+    peak = None if target.profile is None else load_hardware(target.profile).peak_flop_per_s("bf16")
+    unscheduled = [
+        one
+        for one in walked.collectives
+        if not {one.name, one.priced_as} & schedule.scheduled and not one.is_asynchronous and one.times > 1
+    ]
+    prices = [scheduler_ns(one, target) for one in unscheduled]
+    known = [price * one.times for price, one in zip(prices, unscheduled, strict=True) if price is not None]
+    return CompiledTime(
+        None if peak is None else round(flops * 1e9 / peak),
+        round(fusion_cycles(module) * 1000 / schedule.cycles_per_us) if is_full else None,
+        schedule.exposed_ns,
+        schedule.synchronous_ns,
+        round(sum(known)) if len(known) == len(prices) else None,
+    )
+
+
+def _is_probe(one: CompiledCollective) -> bool:
+    return any(PROBE in name for name in one.where)
+
+
+def _compiler(target: Target) -> str:
+    name = "libtpu" if target.kind == "tpu" else "jaxlib"
+    return f"{name} {importlib.metadata.version(name)}"

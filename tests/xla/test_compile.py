@@ -1,0 +1,177 @@
+"""`compile` from the module to the report, on virtual CPU devices, and on TPUs where libtpu is installed."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import autoshard
+from autoshard import AutoshardError
+from autoshard.cli import cli, main
+from autoshard.xla.compiled import Compiled, DoesNotFitError
+from autoshard.xla.compiling import compile_planned
+
+MODULE = """module @small {
+  sdy.mesh @mesh = <["x"=2, "y"=2]>
+  func.func public @main(
+      %x: tensor<64x32xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {"y"}]>},
+      %w: tensor<32x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {}]>})
+      -> (tensor<64x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>}) {
+    %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+      : (tensor<64x32xf32>, tensor<32x16xf32>) -> tensor<64x16xf32> loc("the_product")
+    %1 = sdy.sharding_constraint %0 <@mesh, [{"x"}, {}]> : tensor<64x16xf32>
+    return %1 : tensor<64x16xf32>
+  }
+}
+"""
+LARGE = """module @large {
+  sdy.mesh @mesh = <["x"=4]>
+  func.func public @main(%x: tensor<65536x65536xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>})
+      -> (tensor<65536x65536xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>}) {
+    return %x : tensor<65536x65536xf32>
+  }
+}
+"""
+needs_libtpu = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed: pip install 'autoshard[tpu]'"
+)
+
+
+def _installed(name: str) -> object:
+    return name
+
+
+def _missing(name: str) -> None:
+    del name
+
+
+@pytest.fixture(scope="module")
+def on_cpus() -> Compiled:
+    return compile_planned(MODULE.encode(), "cpu:4")
+
+
+def test_collectives_of_a_plan(on_cpus: Compiled) -> None:
+    """The product's partial sums are summed over y, then rows are gathered over x; bytes are of operands on one device."""
+    totals = {kind: (total.count, total.operand_bytes) for kind, total in on_cpus.totals().items()}
+    assert totals == {"all-reduce": (1, 32 * 16 * 4), "all-gather": (1, 32 * 16 * 4)}
+    by_kind = {one.kind: one for one in on_cpus.collectives}
+    assert by_kind["all-reduce"].group_size == by_kind["all-gather"].group_size == 2
+    assert by_kind["all-reduce"].where[0].startswith("stablehlo.dot_general the_product")
+    assert "stablehlo.dot_general the_product" in on_cpus.hlo_text
+
+
+def test_memory_of_a_plan(on_cpus: Compiled) -> None:
+    """Arguments and outputs are their shards; there is a schedule for TPUs only."""
+    assert on_cpus.memory.argument_bytes == 32 * 16 * 4 + 16 * 16 * 4
+    assert on_cpus.memory.output_bytes == 64 * 16 * 4
+    assert on_cpus.time is None
+    assert on_cpus.matmul_flops == 2 * 32 * 16 * 16
+
+
+def test_public_name() -> None:
+    """The function and its records are part of the package's interface."""
+    assert autoshard.compile_planned is compile_planned
+    assert autoshard.Compiled is Compiled
+    assert issubclass(autoshard.DoesNotFitError, AutoshardError)
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> Path:
+    file = tmp_path / "planned.mlir"
+    file.write_text(MODULE)
+    return file
+
+
+def test_command(planned: Path, tmp_path: Path) -> None:
+    """As predicted, kind by kind, where the prediction is of the module as it is written; the HLO is kept."""
+    hlo = tmp_path / "kept.hlo"
+    done = CliRunner().invoke(
+        cli, ["compile", str(planned), "--target", "cpu:4", "--json", "--keep-hlo", str(hlo)]
+    )
+    assert done.exit_code == 0, done.output
+    data = json.loads(done.stdout)
+    assert [(one["kind"], one["predicted"], one["compiled"]) for one in data["kinds"]] == [
+        (kind, {"count": 1, "operand_bytes": 2048}, {"count": 1, "operand_bytes": 2048})
+        for kind in ("all-gather", "all-reduce")
+    ]
+    assert data["differences"] == []
+    assert data["compiled"]["memory"]["total_bytes"] > 0
+    assert "ENTRY" in hlo.read_text()
+
+
+def test_report(planned: Path) -> None:
+    """As text, without a prediction too."""
+    done = CliRunner().invoke(cli, ["compile", str(planned), "--target", "cpu:4", "--no-predict"])
+    assert done.exit_code == 0, done.output
+    assert "Compiled for cpu:4 by jaxlib" in done.stdout
+    assert "all-reduce" in done.stdout
+    assert "predicted" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        (MODULE, ["--target", "cpu:8"], "its mesh has 4 devices, cpu:8 has 8"),
+        (MODULE, ["--target", "tpu:v5e"], "cannot read the topology"),
+        (MODULE, ["--target", "cpu:4", "--hardware", "nothing"], "nothing"),
+        (MODULE, ["--target", "cpu:4", "--fast"], "only compilations for TPUs have a fast form"),
+        (MODULE, ["--target", "cpu:4", "--time-limit", "0.01"], r"XLA for cpu:4: not done after 0.01 s"),
+        (MODULE, ["--target", "cpu:4", "--no-predict", "--plan", "p.json"], "contradict"),
+        (MODULE, ["--target", "cpu:4", "--no-predict", "--keep-hlo", "/nowhere/x"], "cannot write the HLO"),
+        ("module { func.func public @main() { return } }", ["--target", "cpu:2"], "no sdy.mesh"),
+    ],
+)
+def test_bad_requests(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    arguments: list[str],
+    message: str,
+) -> None:
+    """What cannot be honoured is said in one block, with exit status 2."""
+    file = tmp_path / "planned.mlir"
+    file.write_text(text)
+    monkeypatch.setattr("sys.argv", ["autoshard", "compile", str(file), *arguments])
+    monkeypatch.setattr("autoshard.xla.targets.importlib.util.find_spec", _installed)
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert exit_.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_plan_for_another_mesh(planned: Path, tmp_path: Path) -> None:
+    """The plan must be for as many devices as the target has."""
+    plan = tmp_path / "plan.json"
+    plan.write_text(autoshard.price(MODULE.encode()).to_json())
+    done = CliRunner().invoke(cli, ["compile", str(planned), "--target", "cpu:8", "--plan", str(plan)])
+    assert isinstance(done.exception, AutoshardError)
+    assert "the plan is for 4 devices, cpu:8 has 8" in str(done.exception)
+
+
+def test_without_the_compiler(planned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the extra."""
+    monkeypatch.setattr("autoshard.xla.targets.importlib.util.find_spec", _missing)
+    with pytest.raises(AutoshardError, match=r"autoshard\[tpu\]"):
+        compile_planned(planned, "tpu:v5e:2x2")
+
+
+@needs_libtpu
+def test_tpu() -> None:
+    """The same collectives, with the scheduler's price, and memory as the buffers are assigned."""
+    found = compile_planned(MODULE.encode(), "tpu:v5e:2x2")
+    totals = {kind: (total.count, total.operand_bytes) for kind, total in found.totals().items()}
+    assert totals == {"all-reduce": (1, 2048), "all-gather": (1, 2048)}
+    assert found.time is not None
+    assert found.time.communication_ns > 0
+    assert found.memory.argument_bytes > 0
+
+
+@needs_libtpu
+def test_does_not_fit() -> None:
+    """17 GB on a chip of 16: the compiler's own words and figures."""
+    with pytest.raises(DoesNotFitError, match=r"HBM|hbm") as error:
+        compile_planned(LARGE.encode(), "tpu:v5e:2x2")
+    assert error.value.used_bytes > error.value.available_bytes > 15e9
