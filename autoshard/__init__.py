@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from autoshard.errors import AutoshardError
 
 if TYPE_CHECKING:
-    from autoshard.api import explain, plan, price, why
+    from autoshard.api import explain, plan, price, sensitivity, why
     from autoshard.plans import Plan
     from autoshard.queries import reshard, resharder
     from autoshard.xla.compiled import Compiled, DoesNotFitError
@@ -22,13 +22,14 @@ __all__ = [
     "price",
     "reshard",
     "resharder",
+    "sensitivity",
     "why",
 ]
 
 
 def __getattr__(name: str) -> Any:
     """All of these load the compiler bindings and the solver; they are imported when first asked for."""
-    if name in ("explain", "plan", "price", "why"):
+    if name in ("explain", "plan", "price", "sensitivity", "why"):
         from autoshard import api
 
         return getattr(api, name)

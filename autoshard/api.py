@@ -1,4 +1,5 @@
-"""What Python callers use: `autoshard.plan(...)`, `autoshard.price(...)`, `autoshard.explain(...)` and `autoshard.why(...)`."""
+"""What Python callers use: `autoshard.plan(...)`, `autoshard.price(...)`, `autoshard.explain(...)`, `autoshard.why(...)`
+and `autoshard.sensitivity(...)`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,13 +7,14 @@ from typing import Any, Literal
 
 from autoshard.alternatives import why_value
 from autoshard.clashes import explain_read
-from autoshard.explanations import Explanation, Why
+from autoshard.explanations import Explanation, Sensitivity, Why
 from autoshard.hardware import Layout
 from autoshard.loading import Carry, Request, load_module, read_module, read_planned
 from autoshard.mlir.forms import Form
 from autoshard.pipeline import cost_loaded, plan_loaded
 from autoshard.plans import Plan
 from autoshard.progress import Progress
+from autoshard.ranging import sensitivity_of
 
 MeshLike = Mapping[str, int] | Sequence[tuple[str, int]]
 
@@ -135,6 +137,40 @@ def why(
         read_planned(module, plan, hardware),
         plan,
         value,
+        time_limit_s=time_limit_s,
+        seed=seed,
+        threads=threads,
+        **_told(progress),
+    )
+
+
+def sensitivity(
+    module: str | bytes | Path,
+    plan: Plan,
+    *,
+    hardware: str | Path | None = None,
+    figures: Sequence[str] = (),
+    span: float = 16.0,
+    precision: float = 0.01,
+    time_limit_s: float = 60,
+    seed: int = 0,
+    threads: int = 2,
+    progress: Progress | None = None,
+) -> Sensitivity:
+    """The range of each hardware figure over which a plan stays the best, and what is better beyond it.
+
+    Args:
+        hardware: chip profile; None takes the one that the plan names.
+        figures: as "link-bandwidth" (see `autoshard.ranging.FIGURES`); none: all that the plan's topology uses.
+        span: factors from 1/span to span are looked at.
+        precision: to which part of the factor the ends of a range are found.
+    """
+    return sensitivity_of(
+        read_planned(module, plan, hardware),
+        plan,
+        figures=figures,
+        span=span,
+        precision=precision,
         time_limit_s=time_limit_s,
         seed=seed,
         threads=threads,

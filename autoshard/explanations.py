@@ -79,3 +79,66 @@ class Why:
     bound_by: tuple[str, ...]  # demands, groups, carried state, data flow
     alternatives: tuple[Alternative, ...]
     left_out: int = 0  # shardings that were not tried
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """What is cheaper than a plan where a hardware figure has another value."""
+
+    factor: float  # of the figure
+    value: float
+    plan_ns: int  # the plan's step there
+    step_ns: int
+    peak_bytes: int
+    moved: tuple[Moved, ...]  # arguments and results whose shardings differ
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One end of a range: the last factor looked at that nothing cheaper was found at, and what is cheaper beyond."""
+
+    factor: float
+    value: float
+    beyond: Replacement | None = None  # None: nothing was found as far as was looked
+    is_cut_short: bool = False  # the time was over first
+
+
+@dataclass(frozen=True, slots=True)
+class FigureRange:
+    """The range of one figure over which a plan stays the best.
+
+    `gap`: what a cheaper choice could save at most at the factors looked at, as a part of the plan's step there; 0 where it is proved
+    that there is none. `is_linear`: the price of every choice is a straight line in the figure or its inverse, so that what holds at
+    the ends holds in between; else it holds at the factors in `looked_at` only. Without ends where a cheaper choice was found already at
+    the profile's own figures.
+    """
+
+    figure: str
+    unit: str
+    value: float
+    low: End | None
+    high: End | None
+    gap: float
+    is_linear: bool
+    looked_at: tuple[float, ...]
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether the plan is proved the cheapest at all factors looked at within the range."""
+        return self.low is not None and self.gap == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """How far hardware figures may be off before another plan is better. `tolerance`: the part of its step by which that one is."""
+
+    hardware: str
+    step_ns: int
+    planned_ns: (
+        int  # what the plan's file says its step takes; another figure where another version priced it
+    )
+    span: float  # factors from 1/span to span were looked at
+    tolerance: float
+    precision: float
+    figures: tuple[FigureRange, ...]
+    better: Replacement | None = None  # at the profile's own figures

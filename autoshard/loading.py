@@ -8,7 +8,7 @@ from typing import Literal
 import costmodels
 from autoshard.cost import Lowering
 from autoshard.errors import AutoshardError
-from autoshard.hardware import Layout, load_hardware, place_mesh
+from autoshard.hardware import Layout, layout_of, load_hardware, place_mesh
 from autoshard.mlir.forms import Form, form_named
 from autoshard.mlir.listing import Listing
 from autoshard.mlir.read import Handles, read
@@ -163,6 +163,13 @@ def loaded_with(read: ReadModule, listing: Listing, program: Program) -> Loaded:
         read.memory_bytes,
         read.form,
     )
+
+
+def with_figures(loaded: Loaded, hardware: Hardware) -> Loaded:
+    """The same program on a profile with other figures, laid out the same way."""
+    mesh = [(axis.name, axis.size) for axis in loaded.mesh.axes]
+    layout = layout_of(loaded.communication, loaded.hardware)
+    return replace(loaded, hardware=hardware, communication=place_mesh(hardware, mesh, layout))
 
 
 def read_planned(

@@ -12,6 +12,8 @@ from autoshard.baselines import baseline_choices, followed, propagated
 from autoshard.breakdown import Breakdown, break_down
 from autoshard.check import CheckReport, Subject, check
 from autoshard.cost import (
+    Decompose,
+    Graph,
     PricedGraph,
     Wanted,
     assemble,
@@ -65,6 +67,7 @@ __all__ = [
     "price_for_planning",
     "read_module",
     "read_planned",
+    "repriced",
     "verify_modules",
     "write_planned",
 ]
@@ -170,11 +173,21 @@ def _priced(
     wanted: Wanted | None = None,
 ) -> PricedGraph:
     keeps = keeps_partial_sums(loaded.form)
+    graph = build_graph(loaded.program, loaded.mesh, given, wanted, keeps_partial_sums=keeps)
+    return _assembled(loaded, graph, passes.decompose_reshards)
+
+
+def repriced(loaded: Loaded, priced: PricedGraph) -> PricedGraph:
+    """The same choices in the same order at the prices of `loaded`, which has other figures."""
+    return _assembled(loaded, priced.graph, priced.reshards.known)
+
+
+def _assembled(loaded: Loaded, graph: Graph, decompose: Decompose) -> PricedGraph:
     return assemble(
-        build_graph(loaded.program, loaded.mesh, given, wanted, keeps_partial_sums=keeps),
+        graph,
         loaded.hardware,
         loaded.communication,
-        passes.decompose_reshards,
+        decompose,
         loaded.memory_bytes,
         lowering=loaded.lowering,
     )

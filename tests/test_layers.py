@@ -39,6 +39,7 @@ FLOORS = {
     "autoshard.pipeline": 10,
     "autoshard.clashes": 11,
     "autoshard.alternatives": 12,
+    "autoshard.ranging": 12,
     "autoshard.api": 13,
     "autoshard.cli": 13,
     "autoshard": 14,  # the package itself hands out what the floors below make
@@ -64,6 +65,7 @@ PRICES = (
     *("autoshard.hardware", "autoshard.cost", "autoshard.check", "autoshard.loading", "autoshard.queries"),
     "autoshard.breakdown",
     "autoshard.recording",
+    "autoshard.ranging",
     "autoshard.cli",
 )
 INDEPENDENT_OF = {"autoshard.check": ("autoshard.space", "autoshard.cost", "autoshard.solve")}

@@ -11,6 +11,7 @@ from autoshard.cli.costing import cost
 from autoshard.cli.explaining import explain, why
 from autoshard.cli.hardware import hardware
 from autoshard.cli.planning import plan, problem
+from autoshard.cli.sensitivity import sensitivity
 from autoshard.cli.solving import solve
 from autoshard.errors import AutoshardError
 
@@ -26,6 +27,7 @@ for command in (
     cost,
     explain,
     why,
+    sensitivity,
     check,
     verify,
     compile_command,

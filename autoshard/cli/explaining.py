@@ -99,7 +99,7 @@ def why(
 
     plan = read_plan(plan_file)
     with progress_bar() as progress:
-        read = pipeline.read_planned(_module_of(plan, module, plan_file), plan, hardware, progress)
+        read = pipeline.read_planned(module_of(plan, module, plan_file), plan, hardware, progress)
         found = why_value(
             read, plan, value, time_limit_s=time_limit, seed=seed, threads=threads, progress=progress
         )
@@ -109,7 +109,12 @@ def why(
         report_console().print(why_text(found, is_asked="=[" in value, show_all=show_all))
 
 
-def _module_of(plan: "Plan", module: str | None, where: Path) -> str | bytes:
+def module_of(plan: "Plan", module: str | None, where: Path) -> str | bytes:
+    """What to read the plan's module from.
+
+    Raises:
+        AutoshardError: it is not named, and not where the plan says.
+    """
     if module is not None:
         return read_model(module)
     if plan.module_path and Path(plan.module_path).is_file():

@@ -7,8 +7,9 @@ from autoshard.cost.kernel import local_work
 from autoshard.cost.levels import level_masks, wanted_at_levels
 from autoshard.cost.lowering import CollectivePrices, Lowering
 from autoshard.cost.readback import Chosen, ChosenCollective, ChosenValue, chosen_ends, read_back
+from autoshard.cost.recall import recall
 from autoshard.cost.requirements import Requirement, bound, decider, joined, masked, requirement
-from autoshard.cost.reshard import Collective, sized_steps
+from autoshard.cost.reshard import Collective, Decompose, sized_steps
 from autoshard.cost.ties import Tie, Ties, find_ties, tie_table
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "ChosenValue",
     "Collective",
     "CollectivePrices",
+    "Decompose",
     "Graph",
     "Lowering",
     "PricedGraph",
@@ -36,6 +38,7 @@ __all__ = [
     "local_work",
     "masked",
     "read_back",
+    "recall",
     "requirement",
     "sized_steps",
     "tie_table",

@@ -106,6 +106,15 @@ class ReshardPrices:
             self._steps[rank] = self._flatten(rank)
         self._matrices.clear()
 
+    def known(self, mesh: Mesh, requests: Sequence[Request]) -> list[tuple[CollectiveStep, ...]]:
+        """A `Decompose` that knows what was resolved here, for the same layouts at other prices."""
+        assert mesh == self._mesh
+        found: list[tuple[CollectiveStep, ...]] = []
+        for rank, before, after in requests:
+            layouts = self._layouts[rank]
+            found.append(self._sequences[rank, layouts.id_of(before), layouts.id_of(after)])
+        return found
+
     def matrix(self, type_: TensorType) -> Ints:
         """[from, to] ns between all shardings of this rank; pairs that were not announced are 0 and mean nothing."""
         found = self._matrices.get(type_)

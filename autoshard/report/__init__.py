@@ -2,6 +2,7 @@
 
 from autoshard.report.breakdown import breakdown_data, print_breakdown
 from autoshard.report.clash import clash_data, clash_lines, clash_text
+from autoshard.report.sensitivity import sensitivity_data, sensitivity_text
 from autoshard.report.summary import print_summary, summary, summary_data
 from autoshard.report.units import bytes_text, parse_bytes, time_text
 from autoshard.report.why import why_data, why_text
@@ -15,6 +16,8 @@ __all__ = [
     "parse_bytes",
     "print_breakdown",
     "print_summary",
+    "sensitivity_data",
+    "sensitivity_text",
     "summary",
     "summary_data",
     "time_text",
