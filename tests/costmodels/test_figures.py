@@ -8,6 +8,7 @@ import pytest
 
 import costmodels
 from costmodels import load, names
+from costmodels.figures import FullMesh, Torus
 
 DIRECTORY = Path(costmodels.__file__).parent / "hardware"
 NAMES = names()
@@ -106,3 +107,45 @@ def test_links_have_both_figures_and_models_use_the_achievable(
     """Google's nominal link figure is a tenth above what the scaling book measures."""
     link = load(name).link
     assert (link.nominal_gb_per_s, link.bytes_per_ns) == (nominal, achievable)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_figures_of_a_chip_go_together(name: str) -> None:
+    """One figure off by a factor of a thousand, or of eight (bits for bytes), or of two (sparse for dense) leaves one of these bands."""
+    hardware = load(name)
+    chip = hardware.chip
+    peak = hardware.peak_flop_per_s("bf16")
+    assert 100 < peak / hardware.hbm_bytes_per_s < 600  # FLOP a byte; 295 on H100, 240 on v5e
+    assert 0.015 < hardware.hbm_bytes / hardware.hbm_bytes_per_s < 0.045  # seconds to read all memory once
+    assert 5 < peak / hardware.peak_flop_per_s("f32", "vector") < 200
+    of_bytes = hardware.peak_flop_per_s("i8") / peak
+    assert of_bytes == 1 or 1.9 < of_bytes < 2.1
+    assert 0.9 <= hardware.usable_hbm_bytes / hardware.hbm_bytes <= 1
+    assert 0.1 < chip.kernel_overhead_us < 10
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_figures_of_links_go_together(name: str) -> None:
+    """All links of a chip together carry a third to a fifteenth of what its memory does; the network is slower, and farther away."""
+    hardware = load(name)
+    link, topology = hardware.link, hardware.topology
+    links = 1
+    if isinstance(topology, Torus | FullMesh):
+        links = 2 * topology.dimensions if isinstance(topology, Torus) else topology.node_chips - 1
+    assert 3 < hardware.chip.hbm_gb_per_s / (links * link.nominal_gb_per_s) < 15
+    assert 0.7 * link.nominal_gb_per_s <= link.bytes_per_ns <= link.nominal_gb_per_s
+    assert 1_000 < link.bytes_per_ns * link.latency_ns < 20_000_000  # bytes that a link holds
+    if hardware.network is not None:
+        assert 4 < links * link.bytes_per_ns / hardware.network.bytes_per_ns < 200
+        assert hardware.network.latency_ns > link.latency_ns
+    if hardware.core_link is not None:
+        assert hardware.core_link.bytes_per_ns > link.bytes_per_ns
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_listed_figures_are_those_of_the_file(name: str) -> None:
+    """What `autoshard hardware NAME` lists is every figure of the file, with its source."""
+    listed = {(figure.table, figure.key): (figure.value, figure.source) for figure in load(name).figures()}
+    for table, key, value, source in figures(name):
+        if (table, key) != ("topology", "kind"):
+            assert listed[table, key] == (value, source)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from costmodels.compute import Unit
 from costmodels.switched import SwitchedCommunication
 from costmodels.topology import Placement, lay
 from costmodels.torus import TorusCommunication
@@ -19,6 +20,7 @@ from .strategies import HARDWARE, amounts, groups, placed
 KINDS = ["all_gather_ns", "reduce_scatter_ns", "all_reduce_ns", "all_to_all_ns", "collective_permute_ns"]
 every_chip = pytest.mark.parametrize("name", HARDWARE)
 few = settings(max_examples=30, deadline=None)
+sizes = st.integers(1, 4096)
 
 
 @every_chip
@@ -160,3 +162,46 @@ def test_a_bigger_group_gathers_no_faster(name: str, data: st.DataObject, amount
     fewer = axes[:-1]
     smaller = case.model.all_gather_ns(amount * case.size(fewer), fewer)
     assert smaller <= case.model.all_gather_ns(amount * case.size(axes), axes) + 1
+
+
+@every_chip
+@few
+@given(data=st.data(), kind=st.sampled_from(KINDS))
+def test_zero_bytes_cost_at_most_the_latency(name: str, data: st.DataObject, kind: str) -> None:
+    """There and back along every dimension, and the fixed overhead: nothing else is paid for no bytes."""
+    case = data.draw(placed(name))
+    axes = data.draw(groups(case))
+    levels = [one for one in (case.hardware.link, case.hardware.core_link, case.hardware.network) if one]
+    hops = sum(case.model.placement.shape)
+    latency = sum(level.overhead_ns + 2 * hops * level.latency_ns for level in levels)
+    assert getattr(case.model, kind)(0, axes) <= latency
+
+
+@every_chip
+@few
+@given(m=sizes, k=sizes, n=sizes, batch=st.integers(1, 8), parts=st.sampled_from([2, 4, 8]))
+def test_work_in_parts(name: str, m: int, k: int, n: int, batch: int, parts: int) -> None:
+    """No product is faster than its peak or its memory traffic; a part of it takes no longer than the whole, all parts no less."""
+    hardware = HARDWARE[name]
+    whole = hardware.matmul_ns(m=m * parts, k=k, n=n, dtype="bf16", batch=batch)
+    part = hardware.matmul_ns(m=m, k=k, n=n, dtype="bf16", batch=batch)
+    assert part <= whole <= parts * part + parts
+    flops = 2 * batch * m * parts * k * n
+    moved = 2 * batch * (m * parts * k + k * n + m * parts * n)
+    assert whole >= flops / hardware.peak_flop_per_s("bf16") * 1e9
+    assert whole >= moved / hardware.hbm_bytes_per_s * 1e9
+
+
+@every_chip
+@few
+@given(flops=amounts, moved=amounts, more=amounts, unit=st.sampled_from(["matrix", "vector"]))
+def test_kernels_are_monotone(name: str, flops: int, moved: int, more: int, unit: Unit) -> None:
+    """More operations or more bytes take no less, and two kernels no less than one that does the work of both."""
+    hardware = HARDWARE[name]
+
+    def ns(flops: int, moved: int) -> int:
+        return hardware.kernel_ns(flops, moved, "f32", unit=unit)
+
+    assert ns(flops, moved) <= ns(flops + more, moved)
+    assert ns(flops, moved) <= ns(flops, moved + more)
+    assert ns(flops + more, moved + more) <= ns(flops, moved) + ns(more, more)
