@@ -11,6 +11,7 @@ from autoshard.explanations import Explanation, Sensitivity, Why
 from autoshard.hardware import Layout
 from autoshard.loading import Carry, Request, load_module, read_module, read_planned
 from autoshard.mlir.forms import Form
+from autoshard.overlaps import Overlap
 from autoshard.pipeline import cost_loaded, plan_loaded
 from autoshard.plans import Plan
 from autoshard.progress import Progress
@@ -33,6 +34,7 @@ def plan(
     seed: int = 0,
     threads: int = 2,
     form: Form = "xla",
+    overlap: Overlap = "none",
     progress: Progress | None = None,
 ) -> Plan:
     """The cheapest sharding found for a module, with its lower bound.
@@ -45,6 +47,7 @@ def plan(
         memory_bytes: budget a device; "chip" is the chip's usable memory less a margin of 7 %, None no limit.
         carry: "auto" (donated arguments), "none", or (result index, argument index) pairs of state fed to the next step.
         form: whose compiler will run the plan; prices are of what it emits, see `Plan.lowering`.
+        overlap: what runs behind compute: "none" (a step is the sum of its parts) or "async" (gathers and permutes of weights).
         time_limit_s: for solving; the best plan so far is returned when it strikes.
         threads: how many engines of the solver at a time; changes nothing but the speed.
 
@@ -53,7 +56,7 @@ def plan(
     """
     loaded = load_module(
         module,
-        _request(mesh, hardware, Layout(topology, slices, placement), memory_bytes, carry, form),
+        _request(mesh, hardware, Layout(topology, slices, placement), memory_bytes, carry, form, overlap),
         *_optional(progress),
     )
     return plan_loaded(
@@ -76,11 +79,13 @@ def price(
     memory_bytes: int | Literal["chip"] | None = "chip",
     carry: Carry = "auto",
     form: Form = "xla",
+    overlap: Overlap = "none",
 ) -> Plan:
     """The price of the shardings that a module already has, completed by Shardy's propagation; arguments as in `plan`."""
     return cost_loaded(
         load_module(
-            module, _request(mesh, hardware, Layout(topology, slices, placement), memory_bytes, carry, form)
+            module,
+            _request(mesh, hardware, Layout(topology, slices, placement), memory_bytes, carry, form, overlap),
         )
     )
 
@@ -99,12 +104,13 @@ def explain(
     seed: int = 0,
     threads: int = 2,
     form: Form = "xla",
+    overlap: Overlap = "none",
     progress: Progress | None = None,
 ) -> Explanation:
     """Why a module has no plan: the fewest demands that clash, and what dropping each would bring; arguments as in `plan`."""
     read = read_module(
         module,
-        _request(mesh, hardware, Layout(topology, slices, placement), memory_bytes, carry, form),
+        _request(mesh, hardware, Layout(topology, slices, placement), memory_bytes, carry, form, overlap),
         *_optional(progress),
     )
     return explain_read(
@@ -185,10 +191,11 @@ def _request(
     memory_bytes: int | Literal["chip"] | None,
     carry: Carry,
     form: Form,
+    overlap: Overlap,
 ) -> Request:
     axes = list(mesh.items()) if isinstance(mesh, Mapping) else list(mesh) if mesh is not None else None
     return Request(
-        axes, hardware, layout.topology, memory_bytes, carry, form, layout.slices, layout.placement
+        axes, hardware, layout.topology, memory_bytes, carry, form, layout.slices, layout.placement, overlap
     )
 
 

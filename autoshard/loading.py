@@ -13,6 +13,7 @@ from autoshard.mlir.forms import Form, form_named
 from autoshard.mlir.listing import Listing
 from autoshard.mlir.read import Handles, read
 from autoshard.mlir.source import SourceModule, load, resolve_mesh, warnings_of_meshes
+from autoshard.overlaps import Overlap, overlap_named
 from autoshard.plans import Plan, require_same_module
 from autoshard.program import (
     Program,
@@ -48,6 +49,7 @@ class Request:
     form: Form = "xla"
     slices: int | None = None
     placement: str | None = None
+    overlap: Overlap = "none"
 
     @property
     def layout(self) -> Layout:
@@ -68,6 +70,7 @@ class Loaded:
     communication: Communication
     memory_bytes: int | None
     form: Form
+    overlap: Overlap
 
     @property
     def lowering(self) -> Lowering:
@@ -98,6 +101,7 @@ class ReadModule:
     memory_bytes: int | None
     carry: Sequence[tuple[int, int]] | None  # None: the donated arguments
     form: Form
+    overlap: Overlap
 
     def carried_pairs(self) -> Sequence[tuple[int, int]]:
         """(result, argument) of state that is fed to the next step."""
@@ -138,7 +142,18 @@ def read_module(
     carry = None if request.carry == "auto" else () if request.carry == "none" else request.carry
     chip_budget = int(hardware.usable_hbm_bytes * (1 - MEMORY_MARGIN))
     memory = chip_budget if request.memory_bytes == "chip" else request.memory_bytes
-    return ReadModule(source, as_written, handles, mesh, hardware, communication, memory, carry, request.form)
+    return ReadModule(
+        source,
+        as_written,
+        handles,
+        mesh,
+        hardware,
+        communication,
+        memory,
+        carry,
+        request.form,
+        request.overlap,
+    )
 
 
 def analyse(read: ReadModule) -> Loaded:
@@ -162,6 +177,7 @@ def loaded_with(read: ReadModule, listing: Listing, program: Program) -> Loaded:
         read.communication,
         read.memory_bytes,
         read.form,
+        read.overlap,
     )
 
 
@@ -199,6 +215,7 @@ def read_planned(
             form_named(found.form),
             found.slices,
             found.placement or None,
+            overlap_named(found.overlap),
         ),
         progress,
     )

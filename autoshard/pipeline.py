@@ -190,6 +190,7 @@ def _assembled(loaded: Loaded, graph: Graph, decompose: Decompose) -> PricedGrap
         decompose,
         loaded.memory_bytes,
         lowering=loaded.lowering,
+        overlap=loaded.overlap,
     )
 
 

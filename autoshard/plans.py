@@ -13,6 +13,7 @@ import msgspec
 from autoshard.errors import AutoshardError
 from autoshard.mlir.decisions import Decisions
 from autoshard.mlir.forms import FORMS
+from autoshard.overlaps import OVERLAPS
 from autoshard.sharding import Mesh, MeshAxis, TensorSharding, parse_sharding
 
 PLAN_VERSION = 1
@@ -25,9 +26,10 @@ class PlannedCollective:
     kind: str
     axes: tuple[str, ...]
     bytes: int
-    ns: int  # of one run
+    ns: int  # that a step pays for one run
     repeat: int
     where: str  # location of the op that needs it
+    hidden_ns: int = 0  # of one run, behind compute and beside `ns`
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,7 @@ class Plan:
     values: dict[int, PlannedValue]
     uses: tuple[PlannedUse, ...]
     cloneable: tuple[int, ...]
+    overlap: str = "none"  # the assumption on what runs behind compute: none or async
     baselines: tuple[Baseline, ...] = ()
     levels: tuple[PlannedLevel, ...] = ()  # of priorities, where demands have several
     other_meshes: tuple[PlannedMesh, ...] = ()
@@ -185,6 +188,12 @@ def read_plan(path: Path) -> Plan:
     if found.version != PLAN_VERSION or found.form not in FORMS:
         raise AutoshardError(
             f"a plan of version {found.version}, form {found.form!r}; this autoshard reads version {PLAN_VERSION}, form {', '.join(FORMS)}",
+            where=str(path),
+            fix="plan the module anew",
+        )
+    if found.overlap not in OVERLAPS:
+        raise AutoshardError(
+            f"a plan that assumes overlap {found.overlap!r}; this autoshard knows {', '.join(OVERLAPS)}",
             where=str(path),
             fix="plan the module anew",
         )

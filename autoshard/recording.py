@@ -126,6 +126,7 @@ def plan_of_choice(
         },
         uses=tuple(PlannedUse(op, operand, str(s)) for (op, operand), s in sorted(chosen.uses.items())),
         cloneable=tuple(sorted(loaded.program.cloneable)),
+        overlap=loaded.overlap,
         baselines=baselines,
         other_meshes=tuple(
             PlannedMesh(other.name, tuple((axis.name, axis.size) for axis in other.axes), other.device_ids)
@@ -170,6 +171,7 @@ def _price_of(
             c.collective.ns,
             c.repeat,
             f"{ops[c.op].name} {ops[c.op].location}".strip() if c.op >= 0 else "arguments and results",
+            c.collective.hidden_ns,
         )
         for c in (chosen.collectives if with_collectives else ())
     )

@@ -14,6 +14,7 @@ FLOORS = {
     "autoshard.errors": 0,
     "autoshard.progress": 0,
     "autoshard.hardware": 1,
+    "autoshard.overlaps": 1,
     "autoshard.sharding": 1,
     "autoshard.problem": 2,
     "autoshard.mlir": 2,

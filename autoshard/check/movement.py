@@ -12,12 +12,13 @@ and writes the part that it keeps.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from autoshard.check.halo import rows_from_others
 from autoshard.check.loops import copies_made
 from autoshard.check.meshes import has_no_collectives, steps_across
+from autoshard.check.overlap import MOVED_AHEAD, Hideable, find_hideable
 from autoshard.check.parts import Part, Parts, axis_refs, continued, joined, num_shards, parts_of
 from autoshard.check.planned import Planned
 from autoshard.check.reads import KernelRead, Reads
@@ -41,6 +42,7 @@ class Reshard:
     target: TensorSharding
     repeat: int
     op: int
+    hideable_ns: int = 0  # of one run
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class _Moved:
     bytes: int
     repeat: int
     op: int
+    hidden_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +62,19 @@ class Prices:
     hardware: Hardware
     communication: Communication
     lowering: str
+    overlap: str
 
 
 def find_collectives(planned: Planned, reads: Reads, prices: Prices) -> tuple[PlannedCollective, ...]:
     moved = [collective for kernel in reads.kernels for collective in _of_kernel(planned, kernel)]
     moved += [_of_user(planned, kernel, prices) for kernel in reads.kernels if kernel.kernel.shape.collective]
-    moved += _of_reshards(planned.mesh, list(_reshards(planned, reads)))
+    moved += _of_reshards(planned.mesh, list(_reshards(planned, reads, prices)), prices)
     return tuple(_priced(planned, collective, prices) for collective in moved)
 
 
 def find_left_as_reshards(planned: Planned, reads: Reads, prices: Prices) -> tuple[PlannedCollective, ...]:
     """Those of `find_collectives` that stand for reshards which Shardy leaves as they are."""
-    moved = _across_meshes(planned.mesh, list(_reshards(planned, reads)))
+    moved = _across_meshes(planned.mesh, list(_reshards(planned, reads, prices)), prices)
     return tuple(_priced(planned, collective, prices) for collective in moved)
 
 
@@ -79,9 +83,10 @@ def _priced(planned: Planned, moved: _Moved, prices: Prices) -> PlannedCollectiv
         moved.kind,
         axis_names(moved.axes),
         moved.bytes,
-        _ns(prices, moved.kind, moved.bytes, moved.axes),
+        _ns(prices, moved.kind, moved.bytes, moved.axes) - moved.hidden_ns,
         moved.repeat,
         planned.where(moved.op) if moved.op >= 0 else "arguments and results",
+        moved.hidden_ns,
     )
 
 
@@ -204,7 +209,8 @@ def _windows(planned: Planned, read: KernelRead) -> Iterator[_Moved]:
                     yield _Moved(HALO, axes, bytes_, kernel.repeat, kernel.ops[-1])
 
 
-def _reshards(planned: Planned, reads: Reads) -> Iterator[Reshard]:
+def _reshards(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Reshard]:
+    hideable = find_hideable(planned, reads, prices.hardware) if prices.overlap == "async" else Hideable()
     made = {v: read for read in reads.kernels for v in read.kernel.results}
     for value, run in made.items():
         kernel = run.kernel
@@ -222,27 +228,44 @@ def _reshards(planned: Planned, reads: Reads) -> Iterator[Reshard]:
         found = planned.shared.get(value, settled)
         if found != settled:
             made_times = copies_made([read.where for read in mine], planned.loops.carrying.get(value))
-            yield Reshard(type_, settled, found, made_times, mine[0].op)
+            yield Reshard(type_, settled, found, made_times, mine[0].op, hideable.of_copy(value))
         for read in mine:
-            yield Reshard(type_, found, read.sharding, read.repeat, read.op)
+            hidden = hideable.of_read(value, read.op)
+            yield Reshard(type_, found, read.sharding, read.repeat, read.op, hidden)
 
 
-def _of_reshards(mesh: Mesh, reshards: Sequence[Reshard]) -> Iterator[_Moved]:
-    yield from _across_meshes(mesh, reshards)
+def _of_reshards(mesh: Mesh, reshards: Sequence[Reshard], prices: Prices) -> Iterator[_Moved]:
+    yield from _across_meshes(mesh, reshards, prices)
     moving = [
         r for r in reshards if r.origin != r.target and not has_no_collectives(mesh, r.origin, r.target)
     ]
     requests = list(dict.fromkeys((r.type.rank, r.origin, r.target) for r in moving))
     steps = dict(zip(requests, decompose_reshards(mesh, requests), strict=True)) if requests else {}
     for reshard in moving:
-        yield from _sized(reshard, steps[reshard.type.rank, reshard.origin, reshard.target])
+        found = _sized(reshard, steps[reshard.type.rank, reshard.origin, reshard.target])
+        yield from _behind_compute(found, reshard.hideable_ns, prices)
 
 
-def _across_meshes(mesh: Mesh, reshards: Sequence[Reshard]) -> Iterator[_Moved]:
+def _across_meshes(mesh: Mesh, reshards: Sequence[Reshard], prices: Prices) -> Iterator[_Moved]:
     for reshard in reshards:
         if has_no_collectives(mesh, reshard.origin, reshard.target):
-            for kind, axes, bytes_ in steps_across(mesh, reshard.type, reshard.origin, reshard.target):
-                yield _Moved(kind, axes, bytes_, reshard.repeat, reshard.op)
+            steps = steps_across(mesh, reshard.type, reshard.origin, reshard.target)
+            found = (_Moved(*step, reshard.repeat, reshard.op) for step in steps)
+            yield from _behind_compute(found, reshard.hideable_ns, prices)
+
+
+def _behind_compute(found: Iterable[_Moved], hideable_ns: int, prices: Prices) -> Iterator[_Moved]:
+    """The steps of one reshard, those that can run ahead hidden as far as that goes, first to last."""
+    if not hideable_ns:
+        yield from found
+        return
+    steps = list(found)
+    ahead = [_ns(prices, s.kind, s.bytes, s.axes) if s.kind in MOVED_AHEAD else 0 for s in steps]
+    left = min(hideable_ns, sum(ahead) * 9 // 10)
+    for step, ns in zip(steps, ahead, strict=True):
+        hidden_ns = min(left, ns)
+        left -= hidden_ns
+        yield replace(step, hidden_ns=hidden_ns)
 
 
 def _sized(reshard: Reshard, steps: Sequence[CollectiveStep]) -> Iterator[_Moved]:

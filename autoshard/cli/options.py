@@ -14,6 +14,7 @@ import click
 
 from autoshard.errors import AutoshardError
 from autoshard.mlir.forms import FORMS, form_named
+from autoshard.overlaps import OVERLAPS, overlap_named
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,6 +72,14 @@ form_option = click.option(
     show_default=True,
     help="Whose compiler runs the plan: prices are of what it emits, and -o is written for it.",
 )
+overlap_option = click.option(
+    "--overlap",
+    type=click.Choice(OVERLAPS),
+    default="none",
+    show_default=True,
+    help="What runs behind compute: nothing, so that a step is the sum of its parts, or gathers and permutes of weights "
+    "(and all that is there ahead of time), up to half of the least time of the product that reads them.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 all_option = click.option("--all", "show_all", is_flag=True, help="Print every argument and result.")
 
@@ -87,6 +96,7 @@ class Asked:
     memory: str | None
     carry: str
     form: str
+    overlap: str
 
     def request(self, default_mesh: str | None = None) -> "Request":
         """Raises AutoshardError: a text that says nothing."""
@@ -102,6 +112,7 @@ class Asked:
             form=form_named(self.form),
             slices=self.slices,
             placement=self.placement,
+            overlap=overlap_named(self.overlap),
         )
 
 
@@ -118,13 +129,14 @@ def request_options(command: Callable[..., None]) -> Callable[..., None]:
         memory: str | None,
         carry: str,
         form: str,
+        overlap: str,
         **others: Any,
     ) -> None:
-        asked = Asked(mesh, hardware, topology, slices, placement, memory, carry, form)
+        asked = Asked(mesh, hardware, topology, slices, placement, memory, carry, form, overlap)
         command(asked=asked, **others)
 
     where = (_mesh_option, hardware_option, topology_option, slices_option, placement_option)
-    for option in reversed((*where, _memory_option, carry_option, form_option)):
+    for option in reversed((*where, _memory_option, carry_option, form_option, overlap_option)):
         with_asked = option(with_asked)
     return with_asked
 

@@ -1,7 +1,7 @@
 """From the graph of choices to a `Problem` of plain numbers, and nothing else: the door between compiler and solver.
 
 node cost   kernel: (compute + its own collectives) * repeat; flows and hubs: 0
-edge cost   reshard from what the provider leaves to what the reader demands, * repeat
+edge cost   reshard from what the provider leaves to what the reader demands, less what runs behind compute (`overlap`), * repeat
 memory      every value under its settled sharding over its lifetime; a partial sum that will be scattered, while its kernel
             runs; a copy that a reshard makes, as long as it is read
 groups      cost nothing; masks of nodes, and of ties, the edges that come after those of the graph
@@ -15,8 +15,10 @@ from autoshard.cost.graph import Edge, Graph, KernelSpace
 from autoshard.cost.kernel import KernelPrices, price_kernel
 from autoshard.cost.layouts import Ints
 from autoshard.cost.lowering import CollectivePrices, Lowering
+from autoshard.cost.overlap import ASYNCHRONOUS, hidden_ns, hideable_ns
 from autoshard.cost.reshard import Decompose, ReshardPrices
 from autoshard.cost.ties import Ties, find_ties, tie_table
+from autoshard.overlaps import Overlap
 from autoshard.problem import Problem, ProblemBuilder, Table
 from autoshard.program import FlowKind
 from autoshard.sharding import TensorType
@@ -32,6 +34,7 @@ class PricedGraph:
     kernel_prices: dict[KernelSpace, KernelPrices]
     reshards: ReshardPrices
     ties: Ties
+    hideable_ns: dict[int, int]  # of an edge's reshard in one run
 
 
 def assemble(
@@ -41,6 +44,7 @@ def assemble(
     decompose: Decompose,
     memory_limit: int | None,
     lowering: Lowering = "shardy",
+    overlap: Overlap = "none",
 ) -> PricedGraph:
     """Price every choice of the graph for the compiler that will carry the plan out.
 
@@ -58,11 +62,12 @@ def assemble(
     }
     builder = ProblemBuilder()
     _add_nodes(graph, prices, ties, builder)
-    _add_edges(graph, reshards, builder)
+    hideable = hideable_ns(graph, hardware) if overlap == "async" else {}
+    _add_edges(graph, reshards, hideable, builder)
     for tie in ties.pairs:
         builder.add_edge(tie.first[0], tie.second[0], tie_table(graph, tie))
     _add_memory(graph, builder)
-    return PricedGraph(graph, builder.build(memory_limit), prices, reshards, ties)
+    return PricedGraph(graph, builder.build(memory_limit), prices, reshards, ties, hideable)
 
 
 def _announce(graph: Graph, reshards: ReshardPrices) -> None:
@@ -100,25 +105,38 @@ def _add_nodes(
             builder.add_node(prices[node.space].total_ns * repeat, allowed)
 
 
-def _add_edges(graph: Graph, reshards: ReshardPrices, builder: ProblemBuilder) -> None:
-    tables: dict[tuple[TensorType, bytes, bytes, int], Table] = {}
+def _add_edges(
+    graph: Graph, reshards: ReshardPrices, hideable: dict[int, int], builder: ProblemBuilder
+) -> None:
+    tables: dict[tuple[TensorType, bytes, bytes, int, int], Table] = {}
     copies: dict[tuple[TensorType, bytes, bytes], Ints] = {}
-    by_identity: dict[tuple[TensorType, int, int, int], tuple[Table, Ints]] = {}
-    for edge in graph.edges:
+    by_identity: dict[tuple[TensorType, int, int, int, int], tuple[Table, Ints]] = {}
+    for index, edge in enumerate(graph.edges):
         supply, demand = _ends(graph, edge)
-        quick = (edge.type, id(supply), id(demand), edge.repeat)
+        at_most_ns = hideable.get(index, 0)
+        quick = (edge.type, id(supply), id(demand), edge.repeat, at_most_ns)
         found = by_identity.get(quick)
         if found is None:
             key = (edge.type, supply.tobytes(), demand.tobytes())
-            if (*key, edge.repeat) not in tables:
-                cost = reshards.matrix(edge.type)[np.ix_(supply, demand)] * edge.repeat
-                tables[*key, edge.repeat] = Table(cost, reshards.possible(edge.type.rank, supply, demand))
+            if (*key, edge.repeat, at_most_ns) not in tables:
+                cost = _exposed_ns(reshards, edge.type, supply, demand, at_most_ns) * edge.repeat
+                possible = reshards.possible(edge.type.rank, supply, demand)
+                tables[*key, edge.repeat, at_most_ns] = Table(cost, possible)
             if key not in copies:
                 copies[key] = _copy_bytes(graph, edge.type, supply, demand)
-            found = by_identity[quick] = (tables[*key, edge.repeat], copies[key])
+            found = by_identity[quick] = (tables[*key, edge.repeat, at_most_ns], copies[key])
         number = builder.add_edge(edge.provider, edge.reader, found[0])
         if _copies_count(graph, edge) and found[1].any():
             builder.add_edge_usage(number, edge.begin, edge.end, found[1])
+
+
+def _exposed_ns(
+    reshards: ReshardPrices, type_: TensorType, supply: Ints, demand: Ints, hideable: int
+) -> Ints:
+    """[from, to] ns of one run that the step waits for."""
+    pairs = np.ix_(supply, demand)
+    whole = reshards.matrix(type_)[pairs]
+    return whole - hidden_ns(reshards.matrix(type_, ASYNCHRONOUS)[pairs], hideable) if hideable else whole
 
 
 def _copy_bytes(graph: Graph, type_: TensorType, supply: Ints, demand: Ints) -> Ints:

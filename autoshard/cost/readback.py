@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from autoshard.cost.assemble import PricedGraph
 from autoshard.cost.graph import Edge
+from autoshard.cost.overlap import hide
 from autoshard.cost.reshard import Collective
 from autoshard.program import Kernel, LinearWay
 from autoshard.sharding import AxisRef, TensorSharding, tensor_sharding
@@ -62,7 +63,7 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
         _free_reads(priced, number, strategy, uses)
     for index, edge in enumerate(priced.graph.edges):
         origin, target = chosen_ends(priced, edge, choice)
-        steps = priced.reshards.collectives(edge.type, origin, target)
+        steps = hide(priced.reshards.collectives(edge.type, origin, target), priced.hideable_ns.get(index, 0))
         op = _reader_op(priced, edge)
         collectives += [ChosenCollective(c, edge.repeat, op, edge=index) for c in steps]
         sharding = priced.graph.layouts[edge.type.rank].shardings[target]

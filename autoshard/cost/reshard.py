@@ -42,7 +42,8 @@ class Collective:
     kind: str
     axes: tuple[AxisRef, ...]
     bytes: int
-    ns: int
+    ns: int  # that a step pays for one run
+    hidden_ns: int = 0  # of one run behind compute, beside that
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class ReshardPrices:
         self._sequences: dict[tuple[int, int, int], tuple[CollectiveStep, ...]] = {}
         self._groups: dict[tuple[str, tuple[AxisRef, ...]], int] = {}
         self._steps: dict[int, _Steps] = {}
-        self._matrices: dict[TensorType, Ints] = {}
+        self._matrices: dict[tuple[TensorType, frozenset[str] | None], Ints] = {}
 
     def want(self, rank: int, origins: Ints, targets: Ints) -> None:
         """Announce that every pair of these shardings may be asked for; those that are not possible are left out."""
@@ -115,11 +116,15 @@ class ReshardPrices:
             found.append(self._sequences[rank, layouts.id_of(before), layouts.id_of(after)])
         return found
 
-    def matrix(self, type_: TensorType) -> Ints:
-        """[from, to] ns between all shardings of this rank; pairs that were not announced are 0 and mean nothing."""
-        found = self._matrices.get(type_)
+    def matrix(self, type_: TensorType, kinds: frozenset[str] | None = None) -> Ints:
+        """[from, to] ns between all shardings of this rank; pairs that were not announced are 0 and mean nothing.
+
+        Args:
+            kinds: of the collectives to count; None counts all.
+        """
+        found = self._matrices.get((type_, kinds))
         if found is None:
-            found = self._matrices[type_] = self._price(type_)
+            found = self._matrices[type_, kinds] = self._price(type_, kinds)
         return found
 
     def collectives(self, type_: TensorType, origin: int, target: int) -> list[Collective]:
@@ -147,7 +152,7 @@ class ReshardPrices:
         flat = np.asarray(rows, dtype=np.int64).reshape(-1, 4)
         return _Steps(flat[:, 0], flat[:, 1], flat[:, 2], flat[:, 3])
 
-    def _price(self, type_: TensorType) -> Ints:
+    def _price(self, type_: TensorType, kinds: frozenset[str] | None) -> Ints:
         layouts = self._layouts[type_.rank]
         count = len(layouts.shardings)
         prices = np.zeros((count, count), dtype=np.int64)
@@ -159,6 +164,8 @@ class ReshardPrices:
         names = list(self._groups)
         for group in np.unique(steps.group):
             kind, axes = names[group]
+            if kinds is not None and kind not in kinds:
+                continue
             chosen = steps.group == group
             ns[chosen] = self._prices.ns(kind, bytes_[chosen], axes)
         np.add.at(prices, (steps.origin, steps.target), ns)

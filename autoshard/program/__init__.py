@@ -12,6 +12,7 @@ from autoshard.program.demands import (
 )
 from autoshard.program.groups import both, with_group_demands
 from autoshard.program.linearity import LinearWay
+from autoshard.program.prefetch import prefetchable
 from autoshard.program.records import (
     RESULT_SITE,
     Flow,
@@ -46,6 +47,7 @@ __all__ = [
     "demands_of",
     "donated_pairs",
     "group_demands_of",
+    "prefetchable",
     "priority_levels",
     "refuse_unsound",
     "restricted",

@@ -36,7 +36,7 @@ def _headline(plan: Plan) -> Text:
         f"mesh {mesh} on {plan.hardware} {_shape(plan)}",
         *_placement_lines(plan),
         f"predicted step {time_text(price.step_ns)} = compute {time_text(price.compute_ns)}"
-        f" + communication {time_text(price.communication_ns)}",
+        f" + communication {time_text(price.communication_ns)}{_hidden_text(plan)}",
         f"peak memory {bytes_text(price.peak_bytes)} of {budget} a device"
         + ("" if plan.fits else "  DOES NOT FIT"),
     ]
@@ -68,6 +68,14 @@ def _placement_lines(plan: Plan) -> list[str]:
     return [
         f"placement {plan.placement}: make the mesh of devices {first}{more}, numbered by coordinates (device_order in --json)"
     ]
+
+
+def _hidden_text(plan: Plan) -> str:
+    """What runs behind compute, where the plan assumes that something does."""
+    if plan.overlap == "none":
+        return ""
+    hidden = sum(c.hidden_ns * c.repeat for c in plan.price.collectives)
+    return f" ({time_text(hidden)} more behind compute: overlap {plan.overlap})"
 
 
 def _folded_lines(plan: Plan) -> list[str]:
@@ -186,6 +194,7 @@ def summary_data(plan: Plan) -> dict[str, Any]:
         "slices": plan.slices,
         "placement": plan.placement,
         "device_order": list(plan.device_order),
+        "overlap": plan.overlap,
         "memory_bytes": plan.memory_bytes,
         "status": plan.status,
         "proved": plan.proved,
@@ -201,6 +210,7 @@ def summary_data(plan: Plan) -> dict[str, Any]:
                 "count": sum(c.repeat for c in group),
                 "bytes": sum(c.bytes * c.repeat for c in group),
                 "ns": sum(c.ns * c.repeat for c in group),
+                "hidden_ns": sum(c.hidden_ns * c.repeat for c in group),
             }
             for (kind, axes), group in priced_groups(plan.price).items()
         ],

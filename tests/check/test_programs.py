@@ -14,6 +14,7 @@ from autoshard.check import Subject, check
 from autoshard.mlir import passes
 from autoshard.mlir.forms import Form
 from autoshard.mlir.source import load
+from autoshard.overlaps import Overlap
 from autoshard.problem import Problem, evaluate
 from autoshard.solve import Solution, Status
 from tests.problem.possible import mended
@@ -33,10 +34,17 @@ def arbitrary(problem: Problem, *, seed: int, hints: Sequence[Any], **_: Any) ->
     return Solution(Status.FEASIBLE, choice, priced.cost, priced.peak, 0, priced.peak, choice, 0)
 
 
-def refused(program: str, mesh: str, seed: int, monkeypatch: pytest.MonkeyPatch, form: Form = "xla") -> str:
+def refused(
+    program: str,
+    mesh: str,
+    seed: int,
+    monkeypatch: pytest.MonkeyPatch,
+    form: Form = "xla",
+    overlap: Overlap = "none",
+) -> str:
     """What the checker has against an arbitrary plan."""
     monkeypatch.setattr(pipeline, "solve", arbitrary)
-    request = pipeline.Request(mesh=MESHES[mesh], memory_bytes=None, form=form)
+    request = pipeline.Request(mesh=MESHES[mesh], memory_bytes=None, form=form, overlap=overlap)
     loaded = pipeline.load_module(PROGRAMS[program]().encode(), request)
     plan = pipeline.plan_loaded(loaded, seed=seed)
     report = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan)
@@ -58,6 +66,12 @@ def pending(program: str, *, strict: bool) -> Any:
 def test_arbitrary_plan(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures of a plan equal those that the checker works out."""
     assert refused(program, "4x2", 1, monkeypatch) == ""
+
+
+@pytest.mark.parametrize("program", ["mlp_train", "decode_step", "transformer_train_scan"])
+def test_arbitrary_plan_with_overlap(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the plan hides behind compute is what the checker lets it hide."""
+    assert refused(program, "4x2", 1, monkeypatch, overlap="async") == ""
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -1,0 +1,86 @@
+"""What runs behind compute under `--overlap async`: weights that are gathered ahead of time, up to a stated limit, and nothing else."""
+
+from autoshard import pipeline
+from autoshard.plans import Plan
+from autoshard.program import prefetchable
+from costmodels import load
+
+HARDWARE = load("tpu-v5e")
+MESH = '#sdy.sharding<@mesh, [{"x"}, {}]>'
+
+
+def layer(rows: int) -> str:
+    """A product of activations and a weight, both given; the weight is cast to bf16 on the way in."""
+    return f"""
+      sdy.mesh @mesh = <["x"=4]>
+      func.func @main(%a: tensor<{rows}x4096xbf16> {{sdy.sharding = {MESH}}},
+                      %w: tensor<4096x4096xf32> {{sdy.sharding = {MESH}}})
+          -> (tensor<{rows}x4096xbf16> {{sdy.sharding = {MESH}}}) {{
+        %c = stablehlo.convert %w : (tensor<4096x4096xf32>) -> tensor<4096x4096xbf16>
+        %0 = stablehlo.dot_general %a, %c, contracting_dims = [1] x [0]
+          : (tensor<{rows}x4096xbf16>, tensor<4096x4096xbf16>) -> tensor<{rows}x4096xbf16>
+        return %0 : tensor<{rows}x4096xbf16>
+      }}"""
+
+
+def planned(text: str, overlap: str) -> Plan:
+    asked = pipeline.Request(memory_bytes=None, overlap="async" if overlap == "async" else "none")
+    return pipeline.plan_loaded(pipeline.load_module(text.encode(), asked))
+
+
+def hidden_ns(plan: Plan) -> int:
+    return sum(c.hidden_ns * c.repeat for c in plan.price.collectives)
+
+
+def test_weight_gather_hides_behind_product() -> None:
+    """Nine tenths of the gather where the product takes long enough; plans say what they assume, and `none` hides nothing."""
+    text = layer(65536)
+    shown, hiding = planned(text, "none"), planned(text, "async")
+    assert (shown.overlap, hiding.overlap) == ("none", "async")
+    assert [c.kind for c in hiding.price.collectives] == ["all_gather"]
+    gather_ns = hiding.price.collectives[0].ns + hidden_ns(hiding)
+    assert hidden_ns(shown) == 0
+    assert shown.price.communication_ns == gather_ns
+    assert hidden_ns(hiding) == gather_ns * 9 // 10
+    assert hiding.price.step_ns == shown.price.step_ns - hidden_ns(hiding)
+
+
+def test_short_product_hides_half_its_time() -> None:
+    """Half of the least time of the product (its FLOPs over all devices, at the rate of the matrix unit), for both operands together."""
+    rows = 8192
+    flops = 2 * rows * 4096 * 4096 / 4
+    rate = HARDWARE.chip.bf16_tflop_per_s * 1e3 * HARDWARE.chip.matrix_efficiency
+    assert hidden_ns(planned(layer(rows), "async")) == int(flops / rate / 2 / 2)
+
+
+def test_only_what_is_there_ahead() -> None:
+    """Arguments, their casts, what a loop carries unchanged and slices of it; not what a product or two operands make."""
+    text = """
+      func.func @main(%a: tensor<8x16xf32>, %w: tensor<4x16x16xf32>) -> tensor<8x16xf32> {
+        %zero = stablehlo.constant dense<0> : tensor<i32>
+        %one = stablehlo.constant dense<1> : tensor<i32>
+        %four = stablehlo.constant dense<4> : tensor<i32>
+        %0:3 = stablehlo.while(%i = %zero, %x = %a, %stack = %w) : tensor<i32>, tensor<8x16xf32>, tensor<4x16x16xf32>
+          cond {
+            %c = stablehlo.compare LT, %i, %four : (tensor<i32>, tensor<i32>) -> tensor<i1>
+            stablehlo.return %c : tensor<i1>
+          } do {
+            %s = stablehlo.dynamic_slice %stack, %i, %zero, %zero, sizes = [1, 16, 16]
+              : (tensor<4x16x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x16x16xf32>
+            %r = stablehlo.reshape %s : (tensor<1x16x16xf32>) -> tensor<16x16xf32>
+            %y = stablehlo.dot_general %x, %r, contracting_dims = [1] x [0]
+              : (tensor<8x16xf32>, tensor<16x16xf32>) -> tensor<8x16xf32>
+            %j = stablehlo.add %i, %one : tensor<i32>
+            stablehlo.return %j, %y, %stack : tensor<i32>, tensor<8x16xf32>, tensor<4x16x16xf32>
+          }
+        return %0#1 : tensor<8x16xf32>
+      }"""
+    loaded = pipeline.load_module(text.encode(), pipeline.Request(mesh=(("x", 2),)))
+    early = prefetchable(loaded.program)
+    kernels = {kernel.shape.name.removeprefix("stablehlo."): kernel for kernel in loaded.program.kernels}
+    assert {kernels["dynamic_slice"].results[0], kernels["reshape"].results[0]} <= early
+    assert kernels["dot_general"].results[0] not in early
+    weight = kernels["dynamic_slice"].uses[0].value
+    activation = kernels["dot_general"].uses[0].value
+    assert weight in early
+    assert activation not in early
