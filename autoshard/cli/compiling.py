@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 @click.option(
     "--target",
     required=True,
-    metavar="tpu:FAMILY:TOPOLOGY|cpu:N",
-    help="Devices to compile for, as tpu:v5e:4x4 or cpu:8; they need not be there.",
+    metavar="tpu:FAMILY:TOPOLOGY|gpu:NAME:NODESxGPUS|cpu:N",
+    help="Devices to compile for, as tpu:v5e:4x4, gpu:h100:2x8 or cpu:8; they need not be there.",
 )
 @click.option(
     "--plan",
@@ -98,6 +98,7 @@ def compile_command(
                 found,
                 full=None if fast is None else not fast,
                 time_limit_s=time_limit,
+                device_order=() if plan is None else plan.device_order,
                 progress=progress,
             )
         except DoesNotFitError as error:
@@ -124,6 +125,12 @@ def _plan(file: Path, target: "Target") -> "Plan":
             where=str(file),
             fix=f"name a target of {devices} devices, or plan for a mesh of {target.num_devices}",
         )
+    if found.device_order and found.topology != target.topology:
+        raise AutoshardError(
+            f"the plan places its mesh on {'x'.join(map(str, found.topology))}, the target is {target}",
+            where=str(file),
+            fix="name the target of the plan's topology",
+        )
     return found
 
 
@@ -134,7 +141,7 @@ def _priced(model: str | bytes, target: "Target", hardware: str, carry: str, pro
 
     request = Request(
         hardware=hardware,
-        topology=tuple(reversed(target.topology)) or None,  # major to minor, as devices are numbered
+        topology=target.row_major_topology,
         memory_bytes=None,
         carry=parse_carry(carry),
     )

@@ -40,11 +40,18 @@ def by_kind(predicted: Sequence[PredictedCollective], compiled: Mapping[str, Kin
 
 
 def differences(
-    predicted: Sequence[PredictedCollective], compiled: Sequence[CompiledCollective]
+    predicted: Sequence[PredictedCollective],
+    compiled: Sequence[CompiledCollective],
+    readers: Mapping[str, str] | None = None,
 ) -> tuple[Side, ...]:
-    """Entries whose bytes differ, the largest difference first."""
+    """Entries whose bytes differ, the largest difference first.
+
+    `readers`: of a constraint of the module, the op that reads through it, which a prediction that knows no constraints names instead.
+    """
     expected = _totals(((one.kind, one.where), one.times, one.total_bytes) for one in predicted)
-    found = _totals(_entries(compiled))
+    named = {one.where for one in predicted}
+    aliases = {constraint: op for constraint, op in (readers or {}).items() if constraint not in named}
+    found = _totals(_entries(compiled, aliases))
     sides = [
         Side(kind, expected[kind, where], found[kind, where], where, where)
         for kind, where in expected.keys() & found.keys()
@@ -75,12 +82,14 @@ def differences(
     )
 
 
-def _entries(compiled: Iterable[CompiledCollective]) -> Iterable[tuple[tuple[str, str], int, int]]:
+def _entries(
+    compiled: Iterable[CompiledCollective], aliases: Mapping[str, str]
+) -> Iterable[tuple[tuple[str, str], int, int]]:
     """Of a combined collective an entry for each buffer; the first of them counts the run."""
     for one in compiled:
         places = one.where if len(one.where) == len(one.buffers) else (one.where[0],) * len(one.buffers)
         for position, (where, size) in enumerate(zip(places, one.buffers, strict=True)):
-            yield (one.kind, where), one.times if position == 0 else 0, size * one.times
+            yield (one.kind, aliases.get(where, where)), one.times if position == 0 else 0, size * one.times
 
 
 def _totals(entries: Iterable[tuple[_Key, int, int]]) -> dict[_Key, KindTotal]:

@@ -33,7 +33,7 @@ class CompileReport:
         return (
             ()
             if self.prediction is None
-            else differences(self.prediction.collectives, self.compiled.collectives)
+            else differences(self.prediction.collectives, self.compiled.collectives, self.compiled.readers)
         )
 
     def to_json(self) -> str:

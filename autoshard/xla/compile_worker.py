@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from autoshard.xla.gpus import target_config
 from autoshard.xla.options import compile_options
 
 _DEVICES_OF_CHIP = {"v4": {"chip_config_name": "megacore"}}
@@ -19,13 +20,13 @@ def main(folder: Path) -> None:
     request = json.loads((folder / "request.json").read_text())
     from autoshard.mlir.context import ir, new_context
 
-    devices = (
-        tpu_devices(request["slice"]) if request["kind"] == "tpu" else cpu_devices(request["num_devices"])
-    )
+    devices = _devices(request["kind"], request["slice"], request["num_devices"])
     if len(devices) != request["num_devices"]:
         raise RuntimeError(
             f"XlaRuntimeError: the target has {len(devices)} devices, not {request['num_devices']}"
         )
+    by_id = {device.id: device for device in devices}
+    devices = [by_id[id_] for id_ in request["device_ids"]]
     from jaxlib import xla_client
 
     options = compile_options(
@@ -41,6 +42,32 @@ def main(folder: Path) -> None:
         kind: getattr(memory, f"{kind}_size_in_bytes") for kind in ("argument", "output", "alias", "temp")
     }
     (folder / "result.json").write_text(json.dumps(sizes))
+
+
+def _devices(kind: str, slice_name: str, count: int) -> list[Any]:
+    match kind:
+        case "tpu":
+            return tpu_devices(slice_name)
+        case "gpu":
+            return gpu_devices(slice_name)
+        case _:
+            return cpu_devices(count)
+
+
+def gpu_devices(slice_name: str) -> list[Any]:
+    """Devices of nodes of GPUs that are not there, in order of their ids."""
+    from jax_plugins import xla_cuda12  # pyright: ignore[reportMissingImports]  # the extra cuda
+    from jaxlib import xla_client
+
+    name, _, shape = slice_name.partition(":")
+    plugin = Path(xla_cuda12.__file__).parent / "xla_cuda_plugin.so"
+    api = xla_client.load_pjrt_plugin_dynamically("cuda", str(plugin))
+    xla_client.initialize_pjrt_plugin("cuda")
+    topology = xla_client.make_c_api_device_topology(
+        api, name, topology=f"1x{shape}", target_config=target_config(name)
+    )
+    devices: list[Any] = topology._make_compile_only_devices()
+    return sorted(devices, key=lambda device: device.id)
 
 
 def cpu_devices(count: int) -> list[Any]:

@@ -71,6 +71,9 @@ class Compiled:
     matmul_flops: int  # of one device and step
     warnings: tuple[str, ...]
     compile_s: float
+    readers: Mapping[str, str] = field(
+        repr=False
+    )  # of a constraint among the places, the op that reads through it
     hlo_text: str = field(repr=False)
 
     def totals(self) -> dict[str, KindTotal]:
@@ -84,7 +87,7 @@ class Compiled:
     def to_data(self) -> dict[str, object]:
         """Plain data without the HLO text."""
         data = msgspec.to_builtins(self)
-        del data["hlo_text"]
+        del data["hlo_text"], data["readers"]
         data["totals"] = msgspec.to_builtins(self.totals())
         data["memory"]["total_bytes"] = self.memory.total_bytes
         for one, row in zip(self.collectives, data["collectives"], strict=True):

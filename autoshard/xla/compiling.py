@@ -8,12 +8,14 @@ import importlib.metadata
 import json
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autoshard.errors import AutoshardError
 from autoshard.hardware import load_hardware
 from autoshard.mlir.meshes import module_meshes
+from autoshard.mlir.source import SourceModule, load
 from autoshard.progress import Progress, silent
 from autoshard.sharding import Mesh
 from autoshard.xla.collectives import CompiledCollective, Walked, collectives_in
@@ -22,7 +24,7 @@ from autoshard.xla.flops import matrix_flops
 from autoshard.xla.fusions import fusion_cycles
 from autoshard.xla.hlo import HloModule, parse_hlo
 from autoshard.xla.interconnect import scheduler_ns
-from autoshard.xla.labels import label, readable, where
+from autoshard.xla.labels import Labels, label
 from autoshard.xla.launching import run_worker, worker_environment
 from autoshard.xla.layouts import pin_transforms
 from autoshard.xla.memory import CompiledMemory, memory_of_assignment, out_of_memory
@@ -30,7 +32,7 @@ from autoshard.xla.module import Model, Program, read_program
 from autoshard.xla.prepare import for_one_device, for_partitions
 from autoshard.xla.probe import PROBE, add_probe
 from autoshard.xla.schedule import SchedulePrice, read_schedule
-from autoshard.xla.targets import Target, parse_target, require_compiler
+from autoshard.xla.targets import Target, device_ids, parse_target, require_compiler
 
 _TPU_ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # the lock is of the chips, and none is used
@@ -40,6 +42,9 @@ _TPU_ENVIRONMENT = {
     "TPU_STDERR_LOG_LEVEL": "3",
     "TPU_LOG_DIR": "disabled",
 }
+_GPU_FLAGS = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
+"""Nothing can be timed to choose kernels by; without that, Triton finds no tiles for some products. Collectives do not depend on it."""
+
 _FINAL = "*after_optimizations_after_buffer_assignment.txt"
 _ASSIGNMENT = "*after_optimizations-buffer-assignment.txt"
 _SCHEDULE = "*.schedule.txt"
@@ -59,12 +64,14 @@ def compile_planned(
     target: str | Target,
     *,
     full: bool | None = None,
+    device_order: Sequence[int] = (),
     time_limit_s: float | None = None,
     progress: Progress = silent,
 ) -> Compiled:
     """Compile a module with its sdy shardings for all devices of `target`.
 
-    full: with code generation, which adds the compiler's price of each fusion; minutes for TPUs. None: for CPUs only.
+    full: with code generation, which adds the compiler's price of each fusion; minutes for TPUs. None: for all but TPUs.
+    device_order: what the places of the mesh stand for, as `Plan.device_order` has it; (): devices by their ids.
 
     Raises:
         AutoshardError: no such target or its compiler is not installed, a mesh of another size or none, XLA's refusal, no time left.
@@ -73,10 +80,11 @@ def compile_planned(
     """
     target = target if isinstance(target, Target) else parse_target(target)
     require_compiler(target)
-    is_full = target.kind == "cpu" if full is None else full
-    if target.kind == "cpu" and not is_full:
+    is_full = target.kind != "tpu" if full is None else full
+    if target.kind != "tpu" and not is_full:
         raise AutoshardError("only compilations for TPUs have a fast form", where=f"target {target}")
-    program = read_program(model, "the planned module")
+    source = model if isinstance(model, SourceModule) else load(model)
+    program = read_program(source, "the planned module")
     mesh = _mesh(program, target)
     if target.num_devices == 1:
         for_one_device(program.module, program.main)
@@ -84,15 +92,16 @@ def compile_planned(
         for_partitions(program.module, program.main, target.num_devices)
     if target.kind == "cpu":
         pin_transforms(program.module)
-    texts = label(program.module, program.name)
+    labels = label(program.module, source.name)
     has_probe = target.kind == "tpu" and target.num_devices > 1
     probe = add_probe(program.main, mesh, target) if has_probe and mesh is not None else None
     progress(f"compiling for {target}", None)
     start = time.monotonic()
-    dumped = _compile(program, target, is_full, probe, time_limit_s)
+    ids = device_ids(target, device_order)
+    dumped = _compile(program, target, ids, is_full, probe, time_limit_s)
     seconds = time.monotonic() - start
     progress("reading what the compiler made", None)
-    return _read(target, is_full, dumped, texts, seconds)
+    return _read(target, ids, is_full, dumped, labels, seconds)
 
 
 def _mesh(program: Program, target: Target) -> Mesh | None:
@@ -114,12 +123,17 @@ def _mesh(program: Program, target: Target) -> Mesh | None:
 
 
 def _compile(
-    program: Program, target: Target, is_full: bool, probe: int | None, time_limit_s: float | None
+    program: Program,
+    target: Target,
+    ids: Sequence[int],
+    is_full: bool,
+    probe: int | None,
+    time_limit_s: float | None,
 ) -> _Dumped:
     with tempfile.TemporaryDirectory(prefix="autoshard-compile-") as name:
         folder, dump = Path(name), Path(name) / "dump"
         dump.mkdir()
-        flags: dict[str, str | bool] = {}
+        flags: dict[str, str | bool | int] = dict(_GPU_FLAGS) if target.kind == "gpu" else {}
         if target.kind == "tpu":
             flags = {
                 "xla_dump_to": str(dump),
@@ -128,8 +142,9 @@ def _compile(
             }
         request = {
             "kind": target.kind,
-            "slice": target.slice_name if target.kind == "tpu" else "",
+            "slice": "" if target.kind == "cpu" else target.slice_name,
             "num_devices": target.num_devices,
+            "device_ids": ids,
             "is_annotated": program.is_annotated,
             "flags": flags,
         }
@@ -177,7 +192,9 @@ def _dumped(folder: Path, dump: Path, probe: int | None, target: Target) -> _Dum
     return _Dumped(final.read_text(), schedule, memory)
 
 
-def _read(target: Target, is_full: bool, dumped: _Dumped, texts: tuple[str, ...], seconds: float) -> Compiled:
+def _read(
+    target: Target, ids: Sequence[int], is_full: bool, dumped: _Dumped, labels: Labels, seconds: float
+) -> Compiled:
     module = parse_hlo(dumped.hlo_text)
     walked = collectives_in(module)
     own = replace(walked, collectives=tuple(one for one in walked.collectives if not _is_probe(one)))
@@ -190,18 +207,25 @@ def _read(target: Target, is_full: bool, dumped: _Dumped, texts: tuple[str, ...]
         _compiler(target),
         is_full,
         target.num_devices,
-        tuple(replace(one, where=tuple(where(name, texts) for name in one.where)) for one in own.collectives),
+        tuple(replace(one, where=tuple(labels.where(name) for name in one.where)) for one in own.collectives),
         dumped.memory,
-        None if schedule is None else _time(target, module, own, schedule, flops, is_full),
+        None if schedule is None else _time(target, ids, module, own, schedule, flops, is_full),
         flops,
         tuple(f"the trip count of loop {name} does not show; counted once" for name in walked.unknown_loops),
         round(seconds, 2),
-        readable(dumped.hlo_text, texts),
+        labels.readers,
+        labels.readable(dumped.hlo_text),
     )
 
 
 def _time(
-    target: Target, module: HloModule, walked: Walked, schedule: SchedulePrice, flops: int, is_full: bool
+    target: Target,
+    ids: Sequence[int],
+    module: HloModule,
+    walked: Walked,
+    schedule: SchedulePrice,
+    flops: int,
+    is_full: bool,
 ) -> CompiledTime:
     peak = None if target.profile is None else load_hardware(target.profile).peak_flop_per_s("bf16")
     unscheduled = [
@@ -209,7 +233,7 @@ def _time(
         for one in walked.collectives
         if not {one.name, one.priced_as} & schedule.scheduled and not one.is_asynchronous and one.times > 1
     ]
-    prices = [scheduler_ns(one, target) for one in unscheduled]
+    prices = [scheduler_ns(one, target, ids) for one in unscheduled]
     known = [price * one.times for price, one in zip(prices, unscheduled, strict=True) if price is not None]
     return CompiledTime(
         None if peak is None else round(flops * 1e9 / peak),
@@ -225,5 +249,5 @@ def _is_probe(one: CompiledCollective) -> bool:
 
 
 def _compiler(target: Target) -> str:
-    name = "libtpu" if target.kind == "tpu" else "jaxlib"
+    name = {"tpu": "libtpu", "gpu": "jax-cuda12-pjrt"}.get(target.kind, "jaxlib")
     return f"{name} {importlib.metadata.version(name)}"

@@ -81,7 +81,8 @@ def _of_mesh(axes: str, device_ids: str, joined: str) -> NDArray[np.int64]:
 
 
 def _devices(text: str) -> NDArray[np.int64]:
-    return _order(text.partition("<=")[2]) if "<=" in text else np.array(_numbers(text))
+    """A list, or `[dims]T(permutation)`."""
+    return _order(text.rpartition("<=")[2]) if "[" in text else np.array(_numbers(text))
 
 
 def _numbers(text: str) -> list[int]:

@@ -7,6 +7,8 @@ all-to-all over n devices whose longest axis has L chips, 2 S / B for a permute.
 libtpu 0.0.51, for groups that fill whole axes, on slices of v5e (4x4 to 16x16), v6e (4x4, 16x16) and v5p (4x4x4, 2x2x4).
 """
 
+from collections.abc import Sequence
+
 from autoshard.xla.collectives import CompiledCollective
 from autoshard.xla.targets import Target
 
@@ -14,12 +16,12 @@ BYTES_PER_NS = {"v5e": 93.3, "v6e": 186.7, "v5p": 186.7}
 """Both directions of an axis, in the scheduler's own table; other families were not measured."""
 
 
-def scheduler_ns(one: CompiledCollective, target: Target) -> float | None:
-    """Of one run; None where the family's bandwidth is not known."""
+def scheduler_ns(one: CompiledCollective, target: Target, ids: Sequence[int]) -> float | None:
+    """Of one run; `ids` of the devices that partitions run on. None where the family's bandwidth is not known."""
     rate = BYTES_PER_NS.get(target.family)
     if rate is None:
         return None
-    coordinates = [_coordinates(device, target.topology) for device in one.group]
+    coordinates = [_coordinates(ids[partition], target.topology) for partition in one.group]
     spans = [len(set(along)) for along in zip(*coordinates, strict=True)]
     whole_axes = max(1, sum(1 < span == size for span, size in zip(spans, target.topology, strict=True)))
     longest = max((size for span, size in zip(spans, target.topology, strict=True) if span > 1), default=1)

@@ -10,7 +10,7 @@ def compile_options(
     num_devices: int,
     is_annotated: tuple[list[bool], list[bool]],
     devices: Any = None,
-    overrides: Mapping[str, str | bool] | None = None,
+    overrides: Mapping[str, str | bool | int] | None = None,
 ) -> Any:
     """`is_annotated`: the arguments and results of main that have a sharding; XLA is free to shard the others, and only those.
 

@@ -1,11 +1,15 @@
-"""What to compile for: `tpu:FAMILY:TOPOLOGY` (a slice of TPUs, chips along each dimension) or `cpu:N` (N virtual devices)."""
+"""What to compile for: `tpu:FAMILY:TOPOLOGY` (a slice of TPUs), `gpu:NAME:NODESxGPUS`, `cpu:N` (virtual devices)."""
 
 import importlib.util
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from autoshard.errors import AutoshardError
 from autoshard.hardware import Layout, load_hardware, place_mesh
+from autoshard.xla.gpus import gpu_names
 
 CORES = {"v2": 2, "v3": 2, "v4": 1, "v5e": 1, "v5p": 1, "v6e": 1, "tpu7x": 2}
 """Devices that libtpu 0.0.51 makes of a chip, by family; the two cores of a v4 chip are joined (megacore), as in jax."""
@@ -13,20 +17,21 @@ CORES = {"v2": 2, "v3": 2, "v4": 1, "v5e": 1, "v5p": 1, "v6e": 1, "tpu7x": 2}
 PROFILES = {"v4": "tpu-v4", "v5e": "tpu-v5e", "v5p": "tpu-v5p", "v6e": "tpu-v6e", "tpu7x": "tpu7x"}
 """The hardware profile of a family; the older ones have none."""
 
-_FORMS = "tpu:FAMILY:TOPOLOGY (as tpu:v5e:4x4) or cpu:N (as cpu:8)"
+_FORMS = "tpu:FAMILY:TOPOLOGY (as tpu:v5e:4x4), gpu:NAME:NODESxGPUS (as gpu:h100:2x8) or cpu:N (as cpu:8)"
+_CUDA_PLUGIN = "jax_plugins.xla_cuda12"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`family` and `topology` are of TPUs: chips along each dimension, minor first as TPU slices are named."""
+    """`topology`: of TPUs chips along each dimension, as slices are named; of GPUs nodes and GPUs of each."""
 
-    kind: str  # "tpu" or "cpu"
+    kind: str  # "tpu", "gpu" or "cpu"
     num_devices: int
     family: str = ""
     topology: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        return f"cpu:{self.num_devices}" if self.kind == "cpu" else f"tpu:{self.slice_name}"
+        return f"cpu:{self.num_devices}" if self.kind == "cpu" else f"{self.kind}:{self.slice_name}"
 
     @property
     def slice_name(self) -> str:
@@ -35,7 +40,12 @@ class Target:
 
     @property
     def profile(self) -> str | None:
-        return PROFILES.get(self.family)
+        return self.family if self.kind == "gpu" else PROFILES.get(self.family)
+
+    @property
+    def row_major_topology(self) -> tuple[int, ...] | None:
+        """Major to minor, as devices are numbered: those of a TPU slice along its first dimension first."""
+        return (self.topology[::-1] if self.kind == "tpu" else self.topology) or None
 
 
 def parse_target(text: str) -> Target:
@@ -46,24 +56,44 @@ def parse_target(text: str) -> Target:
             return _cpu(text, rest)
         case "tpu":
             return _tpu(text, rest)
-        case "gpu" | "cuda" | "rocm":
-            raise AutoshardError(
-                "there is no compiler for GPUs: jaxlib compiles for CPUs, libtpu for TPUs",
-                where=f"target {text}",
-                fix=f"give {_FORMS}",
-            )
+        case "gpu":
+            return _gpu(text, rest)
         case _:
             raise AutoshardError(f"no such target {text!r}", fix=f"give {_FORMS}")
 
 
+def device_ids(target: Target, order: Sequence[int]) -> tuple[int, ...]:
+    """Ids of the devices that the places of a mesh stand for; `order` numbers devices row-major by coordinates and core, () by their ids.
+
+    libtpu counts along the first dimension first.
+    """
+    if not order or target.kind != "tpu":
+        return tuple(order) or tuple(range(target.num_devices))
+    cores = target.num_devices // math.prod(target.topology)
+    ids = np.arange(target.num_devices).reshape(*target.topology[::-1], cores)
+    rank = len(target.topology)
+    by_coordinates = ids.transpose(*reversed(range(rank)), rank).reshape(-1)
+    return tuple(int(by_coordinates[place]) for place in order)
+
+
 def require_compiler(target: Target) -> None:
     """Raises AutoshardError: the package that compiles for the target is not installed."""
-    if target.kind == "tpu" and importlib.util.find_spec("libtpu") is None:
-        raise AutoshardError(
-            "the compiler for TPUs is not installed",
-            where=f"target {target}",
-            fix="install the extra tpu: pip install 'autoshard[tpu]'",
-        )
+    needed = {"tpu": ("libtpu", "TPUs", "tpu"), "gpu": (_CUDA_PLUGIN, "GPUs", "cuda")}
+    if target.kind in needed:
+        package, devices, extra = needed[target.kind]
+        if not _is_installed(package):
+            raise AutoshardError(
+                f"the compiler for {devices} is not installed",
+                where=f"target {target}",
+                fix=f"install the extra {extra}: pip install 'autoshard[{extra}]'",
+            )
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # of the package around it
+        return False
 
 
 def _cpu(text: str, rest: str) -> Target:
@@ -92,3 +122,23 @@ def _tpu(text: str, rest: str) -> Target:
     if target.profile is not None:  # libtpu makes topologies that no slice has
         place_mesh(load_hardware(target.profile), [("devices", target.num_devices)], Layout(topology[::-1]))
     return target
+
+
+def _gpu(text: str, rest: str) -> Target:
+    name, _, shape = rest.partition(":")
+    if name not in gpu_names():
+        raise AutoshardError(
+            f"no GPU {name!r}",
+            where=f"target {text}",
+            fix=f"those that can be described to XLA are {', '.join(gpu_names())}",
+        )
+    sizes = shape.split("x")
+    if not all(size.isdecimal() and int(size) > 0 for size in sizes) or len(sizes) > 2:
+        raise AutoshardError(
+            f"cannot read the number of GPUs {shape!r}",
+            where=f"target {text}",
+            fix="write GPUs, or nodes and GPUs of each, as in 8 or 2x8",
+        )
+    topology = tuple(map(int, sizes))
+    nodes, gpus = (1, *topology) if len(topology) == 1 else topology
+    return Target("gpu", nodes * gpus, name, (nodes, gpus))

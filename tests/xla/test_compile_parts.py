@@ -11,12 +11,19 @@ from autoshard.xla.interconnect import scheduler_ns
 from autoshard.xla.memory import memory_of_assignment, out_of_memory
 from autoshard.xla.prediction import PredictedCollective, predicted_collectives
 from autoshard.xla.schedule import read_schedule
-from autoshard.xla.targets import parse_target
+from autoshard.xla.targets import device_ids, parse_target
 
 
 @pytest.mark.parametrize(
     ("text", "devices"),
-    [("cpu:8", 8), ("tpu:v5e:4x4", 16), ("tpu:v5p:2x2x4", 16), ("tpu:v4:2x2x1", 4), ("tpu:tpu7x:2x2x1", 8)],
+    [
+        ("cpu:8", 8),
+        ("tpu:v5e:4x4", 16),
+        ("tpu:v5p:2x2x4", 16),
+        ("tpu:v4:2x2x1", 4),
+        ("tpu:tpu7x:2x2x1", 8),
+        ("gpu:h100:2x8", 16),
+    ],
 )
 def test_targets(text: str, devices: int) -> None:
     """Devices as libtpu makes them: a chip of v4 is one, one of tpu7x two."""
@@ -27,7 +34,8 @@ def test_targets(text: str, devices: int) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("gpu:h100", r"no compiler for GPUs.*\n.*cpu:N"),
+        ("gpu:h100", "cannot read the number of GPUs ''"),
+        ("gpu:a1:8", r"no GPU 'a1'\n.*a100, h100, h200, b200"),
         ("npu", r"no such target 'npu'\n.*tpu:FAMILY:TOPOLOGY"),
         ("cpu:none", "as in cpu:8"),
         ("cpu:0", "from 1 on"),
@@ -43,6 +51,14 @@ def test_targets_that_do_not_exist(text: str, message: str) -> None:
     """The error lists those that do."""
     with pytest.raises(AutoshardError, match=message):
         parse_target(text)
+
+
+def test_order_of_devices() -> None:
+    """Plans number devices by coordinates, the last fastest; libtpu's ids run along the first dimension."""
+    target = parse_target("tpu:v5e:2x4")
+    assert device_ids(target, ()) == tuple(range(8))
+    assert device_ids(target, range(8)) == (0, 2, 4, 6, 1, 3, 5, 7)
+    assert device_ids(parse_target("gpu:h100:2"), (1, 0)) == (1, 0)
 
 
 ASSIGNMENT = """BufferAssignment:
@@ -175,17 +191,27 @@ def test_schedule() -> None:
     assert found.scheduled == {"fused", "both", "loop"}
 
 
+def test_constraints_stand_for_their_readers() -> None:
+    """A plan names the op that reads; the module as written has the constraint in between, which its own price names."""
+    compiled = [collective("one", where=("constraint",))]
+    readers = {"constraint": "reader"}
+    assert differences([predicted("all-reduce", 64, "reader")], compiled, readers) == ()
+    (smaller,) = differences([predicted("all-reduce", 60, "constraint")], compiled, readers)
+    assert (smaller.predicted_where, smaller.compiled_where) == ("constraint", "constraint")
+
+
 def test_price_of_what_has_no_schedule() -> None:
     """An all-reduce moves everything twice over the axes that its group fills; one over part of an axis fills none."""
     target = parse_target("tpu:v5e:4x4")
     size = 93_300
     along = collective("a", buffers=(size,))
     square = collective("b", buffers=(size,), group=tuple(range(16)), group_size=16)
-    assert scheduler_ns(along, target) == pytest.approx(2000)
-    assert scheduler_ns(square, target) == pytest.approx(1000)
+    ids = range(16)
+    assert scheduler_ns(along, target, ids) == pytest.approx(2000)
+    assert scheduler_ns(square, target, ids) == pytest.approx(1000)
     permute = collective("c", "collective-permute", buffers=(size,))
-    assert scheduler_ns(permute, target) == pytest.approx(2000)
-    assert scheduler_ns(along, parse_target("tpu:v4:2x2x1")) is None
+    assert scheduler_ns(permute, target, ids) == pytest.approx(2000)
+    assert scheduler_ns(along, parse_target("tpu:v4:2x2x1"), ids) is None
 
 
 def planned(*collectives: PlannedCollective, lowering: str = "shardy") -> Plan:

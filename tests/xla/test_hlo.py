@@ -60,6 +60,7 @@ def test_bytes_of_types(type_: str, expected: int) -> None:
         ("replica_groups=mesh['a'=4] {'a':(1)2}", ((0, 2), (1, 3))),
         ("replica_groups=mesh['a'=4] {'a':(2)2}", ((0, 1), (2, 3))),
         ("replica_groups=mesh['a'=2,'b'=2], device_ids=([4]<=[2,2]T(1,0)) {'b'}", ((0, 2), (1, 3))),
+        ("replica_groups=mesh['a'=2,'b'=1,'c'=2], device_ids=([2,2]T(1,0)) {'c'}", ((0, 2), (1, 3))),
         ("replica_groups=mesh['a'=2,'b'=2], device_ids=(3,2,1,0) {'b'}", ((3, 2), (1, 0))),
     ],
 )
