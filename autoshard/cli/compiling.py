@@ -109,7 +109,8 @@ def compile_command(
         if plan is None and not no_predict:
             plan = _priced(model, found, profile, carry, progress)
     source = "autoshard cost of the module as written" if plan_file is None else f"the plan {plan_file}"
-    report = CompileReport(compiled, None if plan is None else prediction_of(plan, source))
+    places = {} if plan is None or plan_file is None else _places(model, plan)
+    report = CompileReport(compiled, None if plan is None else prediction_of(plan, source), places)
     click.echo(report.to_json() if as_json else report.to_text(show_all=show_all), nl=as_json)
 
 
@@ -132,6 +133,21 @@ def _plan(file: Path, target: "Target") -> "Plan":
             fix="name the target of the plan's topology",
         )
     return found
+
+
+def _places(model: str | bytes, plan: "Plan") -> dict[str, str]:
+    """Places in the written module as the plan has them, where the module that was planned is still there."""
+    from autoshard.errors import AutoshardError
+    from autoshard.mlir.source import load
+    from autoshard.xla.places import places_before
+
+    try:
+        original = load(plan.module_path) if plan.module_path else None
+    except AutoshardError:
+        return {}
+    if original is None or original.sha256 != plan.module_sha256:
+        return {}
+    return places_before(load(model), original)
 
 
 def _priced(model: str | bytes, target: "Target", hardware: str, carry: str, progress: "Progress") -> "Plan":

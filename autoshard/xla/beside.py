@@ -42,15 +42,15 @@ def by_kind(predicted: Sequence[PredictedCollective], compiled: Mapping[str, Kin
 def differences(
     predicted: Sequence[PredictedCollective],
     compiled: Sequence[CompiledCollective],
-    readers: Mapping[str, str] | None = None,
+    other_names: Mapping[str, str] | None = None,
 ) -> tuple[Side, ...]:
     """Entries whose bytes differ, the largest difference first.
 
-    `readers`: of a constraint of the module, the op that reads through it, which a prediction that knows no constraints names instead.
+    `other_names`: of places in the compiled module, where the prediction has names of its own.
     """
     expected = _totals(((one.kind, one.where), one.times, one.total_bytes) for one in predicted)
     named = {one.where for one in predicted}
-    aliases = {constraint: op for constraint, op in (readers or {}).items() if constraint not in named}
+    aliases = {place: other for place, other in (other_names or {}).items() if place not in named}
     found = _totals(_entries(compiled, aliases))
     sides = [
         Side(kind, expected[kind, where], found[kind, where], where, where)

@@ -1,7 +1,8 @@
 """What a compiler made of a plan beside what was predicted, as text and as data."""
 
 import io
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import msgspec
 from rich.console import Console
@@ -18,10 +19,11 @@ _MOST_ROWS = 20
 
 @dataclass(frozen=True, slots=True)
 class CompileReport:
-    """`prediction` is None where none was asked for."""
+    """`prediction` is None where none was asked for; `places`: of the compiled module, as the prediction has them where it has others."""
 
     compiled: Compiled
     prediction: Prediction | None
+    places: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def kinds(self) -> tuple[Side, ...]:
@@ -30,11 +32,10 @@ class CompileReport:
 
     @property
     def differences(self) -> tuple[Side, ...]:
-        return (
-            ()
-            if self.prediction is None
-            else differences(self.prediction.collectives, self.compiled.collectives, self.compiled.readers)
-        )
+        if self.prediction is None:
+            return ()
+        readers = {constraint: self.places.get(op, op) for constraint, op in self.compiled.readers.items()}
+        return differences(self.prediction.collectives, self.compiled.collectives, {**self.places, **readers})
 
     def to_json(self) -> str:
         data = {"fits": True, "compiled": self.compiled.to_data()}
@@ -131,6 +132,12 @@ class CompileReport:
             table.columns = [one for one in table.columns if one.header not in _PREDICTED]
         return table
 
+    def _place(self, side: Side) -> str:
+        """Of a constraint, with the op that reads through it."""
+        place = side.predicted_where or side.compiled_where or "?"
+        reader = self.compiled.readers.get(place)
+        return place if reader is None else f"{place}, read by {reader}"
+
     def _print_differences(self, console: Console, show_all: bool) -> None:
         found = self.differences
         if self.prediction is None:
@@ -151,7 +158,7 @@ class CompileReport:
                 side.kind,
                 bytes_text(side.predicted.operand_bytes),
                 bytes_text(side.compiled.operand_bytes),
-                Text(side.predicted_where or side.compiled_where or "?"),
+                Text(self._place(side)),
             )
         console.print(table)
         if not show_all and len(found) > _MOST_ROWS:

@@ -10,8 +10,10 @@ from click.testing import CliRunner
 import autoshard
 from autoshard import AutoshardError
 from autoshard.cli import cli, main
+from autoshard.mlir.source import load
 from autoshard.xla.compiled import Compiled, DoesNotFitError
 from autoshard.xla.compiling import compile_planned
+from autoshard.xla.places import places_before
 
 MODULE = """module @small {
   sdy.mesh @mesh = <["x"=2, "y"=2]>
@@ -99,6 +101,36 @@ def test_command(planned: Path, tmp_path: Path) -> None:
     assert data["differences"] == []
     assert data["compiled"]["memory"]["total_bytes"] > 0
     assert "ENTRY" in hlo.read_text()
+
+
+def test_places_of_a_plan(tmp_path: Path) -> None:
+    """A plan has places of the module that was planned; they are found again in the written one, past calls and constraints."""
+    unplanned = """module {
+      func.func public @main(%x: tensor<64x32xf32>, %w: tensor<32x16xf32>) -> tensor<64x16xf32> {
+        %0 = call @product(%x, %w) : (tensor<64x32xf32>, tensor<32x16xf32>) -> tensor<64x16xf32>
+        return %0 : tensor<64x16xf32>
+      }
+      func.func private @product(%x: tensor<64x32xf32>, %w: tensor<32x16xf32>) -> tensor<64x16xf32> {
+        %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+          : (tensor<64x32xf32>, tensor<32x16xf32>) -> tensor<64x16xf32>
+        return %0 : tensor<64x16xf32>
+      }
+    }"""
+    original = tmp_path / "original.mlir"
+    original.write_text(unplanned)
+    without_names = MODULE.replace(' loc("the_product")', "").encode()
+    assert places_before(load(without_names), load(original)) == {
+        "stablehlo.dot_general <bytes>:7": f"stablehlo.dot_general {original}:7"
+    }
+    assert places_before(load(without_names), load(planned_elsewhere(tmp_path))) == {}
+
+
+def planned_elsewhere(folder: Path) -> Path:
+    file = folder / "elsewhere.mlir"
+    file.write_text(
+        "module { func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> { return %x : tensor<4xf32> } }"
+    )
+    return file
 
 
 def test_report(planned: Path) -> None:

@@ -1,0 +1,55 @@
+"""Which op of the module that was planned an op of the written one comes from, as texts of their places."""
+
+from collections.abc import Iterator, Mapping
+
+from autoshard.mlir.context import ir
+from autoshard.mlir.locations import Locations
+from autoshard.mlir.source import SourceModule
+from autoshard.mlir.walk import function_named
+
+_REPEATED = ("stablehlo.constant", "stablehlo.iota", "stablehlo.broadcast_in_dim")
+"""What a written module has once for each sharding that it is wanted in; it moves nothing."""
+
+
+def places_before(planned: SourceModule, original: SourceModule) -> dict[str, str]:
+    """From places in `planned` to those in `original`, whose calls are inlined there and which has no constraints.
+
+    Empty where the ops are not the same otherwise: then nobody can say.
+    """
+    after, before = (_ops(source) for source in (planned, original))
+    if [name for name, _ in after] != [name for name, _ in before]:
+        return {}
+    return {
+        f"{name} {new}".strip(): f"{name} {old}".strip()
+        for (name, new), (_, old) in zip(after, before, strict=True)
+    }
+
+
+def _ops(source: SourceModule) -> list[tuple[str, str]]:
+    """Name and place of each op that main runs, in program order."""
+    module = source.module.operation
+    functions = {
+        ir.StringAttr(op.attributes["sym_name"]).value: op.operation
+        for op in source.module.body.operations
+        if op.operation.name == "func.func"
+    }
+    locations = Locations(source.name)
+    main = function_named(module, source.main)
+    return [
+        (op.name, locations.text(op.location)) for op in _run(main, functions) if op.name not in _REPEATED
+    ]
+
+
+def _run(op: ir.Operation, functions: Mapping[str, ir.Operation]) -> Iterator[ir.Operation]:
+    for region in op.regions:
+        for block in region.blocks:
+            for child in (view.operation for view in block.operations):
+                if child.name == "func.call":
+                    yield from _run(
+                        functions[ir.FlatSymbolRefAttr(child.attributes["callee"]).value], functions
+                    )
+                elif not child.name.startswith(("sdy.", "func.")):
+                    yield child
+                    yield from _run(child, functions)
+                elif child.name == "sdy.manual_computation":
+                    yield from _run(child, functions)
