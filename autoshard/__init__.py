@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from autoshard.errors import AutoshardError
 
 if TYPE_CHECKING:
-    from autoshard.api import explain, plan, price, sensitivity, why
+    from autoshard.api import explain, plan, plan_meshes, plan_placements, price, sensitivity, why
     from autoshard.plans import Plan
     from autoshard.queries import reshard, resharder
     from autoshard.xla.compiled import Compiled, DoesNotFitError
@@ -19,6 +19,8 @@ __all__ = [
     "compile_planned",
     "explain",
     "plan",
+    "plan_meshes",
+    "plan_placements",
     "price",
     "reshard",
     "resharder",
@@ -29,7 +31,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """All of these load the compiler bindings and the solver; they are imported when first asked for."""
-    if name in ("explain", "plan", "price", "sensitivity", "why"):
+    if name in ("explain", "plan", "plan_meshes", "plan_placements", "price", "sensitivity", "why"):
         from autoshard import api
 
         return getattr(api, name)

@@ -1,14 +1,15 @@
-"""What Python callers use: `autoshard.plan(...)`, `autoshard.price(...)`, `autoshard.explain(...)`, `autoshard.why(...)`
-and `autoshard.sensitivity(...)`."""
+"""What Python callers use: `autoshard.plan(...)`, `plan_placements`, `plan_meshes`, `price`, `explain`, `why` and `sensitivity`."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from autoshard import searching
 from autoshard.alternatives import why_value
 from autoshard.clashes import explain_read
 from autoshard.explanations import Explanation, Sensitivity, Why
-from autoshard.hardware import Layout
+from autoshard.hardware import AUTO, Layout, refuse_auto
 from autoshard.loading import Carry, Request, load_module, read_module, read_planned
 from autoshard.mlir.forms import Form
 from autoshard.overlaps import Overlap
@@ -16,6 +17,7 @@ from autoshard.pipeline import cost_loaded, plan_loaded
 from autoshard.plans import Plan
 from autoshard.progress import Progress
 from autoshard.ranging import sensitivity_of
+from autoshard.searching import MOST_AXES, Searched
 
 MeshLike = Mapping[str, int] | Sequence[tuple[str, int]]
 
@@ -64,6 +66,71 @@ def plan(
         time_limit_s=time_limit_s,
         seed=seed,
         threads=threads,
+        **_told(progress),
+    )
+
+
+def plan_placements(
+    module: str | bytes | Path,
+    *,
+    mesh: MeshLike | None = None,
+    hardware: str | Path = "tpu-v5e",
+    topology: tuple[int, ...] | None = None,
+    slices: int | None = None,
+    memory_bytes: int | Literal["chip"] | None = "chip",
+    carry: Carry = "auto",
+    time_limit_s: float = 60,
+    seed: int = 0,
+    threads: int = 2,
+    form: Form = "xla",
+    overlap: Overlap = "none",
+    progress: Progress | None = None,
+) -> Searched:
+    """The best plan over all placements of the mesh that can differ in price, and what is proved of each; arguments as in `plan`.
+
+    Args:
+        time_limit_s: for all of them.
+    """
+    asked = _request(mesh, hardware, Layout(topology, slices), memory_bytes, carry, form, overlap)
+    loaded = load_module(module, replace(asked, placement=AUTO), *_optional(progress))
+    limits: dict[str, Any] = {"time_limit_s": time_limit_s, "seed": seed, "threads": threads}
+    return searching.plan_placements(loaded, **limits, **_told(progress))
+
+
+def plan_meshes(
+    module: str | bytes | Path,
+    *,
+    devices: int,
+    most_axes: int = MOST_AXES,
+    hardware: str | Path = "tpu-v5e",
+    topology: tuple[int, ...] | None = None,
+    slices: int | None = None,
+    placement: Literal["auto", "row-major"] = "auto",
+    memory_bytes: int | Literal["chip"] | None = "chip",
+    carry: Carry = "auto",
+    time_limit_s: float = 60,
+    seed: int = 0,
+    threads: int = 2,
+    form: Form = "xla",
+    overlap: Overlap = "none",
+    progress: Progress | None = None,
+) -> Searched:
+    """The best plan of a module without a mesh over all meshes of so many devices, and what is proved of each; the rest is as in `plan`.
+
+    Args:
+        most_axes: of a mesh; 3 take long. They are called x, y and z.
+        topology: None: the shape nearest to a cube that the chips come in.
+        placement: whether other placements than row-major are compared too.
+        time_limit_s: for all of them.
+    """
+    asked = _request(None, hardware, Layout(topology, slices), memory_bytes, carry, form, overlap)
+    limits: dict[str, Any] = {"time_limit_s": time_limit_s, "seed": seed, "threads": threads}
+    return searching.plan_meshes(
+        module,
+        devices,
+        replace(asked, placement=placement),
+        most_axes=most_axes,
+        **limits,
         **_told(progress),
     )
 
@@ -193,6 +260,7 @@ def _request(
     form: Form,
     overlap: Overlap,
 ) -> Request:
+    refuse_auto(layout.placement)
     axes = list(mesh.items()) if isinstance(mesh, Mapping) else list(mesh) if mesh is not None else None
     return Request(
         axes, hardware, layout.topology, memory_bytes, carry, form, layout.slices, layout.placement, overlap

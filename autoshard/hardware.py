@@ -26,6 +26,10 @@ def load_hardware(name: str | Path) -> Hardware:
         return costmodels.load(name)
 
 
+AUTO = "auto"
+"""What to write for a placement, or a mesh, that is to be searched for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Where a mesh is to lie, as the user asked for it; None leaves it to the hardware."""
@@ -35,13 +39,40 @@ class Layout:
     slices: int | None = None
     """So many tori, joined by the data centre network."""
     placement: str | None = None
-    """What each axis rides on, in the notation of `costmodels.notation`; None and "row-major": row-major."""
+    """What each axis rides on, in the notation of `costmodels.notation`; None and "row-major": row-major; AUTO: the first that there is."""
+
+
+def refuse_auto(placement: str | None) -> None:
+    """Raises AutoshardError: a placement that is to be searched for, where nothing is searched."""
+    if placement == AUTO:
+        raise AutoshardError(
+            "placement auto is for planning, which searches",
+            fix="name a placement, as x=0,y=1, or use autoshard plan (autoshard.plan_placements)",
+        )
 
 
 def place_mesh(hardware: Hardware, mesh: Sequence[tuple[str, int]], layout: Layout) -> Communication:
     """Raises AutoshardError: a topology that the chips do not come in, or that the mesh does not divide; a placement that cannot be."""
     with hardware_errors():
+        if layout.placement == AUTO:
+            return hardware.placements(mesh, layout.topology, slices=layout.slices)[0]
         return hardware.place(mesh, layout.topology, slices=layout.slices, placement=layout.placement)
+
+
+def placements_of(
+    hardware: Hardware, mesh: Sequence[tuple[str, int]], topology: tuple[int, ...] | None, slices: int | None
+) -> list[Communication]:
+    """Raises AutoshardError: a topology that the chips do not come in, or on which no placement has the mesh."""
+    with hardware_errors():
+        return hardware.placements(mesh, topology, slices=slices)
+
+
+def compact_topology(
+    hardware: Hardware, devices: int, slices: int | None
+) -> tuple[tuple[int, ...], int | None]:
+    """Raises AutoshardError: the chips do not come in such a number."""
+    with hardware_errors():
+        return hardware.compact_topology(devices, slices)
 
 
 def layout_of(communication: Communication, hardware: Hardware) -> Layout:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 import costmodels
 from autoshard.cost import CollectivePrices, Lowering, sized_steps
 from autoshard.errors import AutoshardError
-from autoshard.hardware import Layout, extrapolated, hardware_errors, load_hardware, place_mesh
+from autoshard.hardware import Layout, extrapolated, hardware_errors, load_hardware, place_mesh, refuse_auto
 from autoshard.loading import lowering_of
 from autoshard.mlir import passes
 from autoshard.mlir.collective import CollectiveStep
@@ -154,6 +154,7 @@ def resharder(
     Raises:
         AutoshardError: a mesh, hardware, topology or sharding that is not usable as written.
     """
+    refuse_auto(placement)
     axes = list(mesh.items()) if isinstance(mesh, Mapping) else list(mesh)
     device_mesh = Mesh.of(axes)
     profile = load_hardware(hardware)

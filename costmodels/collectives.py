@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from .amounts import Amount
+from .distinct import DimensionKind
 from .topology import Axis, Placement
 
 KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "collective_permute")
@@ -27,6 +28,11 @@ class Communication(Protocol):
     @property
     def placement(self) -> Placement:
         """Where the mesh lies."""
+        ...
+
+    @property
+    def dimension_kinds(self) -> tuple[DimensionKind, ...]:
+        """What prices see of each dimension of the placement."""
         ...
 
     def all_gather_ns(self, bytes: Amount, axes: Sequence[Axis]) -> Amount:

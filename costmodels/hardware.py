@@ -9,6 +9,7 @@ A profile is a TOML file; the shipped ones lie in `hardware/` beside this module
 properties are those of one device, which is a chip, or a part of one that shows itself as several devices.
 """
 
+import dataclasses
 import difflib
 import os
 import typing
@@ -24,12 +25,16 @@ from .amounts import Amount, Integers, whole_ns
 from .calibration import Calibration
 from .collectives import Communication
 from .compute import Quantity, Roofline, Unit
+from .distinct import distinct_placements
 from .errors import HardwareError
 from .figures import Chip, FullMesh, Link, Switch, Topology, Torus
 from .listing import Figure, figures_of
 from .placing import outer_network, place_in_nodes, place_on_torus
 from .reading import check_finite, explained, read_tables, split_sources
+from .shapes import checked_mesh, compact_slices, default_node
+from .switched import SwitchedCommunication
 from .topology import MeshSizes
+from .torus import TorusCommunication
 
 __all__ = ["Chip", "FullMesh", "Hardware", "Link", "Switch", "Topology", "Torus", "load", "names"]
 
@@ -124,6 +129,46 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if slices is not None:
             raise HardwareError("slices are for a torus", fix="Write topology=(nodes, chips of each).")
         return place_in_nodes(mesh, topology, self.topology, self.link, network, placement)
+
+    def placements(
+        self, mesh: MeshSizes, topology: Sequence[int] | None = None, *, slices: int | None = None
+    ) -> list[Communication]:
+        """The models of all placements of a mesh that can differ in price (`distinct`), row-major first where there is one.
+
+        Raises:
+            HardwareError: as `place`; a topology on which no placement has the mesh.
+        """
+        if topology is None:
+            model = self.place(mesh, None, slices=slices)
+        else:
+            model = self.place(self._own_mesh(topology, slices), topology, slices=slices)
+        where = model.placement
+        found = distinct_placements(checked_mesh(mesh), where.shape, where.names, model.dimension_kinds)
+        if not found:
+            sizes = ", ".join(f"{name}={size}" for name, size in mesh)
+            raise HardwareError(
+                f"{sizes} has no placement on {'x'.join(map(str, where.shape))}", where="topology"
+            )
+        assert isinstance(model, TorusCommunication | SwitchedCommunication)
+        return [dataclasses.replace(model, placement=placement) for placement in found]
+
+    def compact_topology(self, devices: int, slices: int | None = None) -> tuple[tuple[int, ...], int | None]:
+        """The shape nearest to a cube for so many devices, of one slice, and the slices; of nodes (nodes, chips of each) and None.
+
+        Raises:
+            HardwareError: the chips do not come in such a number.
+        """
+        if not isinstance(self.topology, Torus):
+            if slices is not None:
+                raise HardwareError("slices are for a torus", fix="Write topology=(nodes, chips of each).")
+            return default_node([devices], self.topology.node_chips), None
+        cores = self.chip.devices_per_chip
+        return compact_slices(devices, slices, self.topology, cores, has_network=self.network is not None)
+
+    def _own_mesh(self, topology: Sequence[int], slices: int | None) -> MeshSizes:
+        """A mesh that lies row-major on a topology whatever its shape."""
+        cores = self.chip.devices_per_chip
+        return list(zip(map(str, range(len(topology) + 2)), (slices or 1, *topology, cores), strict=True))
 
     def all_gather_ns(self, bytes: Amount, axes: Sequence[int]) -> Amount:
         """`Communication.all_gather_ns` over axes of these sizes, each on dimensions of its own."""

@@ -42,6 +42,38 @@ def default_torus_shape(sizes: Sequence[int], torus: Torus, cores: int) -> tuple
     return tuple(size for size in best[1] if size > 1) if best else None
 
 
+def compact_slices(
+    devices: int, slices: int | None, torus: Torus, cores: int, *, has_network: bool
+) -> tuple[tuple[int, ...], int]:
+    """The shape of one slice that is nearest to a cube, in chips of `cores` devices each, and the fewest slices, or so many.
+
+    Raises:
+        HardwareError: the chips do not come in such a number.
+    """
+    family = f"Slices have up to {torus.dimensions} dimensions of up to {torus.max_dimension_chips} chips, {torus.max_chips} in all"
+    if devices % cores:
+        raise HardwareError(f"{devices} devices do not fill chips of {cores} devices each", where="devices")
+    chips = devices // cores
+    counts = [slices] if slices else [1] if not has_network else range(1, chips + 1)
+    for count in counts:
+        if chips % count == 0 and (shape := _compact(chips // count, torus)) is not None:
+            return shape, count
+    network = "" if has_network else ", and the profile has no network between them"
+    raise HardwareError(
+        f"{devices} devices are no {slices or 1} slices of this torus",
+        where="devices",
+        fix=f"{family}{network}; name another number, or the topology.",
+    )
+
+
+def _compact(chips: int, torus: Torus) -> tuple[int, ...] | None:
+    if chips > torus.max_chips:
+        return None
+    shapes = [shape for shape in _factorings(chips, torus.dimensions) if _allowed(shape, torus)]
+    best = min(shapes, key=lambda shape: (max(shape), shape), default=None)
+    return None if best is None else tuple(size for size in best if size > 1) or (1,)
+
+
 def divided(sizes: Sequence[int], divisor: int) -> tuple[int, ...]:
     """`sizes` with `divisor` taken out of the first ones, as far as it divides them."""
     rest: list[int] = []

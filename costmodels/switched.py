@@ -20,6 +20,7 @@ from typing import final
 
 from .amounts import Amount, affine_ns
 from .cuts import gather_ns_per_byte
+from .distinct import DimensionKind
 from .network import Network
 from .topology import Axis, Placement
 
@@ -45,6 +46,12 @@ class SwitchedCommunication:
     overhead_ns: float
     all_reduce_speedup: float
     network: Network | None
+
+    @property
+    def dimension_kinds(self) -> tuple[DimensionKind, ...]:
+        """Nodes and chips are told by their numbers; they are not alike even where those are equal."""
+        nodes, chips = self.placement.shape
+        return (DimensionKind((0, nodes), is_spaced=False), DimensionKind((1, chips), is_spaced=False))
 
     def all_gather_ns(self, bytes: Amount, axes: Sequence[Axis]) -> Amount:
         """Formula 1; `bytes`: the result on one device."""

@@ -26,6 +26,7 @@ from typing import final
 
 from .amounts import Amount, affine_ns
 from .cuts import Part, gather_ns_per_byte
+from .distinct import DimensionKind
 from .network import Network
 from .topology import Axis, Piece, Placement
 
@@ -67,6 +68,15 @@ class TorusCommunication:
     dimensions: tuple[Dimension, ...]
     overhead_ns: float
     network: Network | None
+
+    @property
+    def dimension_kinds(self) -> tuple[DimensionKind, ...]:
+        """Slices are told by their number; equal dimensions of the torus are interchangeable."""
+        torus = (
+            DimensionKind((d.size, d.bytes_per_ns, d.hop_ns, d.wraps), is_spaced=True)
+            for d in self.dimensions
+        )
+        return (DimensionKind((self.placement.shape[0],), is_spaced=False), *torus)
 
     def all_gather_ns(self, bytes: Amount, axes: Sequence[Axis]) -> Amount:
         """Formulas 1 and 2; `bytes`: the result on one device."""

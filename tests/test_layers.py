@@ -24,6 +24,7 @@ FLOORS = {
     "autoshard.cost": 5,
     "autoshard.plans": 6,
     "autoshard.explanations": 6,
+    "autoshard.comparisons": 6,
     "autoshard.breakdown": 6,
     "autoshard.naming": 6,
     "autoshard.priorities": 7,
@@ -38,6 +39,7 @@ FLOORS = {
     "autoshard.jax": 8,
     "autoshard.recording": 9,
     "autoshard.pipeline": 10,
+    "autoshard.searching": 10,
     "autoshard.clashes": 11,
     "autoshard.alternatives": 12,
     "autoshard.ranging": 12,
@@ -67,6 +69,7 @@ PRICES = (
     "autoshard.breakdown",
     "autoshard.recording",
     "autoshard.ranging",
+    "autoshard.searching",
     "autoshard.cli",
 )
 INDEPENDENT_OF = {"autoshard.check": ("autoshard.space", "autoshard.cost", "autoshard.solve")}

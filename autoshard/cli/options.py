@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autoshard.errors import AutoshardError
+from autoshard.hardware import AUTO, refuse_auto
 from autoshard.mlir.forms import FORMS, form_named
 from autoshard.overlaps import OVERLAPS, overlap_named
+from costmodels.notation import ROW_MAJOR
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from autoshard.breakdown import Breakdown
+    from autoshard.comparisons import Comparison
     from autoshard.explanations import Explanation
     from autoshard.pipeline import Request
     from autoshard.plans import Plan
@@ -29,7 +32,7 @@ _HIGHEST_SEED = 2**31 - 1  # CP-SAT takes no larger one
 _mesh_option = click.option(
     "--mesh",
     metavar="NAME=SIZE,…",
-    help="Mesh axes, major to minor. Not needed where the module has one sdy.mesh.",
+    help="Mesh axes, major to minor. Not needed where the module has one sdy.mesh. `plan` also takes auto, with --devices.",
 )
 hardware_option = click.option(
     "--hardware", default="tpu-v5e", show_default=True, metavar="NAME|FILE.toml", help="Chip profile."
@@ -49,7 +52,7 @@ placement_option = click.option(
     "--placement",
     metavar="AXIS=DIM+…,…",
     help="Which physical dimensions each mesh axis rides on, major to minor, as in data=slices,x=1,y=0+2; 0:(2)4 is a part of "
-    "one. Default: row-major.",
+    "one. Default: row-major. `plan` also takes auto: the best of all.",
 )
 _memory_option = click.option(
     "--memory",
@@ -100,11 +103,30 @@ class Asked:
 
     def request(self, default_mesh: str | None = None) -> "Request":
         """Raises AutoshardError: a text that says nothing."""
-        from autoshard.pipeline import Request
+        refuse_auto(self.placement)
+        if self.mesh == AUTO:
+            raise AutoshardError(
+                "--mesh auto is for autoshard plan, which searches",
+                fix="name axes, as in --mesh data=4,model=4",
+            )
+        return self.with_auto(default_mesh)
+
+    @property
+    def is_search(self) -> bool:
+        """Whether the mesh or its placement is to be searched for."""
+        return AUTO in (self.mesh, self.placement)
+
+    def with_auto(self, default_mesh: str | None = None) -> "Request":
+        """The same for `plan`; a mesh that is to be searched for is None.
+
+        Raises:
+            AutoshardError: a text that says nothing.
+        """
+        from autoshard.loading import Request
 
         mesh = self.mesh if self.mesh is not None else default_mesh
         return Request(
-            mesh=None if mesh is None else parse_mesh(mesh),
+            mesh=None if mesh is None or mesh == AUTO else parse_mesh(mesh),
             hardware=self.hardware,
             topology=None if self.topology is None else parse_topology(self.topology),
             memory_bytes="chip" if self.memory is None else parse_memory(self.memory),
@@ -113,6 +135,23 @@ class Asked:
             slices=self.slices,
             placement=self.placement,
             overlap=overlap_named(self.overlap),
+        )
+
+
+def refuse_half_a_search(asked: Asked, devices: int | None, axes: int | None) -> None:
+    """Raises AutoshardError: options of --mesh auto without it, or the other way round."""
+    if asked.mesh != AUTO:
+        for option, number in (("--devices", devices), ("--axes", axes)):
+            if number is not None:
+                raise AutoshardError(
+                    f"{option} {number} is for --mesh auto", fix="write --mesh auto, or name the axes"
+                )
+    elif devices is None:
+        raise AutoshardError("--mesh auto of how many devices?", fix="add --devices, as in --devices 64")
+    elif asked.placement not in (None, AUTO, ROW_MAJOR):
+        raise AutoshardError(
+            f"--placement {asked.placement} names axes, and --mesh auto looks for them",
+            fix=f"leave it out to have all placements compared, or write --placement {ROW_MAJOR}",
         )
 
 
@@ -245,12 +284,16 @@ def print_plan(
     show_all: bool,
     clash: "Explanation | None" = None,
     parts: "Breakdown | None" = None,
+    compared: "Comparison | None" = None,
 ) -> None:
-    """The summary of a plan; where there is none, also what clashes; where they are asked for, the parts of its time."""
+    """The summary of a plan; where there is none, also what clashes; where they are asked for, the parts of its time; what it
+    was the best of."""
     from autoshard.report import (
         breakdown_data,
         clash_data,
         clash_text,
+        comparison_data,
+        comparison_text,
         print_breakdown,
         print_summary,
         summary_data,
@@ -258,10 +301,13 @@ def print_plan(
 
     if as_json:
         data = summary_data(found) | ({} if clash is None else {"clash": clash_data(clash)})
+        data |= {} if compared is None else comparison_data(compared)
         click.echo(json.dumps(data | ({} if parts is None else breakdown_data(parts)), indent=1))
         return
     console = report_console()
     print_summary(found, console, show_all=show_all)
+    if compared is not None:
+        console.print(comparison_text(compared, show_all=show_all))
     if clash is not None:
         console.print(clash_text(clash))
     if parts is not None:

@@ -15,6 +15,7 @@ from autoshard.cli.options import (
     json_option,
     print_plan,
     read_model,
+    refuse_half_a_search,
     request_options,
     seed_option,
     threads_option,
@@ -31,7 +32,19 @@ _EXPLAINING = 0.5  # times the time limit, on top of it, to say what clashes
 @click.command()
 @click.argument("model", required=False)
 @request_options
-@time_limit_option("For solving.")
+@click.option(
+    "--devices",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With --mesh auto: of every mesh that is tried.",
+)
+@click.option(
+    "--axes",
+    type=click.IntRange(1, 3),
+    metavar="N",
+    help="With --mesh auto: the most axes of a mesh; 3 take long.  [default: 2]",
+)
+@time_limit_option("For solving; of a search over meshes or placements, for all of it.")
 @click.option(
     "--constraints",
     type=click.Choice(["minimal", "all"]),
@@ -50,6 +63,8 @@ _EXPLAINING = 0.5  # times the time limit, on top of it, to say what clashes
 def plan(
     model: str | None,
     asked: Asked,
+    devices: int | None,
+    axes: int | None,
     time_limit: float,
     constraints: str,
     output: Path | None,
@@ -61,9 +76,10 @@ def plan(
 ) -> None:
     """Plan MODEL (.mlir or .mlirbc, gzipped or not, - for standard input; left out: the embedded example).
 
-    Where there is no plan, what clashes is printed, as by `autoshard explain --infeasible`.
+    Where there is no plan, what clashes is printed, as by `autoshard explain --infeasible`. With --mesh auto or --placement auto, the
+    best plan of all meshes of so many devices and their placements is printed and written, and a table says what is proved of the others.
     """
-    from autoshard import pipeline
+    from autoshard import pipeline, searching
     from autoshard.clashes import explain_read
     from autoshard.mlir import files
 
@@ -76,16 +92,39 @@ def plan(
         raise AutoshardError(
             f"--form {asked.form} is written as text only", where=str(output), fix="name a .mlir file"
         )
-    request = asked.request(EXAMPLE_MESH if model is None else None)
+    refuse_half_a_search(asked, devices, axes)
+    request = asked.with_auto(EXAMPLE_MESH if model is None else None)
     limits: dict[str, Any] = {"seed": seed, "threads": threads}
+    searched = None
     with progress_bar() as progress:
-        read = pipeline.read_module(read_model(model), request, progress)
+        module = read_model(model)
+        if devices is not None:
+            searched = searching.plan_meshes(
+                module,
+                devices,
+                request,
+                most_axes=axes or searching.MOST_AXES,
+                time_limit_s=time_limit,
+                progress=progress,
+                **limits,
+            )
+            read = pipeline.read_planned(module, searched.plan, asked.hardware, progress)
+        else:
+            read = pipeline.read_module(module, request, progress)
         explain = partial(
             explain_read, read, time_limit_s=_EXPLAINING * time_limit, progress=progress, **limits
         )
         try:
             loaded = pipeline.analyse(read)
-            found = pipeline.plan_loaded(loaded, time_limit_s=time_limit, progress=progress, **limits)
+            if searched is None and asked.is_search:
+                searched = searching.plan_placements(
+                    loaded, time_limit_s=time_limit, progress=progress, **limits
+                )
+            found = (
+                searched.plan
+                if searched is not None
+                else pipeline.plan_loaded(loaded, time_limit_s=time_limit, progress=progress, **limits)
+            )
         except ClashError as error:
             raise explained(error, explain()) from None
         clash = explain() if found.status == "infeasible" else None
@@ -99,7 +138,8 @@ def plan(
         if has_plan and plan_out is not None:
             path = str(Path(model).resolve()) if model not in (None, "-") else ""
             files.write_text(plan_out, replace(found, module_path=path).to_json())
-    print_plan(found, as_json, show_all, clash)
+    compared = None if searched is None else searched.comparison
+    print_plan(found, as_json, show_all, clash, compared=compared)
     if not has_plan:
         sys.exit(1)
 

@@ -1,6 +1,7 @@
 """Prices every choice of a program and builds the Problem from them; reads a solution back into shardings."""
 
-from autoshard.cost.assemble import PricedGraph, assemble
+from autoshard.cost.assemble import PricedGraph, assemble, assemble_at
+from autoshard.cost.cheapest import AskedPrices, CheapestPrices, undominated
 from autoshard.cost.follow import follow
 from autoshard.cost.graph import Graph, Wanted, build_graph
 from autoshard.cost.kernel import local_work
@@ -13,6 +14,8 @@ from autoshard.cost.reshard import Collective, Decompose, sized_steps
 from autoshard.cost.ties import Tie, Ties, find_ties, tie_table
 
 __all__ = [
+    "AskedPrices",
+    "CheapestPrices",
     "Chosen",
     "ChosenCollective",
     "ChosenValue",
@@ -27,6 +30,7 @@ __all__ = [
     "Ties",
     "Wanted",
     "assemble",
+    "assemble_at",
     "bound",
     "build_graph",
     "chosen_ends",
@@ -42,5 +46,6 @@ __all__ = [
     "requirement",
     "sized_steps",
     "tie_table",
+    "undominated",
     "wanted_at_levels",
 ]

@@ -51,8 +51,20 @@ def assemble(
     Raises:
         AutoshardError: there is no sharding that all members of a sharding group can take.
     """
-    ties = find_ties(graph)
     collectives = CollectivePrices(communication, hardware, lowering)
+    return assemble_at(graph, collectives, decompose, memory_limit, overlap)
+
+
+def assemble_at(
+    graph: Graph,
+    collectives: CollectivePrices,
+    decompose: Decompose,
+    memory_limit: int | None,
+    overlap: Overlap = "none",
+) -> PricedGraph:
+    """The same at given prices of collectives."""
+    ties = find_ties(graph)
+    hardware = collectives.hardware
     reshards = ReshardPrices(graph.mesh, collectives, graph.layouts, decompose)
     _announce(graph, reshards)
     reshards.resolve()

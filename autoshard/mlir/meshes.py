@@ -123,6 +123,12 @@ def chosen_mesh(module: ir.Operation, where: str, user_axes: Sequence[tuple[str,
     return replace(chosen, others=_others(chosen, meshes))
 
 
+def meshes_text(module: ir.Operation, where: str) -> str:
+    """The meshes of a module as it writes them, those with axes and those of one device."""
+    meshes = _meshes_of(module, where)
+    return ", ".join(map(meshes.text, (*meshes.all, *meshes.single)))
+
+
 def mesh_warnings(module: ir.Operation, where: str, chosen: Mesh, *, is_asked: bool) -> tuple[str, ...]:
     """What to say of a module's other meshes; `is_asked`: the user has named the mesh to plan for."""
     meshes = _meshes_of(module, where)

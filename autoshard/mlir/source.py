@@ -19,7 +19,7 @@ from autoshard.errors import AutoshardError
 from autoshard.mlir.boundary import refuse_uneven
 from autoshard.mlir.context import ir, new_context, stablehlo
 from autoshard.mlir.diagnostics import as_user_error
-from autoshard.mlir.meshes import chosen_mesh, mesh_warnings
+from autoshard.mlir.meshes import chosen_mesh, mesh_warnings, meshes_text
 from autoshard.mlir.probe import MAX_DEPTH, bracket_depth, require_readable
 from autoshard.mlir.rewrites import refuse_unwritable
 from autoshard.mlir.upstream.demands import with_demands
@@ -81,6 +81,12 @@ def resolve_mesh(source: SourceModule, user_axes: Sequence[tuple[str, int]] | No
         mesh = chosen_mesh(module, source.name, user_axes)
         refuse_uneven(module, source.main, source.name)
     return mesh
+
+
+def own_meshes(source: SourceModule) -> str:
+    """The meshes that a module names, as it writes them; "" where it names none."""
+    with _names_are_text(source.name):
+        return meshes_text(source.module.operation, source.name)
 
 
 def warnings_of_meshes(source: SourceModule, mesh: Mesh, *, is_asked: bool) -> tuple[str, ...]:

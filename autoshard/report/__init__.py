@@ -2,6 +2,7 @@
 
 from autoshard.report.breakdown import breakdown_data, print_breakdown
 from autoshard.report.clash import clash_data, clash_lines, clash_text
+from autoshard.report.comparison import comparison_data, comparison_text
 from autoshard.report.sensitivity import sensitivity_data, sensitivity_text
 from autoshard.report.summary import print_summary, summary, summary_data
 from autoshard.report.units import bytes_text, parse_bytes, time_text
@@ -13,6 +14,8 @@ __all__ = [
     "clash_data",
     "clash_lines",
     "clash_text",
+    "comparison_data",
+    "comparison_text",
     "parse_bytes",
     "print_breakdown",
     "print_summary",

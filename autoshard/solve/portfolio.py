@@ -49,6 +49,7 @@ def solve(
     work_limit: int | None = None,
     threads: int = 2,
     solver: Solver = "auto",
+    cutoff: int | None = None,
 ) -> Solution:
     """The best choice within the limits. An interrupt (Ctrl-C) ends the search, not the caller.
 
@@ -59,6 +60,7 @@ def solve(
         threads: how many engines or jobs at a time; changes nothing but the speed.
         solver: "auto" picks by what presolve leaves; "toulbar2", "cp-sat" and "maxsat" prove with that engine alone,
             "search" is message passing with local search alone, "brute" tries every choice of a small problem.
+        cutoff: stop as soon as it is proved that no choice is cheaper than this; the answer then has that bound.
 
     Raises:
         AutoshardError: the problem or another argument is malformed, or the problem too large for brute force.
@@ -77,7 +79,8 @@ def solve(
     starts = [_checked(problem, hint, number) for number, hint in enumerate(hints)]
     if solver == "brute":
         return _brute(problem)
-    record = Record(problem, Clock(time_limit_s, work_limit), seed=seed, threads=threads, progress=progress)
+    clock = Clock(time_limit_s, work_limit)
+    record = Record(problem, clock, seed=seed, threads=threads, progress=progress, cutoff=cutoff)
     try:
         if threads > 1 and problem.node_count >= _WARM_FROM:
             record.warming.start()
@@ -113,7 +116,7 @@ class Portfolio:
             self._minimise_cost()
         except ContradictionError:
             self.record.infeasible = True
-        if self.record.best.choice is None:
+        if self.record.best.choice is None and not self.record.is_cut():
             self._minimise_peak()
 
     def _minimise_cost(self) -> None:

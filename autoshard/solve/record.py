@@ -23,9 +23,17 @@ class Record:
     """Every choice is priced again by `evaluate` before it counts."""
 
     def __init__(
-        self, problem: Problem, clock: Clock, *, seed: int, threads: int, progress: Progress | None
+        self,
+        problem: Problem,
+        clock: Clock,
+        *,
+        seed: int,
+        threads: int,
+        progress: Progress | None,
+        cutoff: int | None = None,
     ) -> None:
         self.problem, self.clock, self.seed, self.threads = problem, clock, seed, threads
+        self.cutoff = cutoff  # a bound as high as this is all that is wanted
         self.progress = progress
         self.hints: list[Ints] = []
         self.best = Best()
@@ -80,7 +88,11 @@ class Record:
         return whole
 
     def done(self) -> bool:
-        return self.clock.over() or self.proved()
+        return self.clock.over() or self.proved() or self.is_cut()
+
+    def is_cut(self) -> bool:
+        """Whether no choice is cheaper than the cutoff."""
+        return self.cutoff is not None and self.lower_bound >= self.cutoff
 
     def proved(self) -> bool:
         return self.best.cost is not None and self.best.cost <= self.lower_bound

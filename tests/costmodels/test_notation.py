@@ -154,3 +154,55 @@ def test_every_split_of_two_axes_adds_up() -> None:
         route = V5E.place(MESH, (4, 4), placement=f"x={x},y={y}").placement.route(["x", "y"])
         assert math.prod(piece.length for piece in route.pieces) == 16
         assert len(route.pieces) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "mesh", "shape", "slices", "count"),
+    [
+        ("tpu-v5e", (4, 4), (4, 4), None, 4),
+        ("tpu-v5e", (16,), (4, 4), None, 1),
+        ("tpu-v5p", (4, 4), (2, 2, 4), None, 4),
+        ("tpu-v5p", (4, 4, 4), (4, 4, 4), None, 18),
+        ("h100", (4, 4), (2, 8), None, 2),
+        ("h100", (2, 8), (2, 8), None, 2),
+        ("tpu-v5e", (2, 2), (2, 1), 2, 2),
+    ],
+)
+def test_distinct_placements(
+    name: str, mesh: tuple[int, ...], shape: tuple[int, ...], slices: int | None, count: int
+) -> None:
+    """Row-major first; each class once, and every way to give the prime parts to the axes is priced as one of them."""
+    axes = list(zip("xyz", mesh, strict=False))
+    models = load(name).placements(axes, shape, slices=slices)
+    assert len(models) == count
+    assert models[0].placement.is_row_major()
+    assert len({placement_text(model.placement) for model in models}) == count
+    prices = {tuple(all_reduces(model, [axis for axis, _ in axes])) for model in models}
+    names, sizes = models[0].placement.names, models[0].placement.shape
+    parts = [
+        f"{dim}:({pre})2"
+        for dim, size in zip(names, sizes, strict=True)
+        for pre in (1, 2, 4, 8)
+        if pre * 2 <= size
+    ]
+    for owners in itertools.product(range(len(axes)), repeat=len(parts)):
+        if any(2 ** owners.count(axis) != size for axis, size in enumerate(mesh)):
+            continue
+        text = ",".join(
+            f"{axis}={'+'.join(part for part, owner in zip(parts, owners, strict=True) if owner == index)}"
+            for index, (axis, _) in enumerate(axes)
+        )
+        model = load(name).place(axes, shape, slices=slices, placement=text)
+        assert tuple(all_reduces(model, [axis for axis, _ in axes])) in prices
+
+
+def test_the_most_compact_shape() -> None:
+    """Nearest to a cube, in the fewest slices; of nodes the fullest."""
+    assert V5E.compact_topology(64) == ((8, 8), 1)
+    assert V5P.compact_topology(64) == ((4, 4, 4), 1)
+    assert V5E.compact_topology(512) == ((16, 16), 2)
+    assert load("tpu7x").compact_topology(16) == ((2, 2, 2), 1)
+    assert load("h100").compact_topology(16) == ((2, 8), None)
+    assert V5E.compact_topology(1) == ((1,), 1)
+    with pytest.raises(HardwareError, match="no 1 slices of this torus"):
+        V5E.compact_topology(37, slices=1)
