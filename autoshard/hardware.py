@@ -1,6 +1,6 @@
 """Hardware by name and a mesh laid on it, with what `costmodels` refuses as errors of autoshard."""
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +9,9 @@ import costmodels
 from autoshard.errors import AutoshardError
 from costmodels import Communication, Hardware, placement_text
 from costmodels.figures import Torus
+
+KINDS = dict.fromkeys(costmodels.KINDS, "collectives") | {"matmul": "products", "memory": "kernels"}
+"""What can be measured, and what many of them are called."""
 
 
 @contextmanager
@@ -86,16 +89,25 @@ def layout_of(communication: Communication, hardware: Hardware) -> Layout:
     return Layout(tuple(shape) or (1,), outer, placement_text(placement))
 
 
-def extrapolated(hardware: Hardware, collectives: Iterable[tuple[str, int, int]]) -> tuple[str, ...]:
-    """A warning for each kind whose price goes beyond what a calibrated profile was fitted to; (kind, bytes, devices) in."""
+@dataclass(frozen=True, slots=True)
+class PricedWork:
+    """What a price was asked for: a collective of bytes and devices, a "matmul" of m, k, n and an element type, or "memory" of bytes."""
+
+    kind: str
+    sizes: Mapping[str, float]
+    dtype: str | None = None
+
+
+def extrapolated(hardware: Hardware, priced: Iterable[PricedWork]) -> tuple[str, ...]:
+    """A warning for each kind whose price goes beyond what a calibrated profile was fitted to."""
     found: dict[str, list[str]] = {}
-    for kind, bytes_, devices in collectives:
-        if kind in costmodels.KINDS:
-            outside = hardware.outside_measured(kind, bytes=bytes_, devices=devices)
-            found.setdefault(kind, []).extend([outside] if outside else [])
+    for work in priced:
+        if work.kind in KINDS:
+            outside = hardware.outside_measured(work.kind, work.dtype, **work.sizes)
+            found.setdefault(work.kind, []).extend([outside] if outside else [])
     return tuple(
         f"{hardware.name} is extrapolated: {sentences[0]}"
-        + (f" ({len(sentences)} such collectives)" if len(sentences) > 1 else "")
-        for sentences in found.values()
+        + (f" ({len(sentences)} such {KINDS[kind]})" if len(sentences) > 1 else "")
+        for kind, sentences in found.items()
         if sentences
     )

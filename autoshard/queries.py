@@ -3,6 +3,7 @@
 The sequence is asked of Shardy's own pass, the price of `costmodels`, as the planner does for every read of a value.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,15 +16,27 @@ from numpy.typing import ArrayLike, NDArray
 import costmodels
 from autoshard.cost import CollectivePrices, Lowering, sized_steps
 from autoshard.errors import AutoshardError
-from autoshard.hardware import Layout, extrapolated, hardware_errors, load_hardware, place_mesh, refuse_auto
+from autoshard.hardware import (
+    Layout,
+    PricedWork,
+    extrapolated,
+    hardware_errors,
+    load_hardware,
+    place_mesh,
+    refuse_auto,
+)
 from autoshard.loading import lowering_of
 from autoshard.mlir import passes
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.mlir.forms import Form
+from autoshard.report.units import bytes_text
 from autoshard.sharding import Mesh, TensorSharding, TensorType, sharding_of_user, total_size
 
 if TYPE_CHECKING:
     import pandas as pd
+
+MOST_BYTES = 10**15
+"""Of one tensor; whatever is larger is a mistake, and sums of prices stay far within 64 bits."""
 
 MeshLike = Mapping[str, int] | Sequence[tuple[str, int]]
 
@@ -100,7 +113,7 @@ class Resharder:
         warnings = extrapolated(
             self.prices.hardware,
             [
-                (step.kind, int(bytes_[0]), total_size(step.axes))
+                PricedWork(step.kind, {"bytes": int(bytes_[0]), "devices": total_size(step.axes)})
                 for step, bytes_ in zip(self.sequence, sizes, strict=True)
             ],
         )
@@ -117,6 +130,13 @@ class Resharder:
         rank = self.before.rank
         if sizes.ndim != 2 or sizes.shape[1] != rank:
             raise AutoshardError(f"shapes of form {sizes.shape}", fix=f"give an array [N, {rank}] of sizes")
+        bytes_ = np.prod(sizes.astype(np.float64), axis=1) * element_bits(dtype) / 8
+        if (sizes < 1).any() or (bytes_ > MOST_BYTES).any():
+            raise AutoshardError(
+                f"sizes below 1, or more than {bytes_text(MOST_BYTES)} together",
+                where=f"shape {int(np.argmax((sizes < 1).any(axis=1) | (bytes_ > MOST_BYTES)))}",
+                fix="give whole numbers from 1",
+            )
         total = np.zeros(len(sizes), dtype=np.int64)
         for step, bytes_ in zip(self.sequence, self._bytes(sizes, dtype), strict=True):
             total += self.prices.ns(step.kind, bytes_, step.axes)
@@ -216,7 +236,11 @@ def parse_type(text: str) -> TensorType:
             f"cannot read the shape {text!r}",
             fix="write sizes from 1 and an element type, as in 8192x8192xbf16",
         )
-    element_bits(match[2])
+    if math.prod(sizes) * element_bits(match[2]) > 8 * MOST_BYTES:
+        raise AutoshardError(
+            f"{text} is more than {bytes_text(MOST_BYTES)}",
+            fix="write the shape of one tensor, all devices together",
+        )
     return TensorType(sizes, match[2])
 
 

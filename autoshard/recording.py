@@ -1,14 +1,14 @@
 """A choice of the problem, written down as a `Plan`: its shardings, its price and where it came from."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autoshard.cost import Chosen, PricedGraph, follow, read_back
-from autoshard.hardware import extrapolated, layout_of
+from autoshard.cost import Chosen, PricedGraph, follow, local_work, read_back
+from autoshard.hardware import PricedWork, extrapolated, layout_of
 from autoshard.loading import Loaded
 from autoshard.plans import (
     Baseline,
@@ -132,16 +132,38 @@ def plan_of_choice(
             PlannedMesh(other.name, tuple((axis.name, axis.size) for axis in other.axes), other.device_ids)
             for other in loaded.mesh.others
         ),
-        warnings=(*loaded.listing.warnings, *_extrapolated(loaded.hardware, chosen)),
+        warnings=(*loaded.listing.warnings, *_extrapolated(loaded.hardware, priced, choice, chosen)),
         statistics=dict(statistics),
         provenance={name: metadata.version(name) for name in ("autoshard", "jaxlib", "ortools", "numpy")},
     )
 
 
-def _extrapolated(hardware: Hardware, chosen: Chosen) -> tuple[str, ...]:
+def _extrapolated(
+    hardware: Hardware, priced: PricedGraph, choice: NDArray[np.int64], chosen: Chosen
+) -> tuple[str, ...]:
     """What of the price goes beyond the measurements that a profile was fitted to."""
-    found = [c.collective for c in chosen.collectives]
-    return extrapolated(hardware, [(c.kind, c.bytes, total_size(c.axes)) for c in found])
+    if hardware.calibration is None:
+        return ()
+    collectives = (
+        PricedWork(c.collective.kind, {"bytes": c.collective.bytes, "devices": total_size(c.collective.axes)})
+        for c in chosen.collectives
+    )
+    return extrapolated(hardware, (*collectives, *_kernels(priced, choice)))
+
+
+def _kernels(priced: PricedGraph, choice: NDArray[np.int64]) -> Iterator[PricedWork]:
+    """The work of every kernel on one device, the costliest first: a product by its sizes, others by their memory traffic."""
+    rows = priced.problem.node_start[:-1] + choice
+    for number in np.argsort(-priced.problem.node_cost[rows], kind="stable").tolist():
+        space = priced.graph.nodes[number].space
+        if space is None:
+            continue
+        work = local_work(space.shape, [space.strategies[int(choice[number])]])
+        if work.matmul is not None:
+            m, k, n, _ = (float(size[0]) for size in work.matmul)
+            yield PricedWork("matmul", {"m": m, "k": k, "n": n}, work.dtype)
+        elif work.bytes[0]:
+            yield PricedWork("memory", {"bytes": float(work.bytes[0])})
 
 
 def baseline(

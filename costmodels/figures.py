@@ -9,13 +9,13 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 Count = Annotated[int, Meta(gt=0, le=1_000_000)]
-Fraction = Annotated[float, Meta(gt=0, le=1)]
-Gigabytes = Annotated[float, Meta(gt=0, le=10_000)]
-GigabytesPerSecond = Annotated[float, Meta(gt=0, le=100_000)]
-Gigaflops = Annotated[float, Meta(gt=0, le=10_000_000)]
+Fraction = Annotated[float, Meta(ge=1e-3, le=1)]
+Gigabytes = Annotated[float, Meta(ge=1e-3, le=10_000)]
+GigabytesPerSecond = Annotated[float, Meta(ge=1e-3, le=100_000)]
+Gigaflops = Annotated[float, Meta(ge=1e-3, le=10_000_000)]
 Microseconds = Annotated[float, Meta(gt=0, le=100_000)]
 Speedup = Annotated[float, Meta(ge=1, le=10)]
-Teraflops = Annotated[float, Meta(gt=0, le=1_000_000)]
+Teraflops = Annotated[float, Meta(ge=1e-3, le=1_000_000)]
 
 
 class Chip(Struct, frozen=True, forbid_unknown_fields=True):

@@ -56,6 +56,33 @@ def test_prices_say_where_they_are_extrapolated(measured: Terminal) -> None:
     assert "mine is extrapolated: no " in done.out
 
 
+def test_kernels_say_where_they_are_extrapolated(measured: Terminal) -> None:
+    """Products of sizes or types, and memory traffic, that no table had: the costliest of each is named, the others are counted."""
+    rows = "".join(f"memory,{size},{size / 1e6}\n" for size in (10**6, 10**7, 10**8))
+    measured.write("r.csv", f"kind,bytes,time_us\n{rows}")
+    table = ("calibrate", "m.csv", "r.csv", "--hardware", "tpu-v5e", "-o", "mine.toml")
+    assert measured(*table).status == 0
+
+    def cost(sizes: tuple[int, int, int], dtype: str) -> str:
+        m, k, n = sizes
+        text = f"""
+        func.func @main(%a: tensor<{m}x{k}x{dtype}>, %b: tensor<{k}x{n}x{dtype}>) -> tensor<{m}x{n}x{dtype}> {{
+          %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+            : (tensor<{m}x{k}x{dtype}>, tensor<{k}x{n}x{dtype}>) -> tensor<{m}x{n}x{dtype}>
+          %1 = stablehlo.reverse %0, dims = [0] : tensor<{m}x{n}x{dtype}>
+          return %1 : tensor<{m}x{n}x{dtype}>
+        }}
+        """
+        done = measured("cost", measured.write("one.mlir", text), "--mesh", "x=1", "--hardware", "mine.toml")
+        assert done.status == 0, done.err
+        return done.out
+
+    assert "extrapolated" not in cost((2048, 1024, 4096), "bf16")
+    assert "matmul was measured for m from 16 to 8192, not 1" in cost((16384, 1024, 4096), "bf16")
+    assert "no matmul in f32 was measured" in cost((2048, 1024, 4096), "f32")
+    assert "memory was measured for bytes from 1e+06 to 1e+08, not" in cost((16, 1024, 4096), "bf16")
+
+
 BAD = {
     "negative time": ("kind,bytes,group,time_us\nall_gather,1,4,-3\n", (), 't.csv:2: a time of "-3"'),
     "too few points": ("kind,bytes,group,time_us\nall_gather,1,4,3\n", (), "1 measurement for 2 figures"),

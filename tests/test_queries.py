@@ -153,3 +153,14 @@ def test_shapes_of_another_rank() -> None:
     """The array is [N, rank]."""
     with pytest.raises(AutoshardError, match=r"shapes of form \(3,\)"):
         autoshard.resharder('[{"x"}]', "[{}]", mesh=MESH).ns([1, 2, 3], "f32")
+
+
+@pytest.mark.parametrize("shape", ["99999999999999999999x8xbf16", "9999999999x9999999999xbf16"])
+def test_shapes_beyond_any_memory_are_refused(shape: str) -> None:
+    """They would overflow, and be priced below nothing."""
+    with pytest.raises(AutoshardError, match="is more than 1000 TB"):
+        autoshard.reshard(shape, '[{"x"}, {}]', '[{}, {"x"}]', mesh={"x": 4})
+    many = autoshard.resharder('[{"x"}, {}]', '[{}, {"x"}]', mesh={"x": 4})
+    for shapes in ([[8, 8], [10**10, 10**10]], [[8, 8], [0, 8]], [[8, 8], [-8, 8]]):
+        with pytest.raises(AutoshardError, match="shape 1"):
+            many.ns(shapes, "bf16")

@@ -105,11 +105,16 @@ class _Study:
         priced = price(loaded)
         choice = recall(priced, found.decisions())
         valid = None if choice is None else evaluate(priced.problem, choice)
-        if choice is None or valid is None or valid.cost is None:
+        if (
+            choice is None
+            or valid is None
+            or valid.cost is None
+            or not _decides(loaded, priced, choice, found)
+        ):
             raise AutoshardError(
-                "the plan has a sharding that this version does not choose from",
+                "the plan is none that this version chooses from",
                 where="the plan",
-                fix="plan again with this version",
+                fix="see what autoshard check says of it, or plan again with this version",
             )
         if not valid.feasible:
             raise AutoshardError(
@@ -174,6 +179,12 @@ class _Told:
         self.progress(f"{figure.name} times {factor:.3g}", self.number / self.count)
 
 
+def _decides(loaded: Loaded, priced: PricedGraph, choice: Ints, found: Plan) -> bool:
+    """Whether a choice is all that the plan says, and nothing else."""
+    again = plan_of_choice(loaded, priced, choice, "feasible", "", 0, (), {})
+    return (again.values, again.uses) == (found.values, found.uses)
+
+
 def enough(plan_ns: int) -> int:
     """What a choice may cost to be better than a plan."""
     return plan_ns - max(int(TOLERANCE * plan_ns), 1)
@@ -223,8 +234,8 @@ def _range(
 
 
 def _is_one_at_a_time(loaded: Loaded) -> bool:
-    """Whether a collective uses links of one kind: of links and network at once, the slower one counts."""
-    return loaded.communication.placement.shape[0] == 1
+    """Whether nothing goes on at the same time, of which the slower counts: links beside the network, collectives beside compute."""
+    return loaded.communication.placement.shape[0] == 1 and loaded.overlap == "none"
 
 
 def _end(study: _Study, figure: ScaledFigure, value: float, side: Side[Ints]) -> End:

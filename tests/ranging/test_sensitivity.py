@@ -147,7 +147,9 @@ def test_a_plan_is_a_choice_again(name: str) -> None:
                 choice[node] = kept
         plan = plan_of_choice(loaded, priced, choice, "feasible", "", 0, (), {})
         again = recall(priced, plan.decisions())
-        assert again is not None and evaluate(problem, again).cost == plan.price.step_ns
+        assert again is not None
+        told = plan_of_choice(loaded, priced, again, "feasible", "", 0, (), {})
+        assert (told.values, told.uses, told.price) == (plan.values, plan.uses, plan.price)
 
 
 @pytest.mark.parametrize("name", names())
@@ -184,6 +186,17 @@ def test_refusals() -> None:
             sensitivity_of(read, plan, span=span, precision=precision)
     with pytest.raises(AutoshardError, match="does not fit"):
         sensitivity_of(replace(read, memory_bytes=1000), plan)
+    for values in ({}, plan.values | {10**6: next(iter(plan.values.values()))}):
+        with pytest.raises(AutoshardError, match="none that this version chooses from"):
+            sensitivity_of(read, replace(plan, values=values))
+
+
+def test_overlap_is_no_line() -> None:
+    """Where collectives run behind compute, what holds at the ends is not said to hold in between."""
+    request = replace(pipeline.Request(memory_bytes=None, form="shardy"), overlap="async")
+    plan = pipeline.plan_loaded(pipeline.load_module(PRODUCT.encode(), request), time_limit_s=10)
+    found = _sensitivity(PRODUCT, request, plan, "link-bandwidth")
+    assert not found.figures[0].is_linear and len(found.figures[0].looked_at) > 3
 
 
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
