@@ -20,8 +20,20 @@ PLAN_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
+class EmittedCollective:
+    """A collective as the plan's compiler writes it."""
+
+    kind: str  # all_gather, all_reduce, all_to_all, collective_permute or reduce_scatter
+    devices: int  # of a group
+    bytes: int  # of the operand on one device, whatever the kind
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedCollective:
-    """One collective of the plan. `bytes` is on one device: of the result of an all_gather or all_slice, of the operand of the others."""
+    """One collective of the plan, in Shardy's terms, and what the plan's compiler makes of it.
+
+    `bytes` is on one device: of the result of an all_gather or all_slice, of the operand of the others.
+    """
 
     kind: str
     axes: tuple[str, ...]
@@ -30,6 +42,7 @@ class PlannedCollective:
     repeat: int
     where: str  # location of the op that needs it
     hidden_ns: int = 0  # of one run, behind compute and beside `ns`
+    emitted: tuple[EmittedCollective, ...] = ()  # in order; none for what sends nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +186,15 @@ class Plan:
             uses={(use.op, use.operand): sharding(use.sharding) for use in self.uses},
             cloneable=frozenset(self.cloneable),
         )
+
+
+def emitted_bytes(price: Price) -> dict[str, int]:
+    """Operand bytes on one device in a step by kind, of what the plan's compiler is predicted to emit."""
+    found: dict[str, int] = {}
+    for collective in price.collectives:
+        for one in collective.emitted:
+            found[one.kind] = found.get(one.kind, 0) + one.bytes * collective.repeat
+    return found
 
 
 def read_plan(path: Path) -> Plan:

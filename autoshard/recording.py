@@ -12,6 +12,7 @@ from autoshard.hardware import PricedWork, extrapolated, layout_of
 from autoshard.loading import Loaded
 from autoshard.plans import (
     Baseline,
+    EmittedCollective,
     NamedSharding,
     Plan,
     PlannedCollective,
@@ -194,6 +195,7 @@ def _price_of(
             c.repeat,
             f"{ops[c.op].name} {ops[c.op].location}".strip() if c.op >= 0 else "arguments and results",
             c.collective.hidden_ns,
+            tuple(EmittedCollective(e.kind, total_size(e.axes), e.bytes) for e in c.collective.emitted),
         )
         for c in (chosen.collectives if with_collectives else ())
     )

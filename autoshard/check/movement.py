@@ -15,22 +15,20 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from autoshard.check.emitted import HALO, LOCAL, Sent, sent_for, sent_for_step, sent_for_sum
 from autoshard.check.halo import rows_from_others
 from autoshard.check.loops import copies_made
 from autoshard.check.meshes import has_no_collectives, steps_across
 from autoshard.check.overlap import MOVED_AHEAD, Hideable, find_hideable
 from autoshard.check.parts import Part, Parts, axis_refs, continued, joined, num_shards, parts_of
-from autoshard.check.planned import Planned
+from autoshard.check.planned import Planned, Site
 from autoshard.check.reads import KernelRead, Reads
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.mlir.passes import decompose_reshards
-from autoshard.plans import PlannedCollective
+from autoshard.plans import EmittedCollective, PlannedCollective
+from autoshard.program import Kernel
 from autoshard.sharding import AxisRef, FactorKind, Mesh, TensorSharding, TensorType
 from costmodels import Communication, Hardware
-
-LOCAL = ("all_slice", "replicated_to_unreduced", "sharded_to_unreduced")
-"""These send nothing: every device keeps or clears what it has."""
-HALO = "halo_exchange"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +36,7 @@ class Reshard:
     """A value brought from one sharding to another, `repeat` times."""
 
     type: TensorType
+    travels: TensorType
     origin: TensorSharding
     target: TensorSharding
     repeat: int
@@ -54,6 +53,8 @@ class _Moved:
     bytes: int
     repeat: int
     op: int
+    sent: tuple[Sent, ...]  # what the compiler makes of it
+    kept_bytes: int = 0  # of what sends nothing, as wide as it would travel
     hidden_ns: int = 0
 
 
@@ -66,7 +67,7 @@ class Prices:
 
 
 def find_collectives(planned: Planned, reads: Reads, prices: Prices) -> tuple[PlannedCollective, ...]:
-    moved = [collective for kernel in reads.kernels for collective in _of_kernel(planned, kernel)]
+    moved = [collective for kernel in reads.kernels for collective in _of_kernel(planned, kernel, prices)]
     moved += [_of_user(planned, kernel, prices) for kernel in reads.kernels if kernel.kernel.shape.collective]
     moved += _of_reshards(planned.mesh, list(_reshards(planned, reads, prices)), prices)
     return tuple(_priced(planned, collective, prices) for collective in moved)
@@ -83,10 +84,22 @@ def _priced(planned: Planned, moved: _Moved, prices: Prices) -> PlannedCollectiv
         moved.kind,
         axis_names(moved.axes),
         moved.bytes,
-        _ns(prices, moved.kind, moved.bytes, moved.axes) - moved.hidden_ns,
+        _ns_of(prices, moved) - moved.hidden_ns,
         moved.repeat,
         planned.where(moved.op) if moved.op >= 0 else "arguments and results",
         moved.hidden_ns,
+        tuple(EmittedCollective(sent.kind, sent.devices, sent.bytes) for sent in moved.sent),
+    )
+
+
+def _ns_of(prices: Prices, moved: _Moved) -> int:
+    """What it takes to send what is sent; a copy of the part that a device keeps for what is kept."""
+    if prices.lowering != "xla-tpu" and moved.kind not in LOCAL:
+        return _ns(prices, moved.kind, moved.bytes, moved.axes)
+    copied = _ns(prices, moved.kind, moved.kept_bytes, moved.axes) if moved.kind in LOCAL else 0
+    return copied + sum(
+        _ns(prices, one.kind, one.bytes * (one.devices if one.kind == "all_gather" else 1), one.axes)
+        for one in moved.sent
     )
 
 
@@ -126,10 +139,10 @@ def _group(axes: Sequence[AxisRef]) -> list[str | tuple[str, int, int]]:
     return [(axis.name, axis.pre_size, axis.size) if axis.is_sub_axis else axis.name for axis in axes]
 
 
-def _of_kernel(planned: Planned, read: KernelRead) -> Iterator[_Moved]:
+def _of_kernel(planned: Planned, read: KernelRead, prices: Prices) -> Iterator[_Moved]:
     kernel = read.kernel
     root = kernel.ops[-1]
-    yield from _windows(planned, read)
+    yield from _windows(planned, read, prices)
     reduced = _reduced(planned, read)
     if not reduced:
         return
@@ -137,7 +150,9 @@ def _of_kernel(planned: Planned, read: KernelRead) -> Iterator[_Moved]:
     for value, type_ in zip(kernel.results, kernel.shape.results, strict=True):
         produced = planned.produced.get(value, TensorSharding.replicated_closed(type_.rank))
         kind = "reduce_scatter" if _is_scattered(planned, read, value) else "all_reduce"
-        yield _Moved(kind, axes, produced.local_bytes(type_), kernel.repeat, root)
+        bytes_ = produced.local_bytes(type_)
+        sent = sent_for_sum(prices.lowering, kind, axes, bytes_, len(kernel.results))
+        yield _Moved(kind, axes, bytes_, kernel.repeat, root, sent)
 
 
 def _of_user(planned: Planned, read: KernelRead, prices: Prices) -> _Moved:
@@ -152,7 +167,8 @@ def _of_user(planned: Planned, read: KernelRead, prices: Prices) -> _Moved:
     if collective.kind == "reduce_scatter":
         held *= collective.bytes_per_result_byte
     axes = max(collective.groups, key=lambda group: _ns(prices, collective.kind, held, group))
-    return _Moved(collective.kind, axes, held, kernel.repeat, kernel.ops[-1])
+    sent = sent_for(prices.lowering, collective.kind, axes, held)
+    return _Moved(collective.kind, axes, held, kernel.repeat, kernel.ops[-1], sent)
 
 
 def _reduced(planned: Planned, read: KernelRead) -> Parts:
@@ -189,7 +205,7 @@ def _adds_exactly(produced: TensorSharding, settled: TensorSharding, reduced: Pa
     return bool(added) and sorted(added) == sorted(reduced)
 
 
-def _windows(planned: Planned, read: KernelRead) -> Iterator[_Moved]:
+def _windows(planned: Planned, read: KernelRead, prices: Prices) -> Iterator[_Moved]:
     kernel, (rule, factors) = read.kernel, (read.run.rule, read.run.factors)
     root = planned.listing.ops[kernel.ops[-1]]
     for window in root.windows:
@@ -201,12 +217,24 @@ def _windows(planned: Planned, read: KernelRead) -> Iterator[_Moved]:
         assert sharding is not None, "the root has been projected"
         local_rows = sharding.local_shape(type_.shape)[window.dim]
         row_bytes = -(-sharding.local_bytes(type_) // max(local_rows, 1))
+        travels = planned.program.widths.of_use(value, _sites(kernel, value, window.operand))
+        sent_bytes = -(-sharding.local_bytes(_sent(prices, type_, travels)) // max(local_rows, 1))
         for factor in rule.operands[window.operand][window.dim]:
             if factors[factor] and rule.factors[factor].kind is FactorKind.PERMUTATION:
                 axes = axis_refs(factors[factor], planned.mesh)
                 for rows in rows_from_others(window, type_.shape[window.dim], num_shards(factors[factor])):
-                    bytes_ = rows * row_bytes
-                    yield _Moved(HALO, axes, bytes_, kernel.repeat, kernel.ops[-1])
+                    sent = sent_for(prices.lowering, HALO, axes, rows * sent_bytes)
+                    yield _Moved(HALO, axes, rows * row_bytes, kernel.repeat, kernel.ops[-1], sent)
+
+
+def _sites(kernel: Kernel, value: int, operand: int) -> tuple[Site, ...]:
+    """Where the kernel reads what its root has as this operand."""
+    site = (kernel.ops[-1], operand)
+    return next(use.sites for use in kernel.uses if use.value == value and site in use.sites)
+
+
+def _sent(prices: Prices, type_: TensorType, travels: TensorType) -> TensorType:
+    return travels if prices.lowering == "xla-tpu" else type_
 
 
 def _reshards(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Reshard]:
@@ -217,6 +245,7 @@ def _reshards(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Reshar
         if value in planned.produced and not _is_scattered(planned, run, value):
             yield Reshard(
                 planned.type_of(value),
+                planned.program.widths.of_value(value),
                 planned.produced[value],
                 planned.settled[value],
                 kernel.repeat,
@@ -228,10 +257,12 @@ def _reshards(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Reshar
         found = planned.shared.get(value, settled)
         if found != settled:
             made_times = copies_made([read.where for read in mine], planned.loops.carrying.get(value))
-            yield Reshard(type_, settled, found, made_times, mine[0].op, hideable.of_copy(value))
+            together = planned.program.widths.of_value(value)
+            hidden = hideable.of_copy(value)
+            yield Reshard(type_, together, settled, found, made_times, mine[0].op, hidden)
         for read in mine:
             hidden = hideable.of_read(value, read.op)
-            yield Reshard(type_, found, read.sharding, read.repeat, read.op, hidden)
+            yield Reshard(type_, read.travels, found, read.sharding, read.repeat, read.op, hidden)
 
 
 def _of_reshards(mesh: Mesh, reshards: Sequence[Reshard], prices: Prices) -> Iterator[_Moved]:
@@ -242,16 +273,24 @@ def _of_reshards(mesh: Mesh, reshards: Sequence[Reshard], prices: Prices) -> Ite
     requests = list(dict.fromkeys((r.type.rank, r.origin, r.target) for r in moving))
     steps = dict(zip(requests, decompose_reshards(mesh, requests), strict=True)) if requests else {}
     for reshard in moving:
-        found = _sized(reshard, steps[reshard.type.rank, reshard.origin, reshard.target])
+        found = _sized(reshard, steps[reshard.type.rank, reshard.origin, reshard.target], prices)
         yield from _behind_compute(found, reshard.hideable_ns, prices)
 
 
 def _across_meshes(mesh: Mesh, reshards: Sequence[Reshard], prices: Prices) -> Iterator[_Moved]:
     for reshard in reshards:
         if has_no_collectives(mesh, reshard.origin, reshard.target):
-            steps = steps_across(mesh, reshard.type, reshard.origin, reshard.target)
-            found = (_Moved(*step, reshard.repeat, reshard.op) for step in steps)
+            found = _stepping_across(mesh, reshard, prices)
             yield from _behind_compute(found, reshard.hideable_ns, prices)
+
+
+def _stepping_across(mesh: Mesh, reshard: Reshard, prices: Prices) -> Iterator[_Moved]:
+    travels = _sent(prices, reshard.type, reshard.travels)
+    steps = steps_across(mesh, reshard.type, reshard.origin, reshard.target)
+    as_sent = steps_across(mesh, travels, reshard.origin, reshard.target)
+    for (kind, axes, bytes_), (_, _, fewer) in zip(steps, as_sent, strict=True):
+        sent = sent_for(prices.lowering, kind, axes, fewer)
+        yield _Moved(kind, axes, bytes_, reshard.repeat, reshard.op, sent, fewer)
 
 
 def _behind_compute(found: Iterable[_Moved], hideable_ns: int, prices: Prices) -> Iterator[_Moved]:
@@ -260,7 +299,7 @@ def _behind_compute(found: Iterable[_Moved], hideable_ns: int, prices: Prices) -
         yield from found
         return
     steps = list(found)
-    ahead = [_ns(prices, s.kind, s.bytes, s.axes) if s.kind in MOVED_AHEAD else 0 for s in steps]
+    ahead = [_ns_of(prices, s) if s.kind in MOVED_AHEAD else 0 for s in steps]
     left = min(hideable_ns, sum(ahead) * 9 // 10)
     for step, ns in zip(steps, ahead, strict=True):
         hidden_ns = min(left, ns)
@@ -268,11 +307,15 @@ def _behind_compute(found: Iterable[_Moved], hideable_ns: int, prices: Prices) -
         yield replace(step, hidden_ns=hidden_ns)
 
 
-def _sized(reshard: Reshard, steps: Sequence[CollectiveStep]) -> Iterator[_Moved]:
+def _sized(reshard: Reshard, steps: Sequence[CollectiveStep], prices: Prices) -> Iterator[_Moved]:
     before = reshard.origin
     for step in steps:
         held = step.out_sharding if step.kind in ("all_gather", *LOCAL) else before
-        yield _Moved(step.kind, step.axes, held.local_bytes(reshard.type), reshard.repeat, reshard.op)
+        travels = _sent(prices, reshard.type, reshard.travels)
+        sent = sent_for_step(prices.lowering, step, before, travels)
+        bytes_ = held.local_bytes(reshard.type)
+        kept = held.local_bytes(travels)
+        yield _Moved(step.kind, step.axes, bytes_, reshard.repeat, reshard.op, sent, kept)
         before = step.out_sharding
 
 

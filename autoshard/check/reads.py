@@ -16,12 +16,13 @@ from autoshard.check.planned import Planned, Site, site_value
 from autoshard.check.report import Finding, of_offenders
 from autoshard.check.rules import Run, rule_of
 from autoshard.program import RESULT_SITE, Flow, FlowKind, FlowSource, Kernel, Use
-from autoshard.sharding import TensorSharding
+from autoshard.sharding import TensorSharding, TensorType
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
     sharding: TensorSharding
+    travels: TensorType  # what a compiler may send for it
     repeat: int
     time: int
     end: int  # half-open: until when a copy made for it is read
@@ -56,10 +57,11 @@ def find_reads(planned: Planned, runs: Mapping[int, Run]) -> tuple[Reads, Findin
             continue
         found = KernelRead(kernel, run, tuple(_demands(planned, kernel, run, clones)))
         kernels.append(found)
-        for use, sharding in zip(kernel.uses, found.shardings, strict=True):
+        for use, sharding, travels in zip(kernel.uses, found.shardings, kernel.shape.travels, strict=True):
             of_value.setdefault(use.value, []).append(
                 Read(
                     sharding,
+                    travels,
                     kernel.repeat,
                     kernel.time,
                     _copy_end(planned, kernel),
@@ -141,7 +143,8 @@ def _flow_read(planned: Planned, source: FlowSource, sharding: TensorSharding, f
         where = planned.loops.around_source(planned.listing.data_flows[number], position)
         if planned.listing.data_flows[number].crossing is not None:  # what is handed over keeps its buffer
             end, needs_copy = max(end, planned.program.lifetimes[flow.value].end), True
-    return Read(sharding, source.repeat, source.time, end, -1, where, needs_copy)
+    travels = planned.program.widths.of_use(source.value, (source.site,))
+    return Read(sharding, travels, source.repeat, source.time, end, -1, where, needs_copy)
 
 
 def _clone_reads(planned: Planned) -> dict[Site, set[TensorSharding]]:

@@ -6,7 +6,7 @@ from autoshard.cost.follow import follow
 from autoshard.cost.graph import Graph, Wanted, build_graph
 from autoshard.cost.kernel import local_work
 from autoshard.cost.levels import level_masks, wanted_at_levels
-from autoshard.cost.lowering import CollectivePrices, Lowering
+from autoshard.cost.lowering import CollectivePrices, Emitted, Lowering
 from autoshard.cost.readback import Chosen, ChosenCollective, ChosenValue, chosen_ends, read_back
 from autoshard.cost.recall import recall
 from autoshard.cost.requirements import Requirement, bound, decider, joined, masked, requirement
@@ -22,6 +22,7 @@ __all__ = [
     "Collective",
     "CollectivePrices",
     "Decompose",
+    "Emitted",
     "Graph",
     "Lowering",
     "PricedGraph",

@@ -75,7 +75,7 @@ def assemble_at(
     builder = ProblemBuilder()
     _add_nodes(graph, prices, ties, builder)
     hideable = hideable_ns(graph, hardware) if overlap == "async" else {}
-    _add_edges(graph, reshards, hideable, builder)
+    _add_edges(graph, collectives, reshards, hideable, builder)
     for tie in ties.pairs:
         builder.add_edge(tie.first[0], tie.second[0], tie_table(graph, tie))
     _add_memory(graph, builder)
@@ -118,25 +118,30 @@ def _add_nodes(
 
 
 def _add_edges(
-    graph: Graph, reshards: ReshardPrices, hideable: dict[int, int], builder: ProblemBuilder
+    graph: Graph,
+    prices: CollectivePrices,
+    reshards: ReshardPrices,
+    hideable: dict[int, int],
+    builder: ProblemBuilder,
 ) -> None:
     tables: dict[tuple[TensorType, bytes, bytes, int, int], Table] = {}
     copies: dict[tuple[TensorType, bytes, bytes], Ints] = {}
-    by_identity: dict[tuple[TensorType, int, int, int, int], tuple[Table, Ints]] = {}
+    by_identity: dict[tuple[TensorType, TensorType, int, int, int, int], tuple[Table, Ints]] = {}
     for index, edge in enumerate(graph.edges):
         supply, demand = _ends(graph, edge)
         at_most_ns = hideable.get(index, 0)
-        quick = (edge.type, id(supply), id(demand), edge.repeat, at_most_ns)
+        sent = prices.sent(edge.type, edge.travels)
+        quick = (edge.type, sent, id(supply), id(demand), edge.repeat, at_most_ns)
         found = by_identity.get(quick)
         if found is None:
             key = (edge.type, supply.tobytes(), demand.tobytes())
-            if (*key, edge.repeat, at_most_ns) not in tables:
-                cost = _exposed_ns(reshards, edge.type, supply, demand, at_most_ns) * edge.repeat
-                possible = reshards.possible(edge.type.rank, supply, demand)
-                tables[*key, edge.repeat, at_most_ns] = Table(cost, possible)
+            priced = (sent, *key[1:], edge.repeat, at_most_ns)
+            if priced not in tables:
+                cost = _exposed_ns(reshards, sent, supply, demand, at_most_ns) * edge.repeat
+                tables[priced] = Table(cost, reshards.possible(edge.type.rank, supply, demand))
             if key not in copies:
                 copies[key] = _copy_bytes(graph, edge.type, supply, demand)
-            found = by_identity[quick] = (tables[*key, edge.repeat, at_most_ns], copies[key])
+            found = by_identity[quick] = (tables[priced], copies[key])
         number = builder.add_edge(edge.provider, edge.reader, found[0])
         if _copies_count(graph, edge) and found[1].any():
             builder.add_edge_usage(number, edge.begin, edge.end, found[1])

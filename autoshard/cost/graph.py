@@ -82,6 +82,7 @@ class Edge:
     reader: int
     operand: int
     type: TensorType
+    travels: TensorType  # what a compiler may send in its place
     repeat: int
     begin: int  # when a copy made for this read exists
     end: int
@@ -371,7 +372,16 @@ def _connect(graph: Graph, value: int, reads: list[_Read]) -> None:
     for read in reads:
         graph.edges.append(
             Edge(
-                provider, result, read.node, read.operand, type_, read.repeat, read.time, read.end, read.sites
+                provider,
+                result,
+                read.node,
+                read.operand,
+                type_,
+                graph.program.widths.of_use(value, read.sites),
+                read.repeat,
+                read.time,
+                read.end,
+                read.sites,
             )
         )
 
@@ -384,7 +394,8 @@ def _add_hub(graph: Graph, value: int, type_: TensorType, reads: list[_Read]) ->
     graph.nodes.append(Node(Choices((ids,), (ids,)), hub=value))
     hub = len(graph.nodes) - 1
     copy = graph.loops.shared_copy(value, [(read.place, read.end) for read in reads])
-    graph.edges.append(Edge(provider, result, hub, 0, type_, copy.repeat, copy.begin, copy.end, ()))
+    travels = graph.program.widths.of_value(value)
+    graph.edges.append(Edge(provider, result, hub, 0, type_, travels, copy.repeat, copy.begin, copy.end, ()))
     return hub
 
 

@@ -9,17 +9,17 @@ one. Work that is replicated costs its full price on every device.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autoshard.cost.halo import halo_rows
 from autoshard.cost.layouts import Ints, LayoutsByRank
-from autoshard.cost.lowering import CollectivePrices
+from autoshard.cost.lowering import CollectivePrices, Emitted
 from autoshard.cost.reshard import Collective, ReshardPrices
 from autoshard.program import KernelShape
-from autoshard.sharding import FactorKind, TensorSharding, TensorType, total_size
+from autoshard.sharding import AxisRef, FactorKind, total_size
 from autoshard.space import Strategy
 from costmodels import Hardware, Roofline, whole_ns
 
@@ -131,21 +131,34 @@ def _own_collectives(
     layouts: LayoutsByRank,
 ) -> list[Collective]:
     found = [*_halo(shape, strategy, prices), *_user_collective(shape, strategy, prices)]
-    for type_, produced, settled in zip(shape.results, strategy.produced, strategy.settled, strict=True):
-        ids = layouts[type_.rank]
-        steps = reshards.collectives(type_, ids.id_of(produced), ids.id_of(settled)) if type_.rank else []
+    for number, type_ in enumerate(shape.results):
+        produced, settled = strategy.produced[number], strategy.settled[number]
+        ids, leaves = layouts[type_.rank], shape.leaves[number]
+        ends = ids.id_of(produced), ids.id_of(settled)
+        steps = reshards.collectives(type_, *ends, leaves) if type_.rank else []
         if strategy.reduced:
             kind = "reduce_scatter" if strategy.is_scattered else "all_reduce"
-            found.append(_priced(kind, strategy, produced, type_, prices))
+            bytes_ = produced.local_bytes(type_)
+            found.append(_sum(kind, strategy.reduced, bytes_, prices, is_joint=len(shape.results) > 1))
         found.extend([] if strategy.is_scattered else steps)  # a scattered sum has its part already
     return found
 
 
-def _priced(
-    kind: str, strategy: Strategy, produced: TensorSharding, type_: TensorType, prices: CollectivePrices
+def _sum(
+    kind: str, axes: tuple[AxisRef, ...], bytes_: int, prices: CollectivePrices, *, is_joint: bool
 ) -> Collective:
-    bytes_ = produced.local_bytes(type_)
-    return Collective(kind, strategy.reduced, bytes_, prices.ns_of_one(kind, bytes_, strategy.reduced))
+    """What adds up a result; results that are reduced together are gathered by a compiler without such an all-reduce."""
+    one = _one(kind, axes, bytes_, prices)
+    if not is_joint or prices.lowering != "xla-tpu":
+        return one
+    gathered = prices.carried_out(Emitted("all_gather", axes, bytes_))
+    return replace(one, ns=prices.ns_of_emitted(gathered), emitted=(gathered,))
+
+
+def _one(kind: str, axes: tuple[AxisRef, ...], bytes_: int, prices: CollectivePrices) -> Collective:
+    priced_as = "collective_permute" if kind == "halo_exchange" else kind
+    ns, emitted = prices.ns_of_one(priced_as, bytes_, axes), prices.emitted(kind, bytes_, axes)
+    return Collective(kind, axes, bytes_, ns, emitted=emitted)
 
 
 def _user_collective(
@@ -157,10 +170,7 @@ def _user_collective(
     results = sum(s.local_bytes(t) for s, t in zip(strategy.produced, shape.results, strict=True))
     kind, bytes_ = shape.collective.kind, results * shape.collective.bytes_per_result_byte
     yield max(
-        (
-            Collective(kind, axes, bytes_, int(prices.ns(kind, bytes_, axes)))
-            for axes in shape.collective.groups
-        ),
+        (_one(kind, axes, bytes_, prices) for axes in shape.collective.groups),
         key=lambda one: one.ns,
     )
 
@@ -176,8 +186,9 @@ def _halo(shape: KernelShape, strategy: Strategy, prices: CollectivePrices) -> l
                 continue
             rows = type_.shape[window.dim]
             local_rows = sharding.local_shape(type_.shape)[window.dim]
-            row_bytes = -(-sharding.local_bytes(type_) // max(local_rows, 1))
+            sent = prices.sent(type_, shape.travels[window.operand])
+            row_bytes, sent_bytes = (-(-sharding.local_bytes(t) // max(local_rows, 1)) for t in (type_, sent))
             for count in halo_rows(window, rows, total_size(axes)):
-                ns = prices.ns_of_one("collective_permute", count * row_bytes, axes)
-                found.append(Collective("halo_exchange", axes, count * row_bytes, ns))
+                one = _one("halo_exchange", axes, count * sent_bytes, prices)
+                found.append(replace(one, bytes=count * row_bytes))
     return found

@@ -33,12 +33,16 @@ class Layouts:
 
     def local_bytes(self, type_: TensorType, ids: Ints | None = None) -> Ints:
         """Bytes on one device, padding included, under each sharding (`ids`, or all seen so far)."""
+        divisors = self.divisors() if ids is None else self.divisors()[ids]
+        elements = np.prod(-(-np.asarray(type_.shape, dtype=np.int64) // divisors), axis=1, dtype=np.int64)
+        return (elements * dtype_bits(type_.dtype) + 7) // 8
+
+    def divisors(self) -> Ints:
+        """[sharding, dimension] into how many parts each is split."""
         if self._divisors is None:
             rows = [[dim.num_shards for dim in sharding.dims] for sharding in self.shardings]
             self._divisors = np.asarray(rows, dtype=np.int64).reshape(len(rows), self.rank)
-        divisors = self._divisors if ids is None else self._divisors[ids]
-        elements = np.prod(-(-np.asarray(type_.shape, dtype=np.int64) // divisors), axis=1, dtype=np.int64)
-        return (elements * dtype_bits(type_.dtype) + 7) // 8
+        return self._divisors
 
     def can_become(self, origins: Ints, targets: Ints) -> Bools:
         """[from, to] whether Shardy reshards one to the other: no axis is added to those that a value is unreduced over already."""

@@ -1,15 +1,19 @@
-"""What a collective of Shardy's costs once a compiler has carried it out.
+"""What the compiler that carries a plan out makes of Shardy's collectives, and what that costs.
 
-Kinds, axes and bytes are Shardy's; the price is that of what runs:
+Kinds, axes and bytes of a plan's collectives are Shardy's; what is emitted, and its price, are those of what runs:
 
 - `shardy`: each collective is itself.
-- `xla-tpu`: XLA:TPU sums everywhere and lets each device slice its part instead of a reduce-scatter, and gathers small shards
-  over many devices by summing zero-padded arrays. Both were seen in what libtpu 0.0.51 compiles for v5e (4x4, 8x8, 16x16): gathers
-  over 64 and 256 devices change over between shards of 128 KiB and 160 KiB, gathers over 16 devices are left as they are.
+- `xla-tpu`: what libtpu 0.0.51 compiles for v5e (4x4, 8x8, 16x16) and v5p (2x2x4) where a change of sharding is written step by step.
+    - Sums go everywhere, and each device slices its part: an all-reduce where Shardy has a reduce-scatter.
+    - Small shards over many devices are gathered by summing zero-padded arrays: gathers over 64 and 256 devices change over between
+      shards of 128 KiB and 160 KiB, gathers over 16 devices are left as they are.
+    - Results that one op reduces together (the largest and where it is) are gathered.
+    - Values travel in the widest type that their readers take of them (`program.widths`).
+    - Dimensions that do not divide are padded to the same part on every device, also to send them (`cost.uneven`).
 
 XLA also combines all-reduces that wait for nothing in between, so that they share one latency. Of those in data-parallel steps of
 three real programs these are left: 99 of 320 (ResNet-50, whose batch statistics wait for each other), 6 of 393 (ViT-L), 9 of 296
-(GPT-2 medium).
+(GPT-2 medium). Bytes stay the same.
 
 An all-slice moves nothing between devices: it reads and writes the part that it keeps. In `xla-tpu` it reads and writes the whole: a
 sharding constraint keeps XLA from fusing what makes the value (a ViT-L step whose gradient norm was sliced took 1 % more matrix
@@ -23,7 +27,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from autoshard.sharding import AxisRef, total_size
+from autoshard.sharding import AxisRef, TensorType, total_size
 from costmodels import Communication, Hardware
 
 Lowering = Literal["shardy", "xla-tpu"]
@@ -37,6 +41,15 @@ COMBINED_LATENCY_SHARE = 4  # an all-reduce pays one part in so many of its late
 
 
 @dataclass(frozen=True, slots=True)
+class Emitted:
+    """A collective as the compiler writes it; `bytes` are those of the operand on one device, whatever the kind."""
+
+    kind: str  # one of Shardy's that sends something
+    axes: tuple[AxisRef, ...]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class CollectivePrices:
     communication: Communication
     hardware: Hardware
@@ -44,6 +57,33 @@ class CollectivePrices:
     _known: dict[tuple[str, int, tuple[AxisRef, ...]], int] = field(
         default_factory=dict[tuple[str, int, tuple[AxisRef, ...]], int], compare=False, repr=False
     )
+
+    def sent(self, type_: TensorType, travels: TensorType) -> TensorType:
+        """What goes between devices of a value that may travel as `travels`."""
+        return travels if self.lowering == "xla-tpu" else type_
+
+    def emitted(self, kind: str, bytes_: int, axes: tuple[AxisRef, ...]) -> tuple[Emitted, ...]:
+        """What one collective is compiled to where everything divides; `bytes_` as in costmodels."""
+        devices = total_size(axes)
+        if kind in LOCAL or devices == 1:
+            return ()
+        kind = "collective_permute" if kind == "halo_exchange" else kind
+        operand = bytes_ // devices if kind == "all_gather" else bytes_
+        return (self.carried_out(Emitted(kind, axes, operand)),)
+
+    def carried_out(self, one: Emitted) -> Emitted:
+        """The collective that runs in the place of one."""
+        devices = total_size(one.axes)
+        if self.lowering != "xla-tpu":
+            return one
+        if one.kind == "all_gather" and devices >= MANY_DEVICES and one.bytes <= SMALL_SHARD_BYTES:
+            return Emitted("all_reduce", one.axes, one.bytes * devices)
+        return Emitted("all_reduce", one.axes, one.bytes) if one.kind == "reduce_scatter" else one
+
+    def ns_of_emitted(self, one: Emitted) -> int:
+        """Of one run."""
+        bytes_ = one.bytes * total_size(one.axes) if one.kind == "all_gather" else one.bytes
+        return self.ns_of_one(one.kind, bytes_, one.axes)
 
     def ns_of_one(self, kind: str, bytes_: int, axes: tuple[AxisRef, ...]) -> int:
         """The same for one size; kernels of a program ask for the same few again and again."""

@@ -63,7 +63,8 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
         _free_reads(priced, number, strategy, uses)
     for index, edge in enumerate(priced.graph.edges):
         origin, target = chosen_ends(priced, edge, choice)
-        steps = hide(priced.reshards.collectives(edge.type, origin, target), priced.hideable_ns.get(index, 0))
+        steps = priced.reshards.collectives(edge.type, origin, target, edge.travels)
+        steps = hide(steps, priced.hideable_ns.get(index, 0))
         op = _reader_op(priced, edge)
         collectives += [ChosenCollective(c, edge.repeat, op, edge=index) for c in steps]
         sharding = priced.graph.layouts[edge.type.rank].shardings[target]

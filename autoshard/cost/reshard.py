@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoshard.cost.layouts import Ints, LayoutsByRank
-from autoshard.cost.lowering import CollectivePrices
+from autoshard.cost.lowering import LOCAL, CollectivePrices, Emitted
 from autoshard.cost.meshes import crossing, is_crossing
+from autoshard.cost.uneven import emitted_step
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.problem.model import Bools
 from autoshard.sharding import AxisRef, Mesh, TensorSharding, TensorType
@@ -44,15 +45,18 @@ class Collective:
     bytes: int
     ns: int  # that a step pays for one run
     hidden_ns: int = 0  # of one run behind compute, beside that
+    emitted: tuple[Emitted, ...] = ()  # what the compiler makes of it
 
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """The steps of all pairs of one rank, flat: pair (from, to), price group, and the sharding whose local bytes count."""
+    """The steps of all pairs of one rank, flat: pair (from, to), price group, shardings before and after, that whose bytes count."""
 
     origin: Ints
     target: Ints
     group: Ints
+    before: Ints
+    after: Ints
     sized_by: Ints
 
 
@@ -117,7 +121,7 @@ class ReshardPrices:
         return found
 
     def matrix(self, type_: TensorType, kinds: frozenset[str] | None = None) -> Ints:
-        """[from, to] ns between all shardings of this rank; pairs that were not announced are 0 and mean nothing.
+        """[from, to] ns between all shardings of this rank, of what is sent; pairs not announced are 0 and mean nothing.
 
         Args:
             kinds: of the collectives to count; None counts all.
@@ -127,30 +131,47 @@ class ReshardPrices:
             found = self._matrices[type_, kinds] = self._price(type_, kinds)
         return found
 
-    def collectives(self, type_: TensorType, origin: int, target: int) -> list[Collective]:
-        """The priced sequence from one sharding to another."""
+    def collectives(
+        self, type_: TensorType, origin: int, target: int, travels: TensorType | None = None
+    ) -> list[Collective]:
+        """The priced sequence from one sharding to another; `travels` is what may be sent in place of `type_`."""
         if origin == target:
             return []
-        layouts = self._layouts[type_.rank]
+        before = self._layouts[type_.rank].shardings[origin]
         found: list[Collective] = []
+        sent = self._prices.sent(type_, type_ if travels is None else travels)
         steps = self._sequences[type_.rank, origin, target]
-        for step, sized_by in sized_steps(layouts.shardings[origin], steps):
-            bytes_ = sized_by.local_bytes(type_)
-            ns = self._prices.ns_of_one(step.kind, bytes_, step.axes)
-            found.append(Collective(step.kind, step.axes, bytes_, ns))
+        for step, sized_by in sized_steps(before, steps):
+            ns, emitted = self._carried_out(step, before, sized_by.local_bytes(sent), sent)
+            found.append(Collective(step.kind, step.axes, sized_by.local_bytes(type_), ns, emitted=emitted))
+            before = step.out_sharding
         return found
 
+    def _carried_out(
+        self, step: CollectiveStep, before: TensorSharding, bytes_: int, sent: TensorType
+    ) -> tuple[int, tuple[Emitted, ...]]:
+        """The price of one step, and what is emitted for it."""
+        prices = self._prices
+        if prices.lowering != "xla-tpu" or before.is_foreign or step.out_sharding.is_foreign:
+            ns = prices.ns_of_one(step.kind, bytes_, step.axes)
+            return ns, prices.emitted(step.kind, bytes_, step.axes)
+        emitted = tuple(map(prices.carried_out, emitted_step(step, before, sent)))
+        copied = prices.ns_of_one(step.kind, bytes_, step.axes) if step.kind in LOCAL else 0
+        return copied + sum(map(prices.ns_of_emitted, emitted)), emitted
+
     def _flatten(self, rank: int) -> _Steps:
-        rows: list[tuple[int, int, int, int]] = []
+        rows: list[tuple[int, int, int, int, int, int]] = []
         layouts = self._layouts[rank]
         for (other, a, b), steps in self._sequences.items():
             if other != rank:
                 continue
+            before = a
             for step, sized_by in sized_steps(layouts.shardings[a], steps):
                 group = self._groups.setdefault((step.kind, step.axes), len(self._groups))
-                rows.append((a, b, group, layouts.id_of(sized_by)))
-        flat = np.asarray(rows, dtype=np.int64).reshape(-1, 4)
-        return _Steps(flat[:, 0], flat[:, 1], flat[:, 2], flat[:, 3])
+                after = layouts.id_of(step.out_sharding)
+                rows.append((a, b, group, before, after, layouts.id_of(sized_by)))
+                before = after
+        return _Steps(*np.asarray(rows, dtype=np.int64).reshape(-1, 6).T)
 
     def _price(self, type_: TensorType, kinds: frozenset[str] | None) -> Ints:
         layouts = self._layouts[type_.rank]
@@ -159,14 +180,30 @@ class ReshardPrices:
         steps = self._steps.get(type_.rank)
         if steps is None:
             return prices
+        names = list(self._groups)
+        is_uneven = self._is_uneven(steps, type_)
         bytes_ = layouts.local_bytes(type_)[steps.sized_by]
         ns = np.zeros(len(bytes_), dtype=np.int64)
-        names = list(self._groups)
         for group in np.unique(steps.group):
             kind, axes = names[group]
             if kinds is not None and kind not in kinds:
                 continue
-            chosen = steps.group == group
+            chosen = (steps.group == group) & ~is_uneven
             ns[chosen] = self._prices.ns(kind, bytes_[chosen], axes)
+        for index in np.flatnonzero(is_uneven):
+            kind, axes = names[steps.group[index]]
+            if kinds is not None and kind not in kinds:
+                continue
+            before, after = (layouts.shardings[ids[index]] for ids in (steps.before, steps.after))
+            step = CollectiveStep(kind, axes, after)
+            ns[index], _ = self._carried_out(step, before, int(bytes_[index]), type_)
         np.add.at(prices, (steps.origin, steps.target), ns)
         return prices
+
+    def _is_uneven(self, steps: _Steps, type_: TensorType) -> Bools:
+        """[N] whether the compiler may send something else than the step's bytes, for parts that do not divide."""
+        if self._prices.lowering != "xla-tpu":
+            return np.zeros(len(steps.group), dtype=np.bool_)
+        remainders = np.asarray(type_.shape, dtype=np.int64) % self._layouts[type_.rank].divisors()
+        is_padded = np.asarray(remainders.any(axis=1), dtype=np.bool_)
+        return is_padded[steps.before] | is_padded[steps.after]

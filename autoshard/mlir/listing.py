@@ -71,6 +71,7 @@ class Op:
     reducer: str = ""  # the op that a reduction over elements applies; "" where that is not one op
     manual_axes: tuple[AxisRef, ...] = ()  # of the manual computations around it, which it cannot use
     collective: UserCollective | None = None
+    has_default_precision: bool = False  # a matrix product that the hardware may compute in its default one
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from autoshard.mlir.locations import Locations
 from autoshard.mlir.manual import crossing_of, manual_axes_of, own_axes, refuse_useless, target_demand
 from autoshard.mlir.meshes import add_mesh, all_meshes, lift_meshes
 from autoshard.mlir.pipeline import run_pipeline
+from autoshard.mlir.precision import has_default_precision
 from autoshard.mlir.repeats import scope_repeats
 from autoshard.mlir.signature import arguments, results
 from autoshard.mlir.source import SourceModule
@@ -177,6 +178,7 @@ def _ops(
                 facts.reducer,
                 manual[scope],
                 user_collective(op, shardings.mesh),
+                name in MATMULS and has_default_precision(op),
             )
         )
     return tuple(listed)

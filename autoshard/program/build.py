@@ -30,6 +30,7 @@ from autoshard.program.records import (
     Window,
 )
 from autoshard.program.traffic import Segment, traffic
+from autoshard.program.widths import Widths
 from autoshard.sharding import OpShardingRule, TensorMapping, TensorSharding, TensorType
 
 _ALIAS = frozenset(
@@ -61,8 +62,9 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
     repeatable: dict[int, frozenset[int]] = {}
     segment = Segment()
     zeros = zero_values(listing)
+    widths = Widths(listing)
     kernels = tuple(
-        _kernel(group, listing, pinned, permanent, interned, roots, repeatable, segment, zeros)
+        _kernel(group, listing, pinned, permanent, interned, roots, repeatable, segment, zeros, widths)
         for group in fusion.groups
     )
     flows = _flows(listing, pairs, fusion)
@@ -75,6 +77,7 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
         lives,
         len(listing.ops) + 1,
         pairs,
+        widths,
         zeros,
     )
 
@@ -122,6 +125,7 @@ def _kernel(
     repeatable: dict[int, frozenset[int]],
     segment: Segment,
     zeros: frozenset[int],
+    widths: Widths,
 ) -> Kernel:
     root = listing.ops[group.root]
     by_read: dict[tuple[int, TensorMapping], list[tuple[int, int]]] = {}
@@ -166,6 +170,8 @@ def _kernel(
         root.leaves_addends,
         root.manual_axes,
         root.collective,
+        tuple(widths.of_use(value, tuple(sites)) for (value, _), sites in by_read.items()),
+        tuple(map(widths.of_value, results)),
     )
     return Kernel(
         interned.setdefault(shape, shape),

@@ -5,12 +5,13 @@ rules of its ops, so the planner treats both alike. A `Flow` is a place where a 
 argument or result, a value that a loop or branch carries, or one that enters or leaves a computation.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from autoshard.mlir.decisions import RESULT_SITE
 from autoshard.mlir.listing import Listing, UserCollective, Window
 from autoshard.program.linearity import LinearWay
+from autoshard.program.widths import Widths
 from autoshard.sharding import AxisRef, Crossing, OpShardingRule, TensorMapping, TensorSharding, TensorType
 
 __all__ = [
@@ -53,6 +54,8 @@ class KernelShape:
     leaves_addends: bool = False  # split reduction factors leave partial sums
     manual_axes: tuple[AxisRef, ...] = ()  # which no strategy may use
     collective: UserCollective | None = None
+    travels: tuple[TensorType, ...] = ()  # in what type each operand may reach it from other devices
+    leaves: tuple[TensorType, ...] = ()  # and each result may leave for others
 
     @property
     def is_matmul(self) -> bool:
@@ -131,4 +134,5 @@ class Program:
     lifetimes: dict[int, Lifetime]  # of every value that a kernel or flow defines
     num_times: int
     carried_pairs: tuple[tuple[int, int], ...]  # (result index, argument index)
+    widths: Widths = field(compare=False)
     zeros: frozenset[int] = frozenset()  # values that are zero everywhere

@@ -9,7 +9,15 @@ from functools import lru_cache
 import costmodels
 from autoshard.check import Subject
 from autoshard.mlir.listing import Argument, DataFlow, Listing, Op, Result, Source, Value
-from autoshard.plans import NamedSharding, Plan, PlannedCollective, PlannedUse, PlannedValue, Price
+from autoshard.plans import (
+    EmittedCollective,
+    NamedSharding,
+    Plan,
+    PlannedCollective,
+    PlannedUse,
+    PlannedValue,
+    Price,
+)
 from autoshard.program import RESULT_SITE, build_program
 from autoshard.sharding import Mesh, OpShardingRule, TensorType, parse_rule
 
@@ -63,7 +71,10 @@ def price() -> Price:
     scatter_ns = subject().communication.reduce_scatter_ns(whole, ["y"])
     compute_ns = dot_ns + tanh_ns + negate_ns
     peak_bytes = 2 * whole + whole + scattered  # both arguments, the partial sums and what is left of them
-    scatter = PlannedCollective("reduce_scatter", ("y",), whole, scatter_ns, 1, "stablehlo.dot_general")
+    sent = (EmittedCollective("reduce_scatter", 2, whole),)
+    scatter = PlannedCollective(
+        "reduce_scatter", ("y",), whole, scatter_ns, 1, "stablehlo.dot_general", emitted=sent
+    )
     return Price(compute_ns + scatter_ns, compute_ns, scatter_ns, peak_bytes, (scatter,))
 
 

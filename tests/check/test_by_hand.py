@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from autoshard.check import check
-from autoshard.plans import PlannedUse, PlannedValue
+from autoshard.plans import EmittedCollective, PlannedUse, PlannedValue
 from autoshard.sharding import parse_sharding
 from tests.check import by_hand
 
@@ -28,7 +28,7 @@ def test_all_reduce_by_hand() -> None:
 
 
 def test_compiler_without_reduce_scatter() -> None:
-    """XLA for TPUs sums everywhere and lets every device keep its part: a reduce-scatter has an all-reduce's price."""
+    """XLA for TPUs sums everywhere and lets every device keep its part: a reduce-scatter is an all-reduce, and has its price."""
     price = by_hand.price()
     all_reduce_ns = by_hand.subject().communication.all_reduce_ns
     latency_ns = all_reduce_ns(0, ["y"])
@@ -38,7 +38,7 @@ def test_compiler_without_reduce_scatter() -> None:
         price,
         step_ns=price.compute_ns + summed_ns,
         communication_ns=summed_ns,
-        collectives=(replace(scatter, ns=summed_ns),),
+        collectives=(replace(scatter, ns=summed_ns, emitted=(EmittedCollective("all_reduce", 2, 1024),)),),
     )
     plan = replace(
         by_hand.plan(), form="xla", lowering="xla-tpu", price=price, status="feasible", lower_bound_ns=0

@@ -1,0 +1,112 @@
+"""What the plan's compiler makes of a collective, and of a reshard's step where parts do not divide.
+
+`shardy`     the collective itself
+`xla-tpu`    sums everywhere instead of reduce-scatters; sums of zero-padded arrays instead of gathers of small shards over many devices;
+             an exchange in parts of one size; rows moved by a permute first, or a gather over all devices instead of an exchange, where
+             the parts of two shardings of a dimension do not begin at the same rows; gathers of results that are reduced together
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autoshard.check.parts import num_shards, parts_of
+from autoshard.mlir.collective import CollectiveStep
+from autoshard.sharding import AxisRef, TensorSharding, TensorType
+
+LOCAL = ("all_slice", "replicated_to_unreduced", "sharded_to_unreduced")
+"""These send nothing: every device keeps or clears what it has."""
+HALO = "halo_exchange"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A collective of the compiled program; `bytes` are of the operand on one device."""
+
+    kind: str
+    axes: tuple[AxisRef, ...]
+    bytes: int
+
+    @property
+    def devices(self) -> int:
+        return math.prod(axis.size for axis in self.axes)
+
+
+def sent_for(lowering: str, kind: str, axes: tuple[AxisRef, ...], bytes_: int) -> tuple[Sent, ...]:
+    """Of one collective whose bytes are those of a plan."""
+    one = Sent("collective_permute" if kind == HALO else kind, axes, bytes_)
+    if kind in LOCAL or one.devices == 1:
+        return ()
+    if kind == "all_gather":
+        one = Sent(kind, axes, bytes_ // one.devices)
+    return (_compiled(lowering, one),)
+
+
+def sent_for_sum(
+    lowering: str, kind: str, axes: tuple[AxisRef, ...], bytes_: int, results: int
+) -> tuple[Sent, ...]:
+    """Of what adds up one of the results of an op; XLA has no all-reduce of several at once, and gathers."""
+    if lowering == "xla-tpu" and results > 1:
+        return (_compiled(lowering, Sent("all_gather", axes, bytes_)),)
+    return sent_for(lowering, kind, axes, bytes_)
+
+
+def sent_for_step(
+    lowering: str, step: CollectiveStep, before: TensorSharding, type_: TensorType
+) -> tuple[Sent, ...]:
+    """Of one step of a reshard of what travels as `type_`."""
+    after, held = step.out_sharding, before.local_bytes(type_)
+    if lowering != "xla-tpu" or before.is_foreign or after.is_foreign:
+        sized = after if step.kind in ("all_gather", *LOCAL) else before
+        return sent_for(lowering, step.kind, step.axes, sized.local_bytes(type_))
+    misplaced = _misplaced_bytes(before, after, type_)
+    permute_axes = tuple(a for dim in after.dims for a in dim.axes) if step.kind == "all_slice" else step.axes
+    permutes = tuple(Sent("collective_permute", permute_axes, bytes_) for bytes_ in misplaced)
+    if step.kind == "all_slice":
+        return permutes
+    if step.kind == "all_gather":
+        return (*permutes, _compiled(lowering, Sent(step.kind, step.axes, held)))
+    if step.kind == "all_to_all" and permutes:
+        everywhere = tuple(axis for dim in before.dims for axis in dim.axes)
+        return (_compiled(lowering, Sent("all_gather", everywhere, held)),)
+    if step.kind == "all_to_all":
+        return (Sent(step.kind, step.axes, _padded_bytes(before, after, type_)),)
+    return (_compiled(lowering, Sent(step.kind, step.axes, held)),)
+
+
+def _compiled(lowering: str, one: Sent) -> Sent:
+    if lowering != "xla-tpu":
+        return one
+    if one.kind == "reduce_scatter":
+        return Sent("all_reduce", one.axes, one.bytes)
+    is_summed = one.kind == "all_gather" and one.devices > 32 and one.bytes <= 1 << 17
+    return Sent("all_reduce", one.axes, one.bytes * one.devices) if is_summed else one
+
+
+def _shards(sharding: TensorSharding) -> Sequence[int]:
+    return [num_shards(parts_of(axes)) for axes in sharding.axes]
+
+
+def _padded_bytes(before: TensorSharding, after: TensorSharding, type_: TensorType) -> int:
+    """On one device, every dimension as long as all its parts after the exchange together."""
+    sizes = [
+        math.ceil(size / new) * new // old if new > old else math.ceil(size / old)
+        for size, old, new in zip(type_.shape, _shards(before), _shards(after), strict=True)
+    ]
+    return TensorType(tuple(sizes), type_.dtype).num_bytes
+
+
+def _misplaced_bytes(before: TensorSharding, after: TensorSharding, type_: TensorType) -> list[int]:
+    """On one device, for each dimension: of the last coarse part, the rows by which its fine parts begin elsewhere."""
+    found: list[int] = []
+    own = [math.ceil(size / old) for size, old in zip(type_.shape, _shards(before), strict=True)]
+    for dim, (old, new) in enumerate(zip(_shards(before), _shards(after), strict=True)):
+        coarse, fine = min(old, new), max(old, new)
+        if coarse > 1 and fine > coarse and fine % coarse == 0:
+            size = type_.shape[dim]
+            last = coarse - 1
+            rows = last * (fine // coarse) * math.ceil(size / fine) - last * math.ceil(size / coarse)
+            if rows:
+                shape = [rows if d == dim else part for d, part in enumerate(own)]
+                found.append(TensorType(tuple(shape), type_.dtype).num_bytes)
+    return found

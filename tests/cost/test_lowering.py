@@ -1,0 +1,88 @@
+"""What XLA:TPU emits for Shardy's collectives, as seen in what libtpu compiles: kinds, bytes and widths."""
+
+import pytest
+
+from autoshard.cost import CollectivePrices, Emitted
+from autoshard.cost.uneven import emitted_step
+from autoshard.mlir.passes import decompose_reshards
+from autoshard.sharding import Mesh, TensorType, parse_sharding
+from tests.cost.priced import HARDWARE, communication
+
+MESH = Mesh.of([("x", 4), ("y", 4)])
+X, Y = MESH.axis("x"), MESH.axis("y")
+WIDE = Mesh.of([("x", 8), ("y", 8)])
+
+
+def emitted(before: str, after: str, rows: int, columns: int = 64) -> list[tuple[str, int, float]]:
+    """Kind, devices and f32 elements of the operand on one device, step by step."""
+    ends = parse_sharding(before, MESH), parse_sharding(after, MESH)
+    type_ = TensorType((rows, columns), "f32")
+    found: list[tuple[str, int, float]] = []
+    held = ends[0]
+    for step in decompose_reshards(MESH, [(2, *ends)])[0]:
+        for one in emitted_step(step, held, type_):
+            devices = 1
+            for axis in one.axes:
+                devices *= axis.size
+            found.append((one.kind, devices, one.bytes / 4))
+        held = step.out_sharding
+    return found
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ('[{}, {"x"}]', '[{"x"}, {}]', [("all_to_all", 4, 200 * 16)]),
+        ('[{"x"}, {}]', "[{}, {}]", [("all_gather", 4, 50 * 64)]),
+        ('[{}, {"x", "y"}]', '[{"x", "y"}, {}]', [("all_to_all", 16, 208 * 4)]),
+        ('[{"x", "y"}, {}]', '[{"x"}, {"y"}]', [("all_gather", 16, 13 * 64)]),
+        ('[{"x"}, {}]', '[{"x", "y"}, {}]', [("collective_permute", 16, 6 * 64)]),
+        ('[{"x", "y"}, {}]', '[{"x"}, {}]', [("collective_permute", 4, 6 * 64), ("all_gather", 4, 13 * 64)]),
+    ],
+)
+def test_uneven_rows_are_padded_moved_or_gathered(
+    before: str, after: str, expected: list[tuple[str, int, float]]
+) -> None:
+    """197 rows over 4 and 16 devices: parts of 50 and 13, of which 52 and not 50 make one of the coarse parts."""
+    assert emitted(before, after, 197) == expected
+
+
+@pytest.mark.parametrize("rows", [64, 192])
+def test_even_rows_are_sent_as_they_are(rows: int) -> None:
+    """Where everything divides the operand is what a device holds, and nothing has to be moved first."""
+    assert emitted('[{"x", "y"}, {}]', '[{"x"}, {"y"}]', rows) == [("all_to_all", 4, rows * 4)]
+    assert emitted('[{"x"}, {}]', '[{"x", "y"}, {}]', rows) == []
+
+
+def test_sums_go_everywhere() -> None:
+    """An all-reduce is what a reduce-scatter is compiled to on a TPU, and Shardy's own stays."""
+    of_shardy, of_xla = (
+        CollectivePrices(communication(MESH), HARDWARE, lowering) for lowering in ("shardy", "xla-tpu")
+    )
+    assert of_shardy.emitted("reduce_scatter", 4096, (X,)) == (Emitted("reduce_scatter", (X,), 4096),)
+    assert of_xla.emitted("reduce_scatter", 4096, (X,)) == (Emitted("all_reduce", (X,), 4096),)
+
+
+def test_small_shards_over_many_devices_are_summed() -> None:
+    """Up to 128 KiB on each of more than 32 devices: arrays of the gathered size, zero elsewhere, are added up."""
+    prices = CollectivePrices(communication(WIDE), HARDWARE, "xla-tpu")
+    both = (WIDE.axis("x"), WIDE.axis("y"))
+    small, large = 64 << 17, 64 << 18
+    assert prices.emitted("all_gather", small, both) == (Emitted("all_reduce", both, small),)
+    assert prices.emitted("all_gather", large, both) == (Emitted("all_gather", both, large // 64),)
+
+
+@pytest.mark.parametrize(
+    "kind", ["all_gather", "all_reduce", "reduce_scatter", "all_to_all", "collective_permute"]
+)
+@pytest.mark.parametrize("lowering", ["shardy", "xla-tpu"])
+def test_the_price_is_that_of_what_is_emitted(kind: str, lowering: str) -> None:
+    """One collective where everything divides."""
+    prices = CollectivePrices(communication(MESH), HARDWARE, "xla-tpu" if lowering == "xla-tpu" else "shardy")
+    (one,) = prices.emitted(kind, 1 << 20, (X, Y))
+    assert prices.ns_of_emitted(one) == prices.ns_of_one(kind, 1 << 20, (X, Y))
+
+
+def test_what_sends_nothing_emits_nothing() -> None:
+    prices = CollectivePrices(communication(MESH), HARDWARE, "xla-tpu")
+    assert prices.emitted("all_slice", 4096, (X,)) == ()
