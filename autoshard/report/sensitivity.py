@@ -26,8 +26,16 @@ def sensitivity_text(found: Sensitivity, *, show_all: bool = False) -> Renderabl
         if end is not None and end.beyond is not None
         for line in _beyond(row, end.beyond, show_all)
     ]
+    looked = Text(
+        f"the plan stays the best while one figure is multiplied by (looked at: {1 / found.span:.3g} to {found.span:.3g})"
+    )
     return Group(
-        *lines, _table(found), *([Text("beyond")] if beyond else []), *beyond, *map(Text, _notes(found))
+        *lines,
+        looked,
+        _table(found),
+        *([Text("beyond")] if beyond else []),
+        *beyond,
+        *map(Text, _notes(found)),
     )
 
 
@@ -48,8 +56,7 @@ def _headline(found: Sensitivity) -> Iterator[str]:
 
 
 def _table(found: Sensitivity) -> Table:
-    title = f"the plan stays the best while one figure is multiplied by (looked at: {1 / found.span:.3g} to {found.span:.3g})"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
     for heading in ("figure", "value", "from", "to", "that is", "proved"):
         table.add_column(heading, justify="left" if heading in ("figure", "proved") else "right")
     for row in found.figures:
