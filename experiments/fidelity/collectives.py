@@ -1,0 +1,140 @@
+"""Predicted against emitted bytes of collectives, kind by kind, of every plan in a folder that `plans.py` made.
+
+Bytes are those of the operand on one device times the runs in a step. A plan holds where each kind is within 5 % of what is emitted. What
+has no counterpart of the same bytes on the other side is listed, with where it comes from.
+
+python experiments/fidelity/collectives.py FOLDER... [--unmatched 5] [--table results/collectives.csv]
+"""
+
+import argparse
+import csv
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autoshard.plans import Plan, emitted_bytes, read_plan
+
+WITHIN = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One plan, predicted and emitted bytes by kind."""
+
+    program: str
+    plan: str
+    target: str
+    predicted: Mapping[str, int]
+    emitted: Mapping[str, int]
+
+    @property
+    def kinds(self) -> list[str]:
+        return sorted({*self.predicted, *self.emitted})
+
+    def holds(self, kind: str) -> bool:
+        predicted, emitted = self.predicted.get(kind, 0), self.emitted.get(kind, 0)
+        return abs(predicted - emitted) <= WITHIN * emitted
+
+
+def judged(folders: Iterable[Path]) -> Iterator[tuple[Path, Plan, str, dict[str, Any]]]:
+    """Each plan that was compiled, with what the judge said."""
+    for folder in folders:
+        for path in sorted(folder.glob("**/*.plan.json")):
+            name = path.name.removesuffix(".plan.json")
+            for found in sorted(path.parent.glob(f"{name}.*.json")):
+                said = json.loads(found.read_text()) if found != path else {}
+                if said.get("ok") and "collectives" in said:
+                    yield path, read_plan(path), str(said.get("target", "")), said
+
+
+def compared(path: Path, plan: Plan, target: str, said: dict[str, Any]) -> Compared:
+    emitted: Counter[str] = Counter()
+    for one in said["collectives"]:
+        emitted[one["kind"].replace("-", "_")] += one["operand_bytes"] * one["times"]
+    name = path.name.removesuffix(".plan.json")
+    return Compared(path.parent.name, name, target, emitted_bytes(plan.price), emitted)
+
+
+def unmatched(plan: Plan, said: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """What is predicted and not emitted, and the other way round, largest first; equal bytes of a kind are one another's."""
+    predicted = [
+        (one.kind, one.bytes * c.repeat, f"{c.kind} at {c.where}")
+        for c in plan.price.collectives
+        for one in c.emitted
+    ]
+    emitted = [
+        (c["kind"].replace("-", "_"), bytes_ * c["times"], f"{c['op_name'] or c['name']} in {c['in_']}")
+        for c in said["collectives"]
+        for bytes_ in c["elems"]
+    ]
+    return _beyond(predicted, emitted), _beyond(emitted, predicted)
+
+
+def _beyond(these: list[tuple[str, int, str]], others: list[tuple[str, int, str]]) -> list[str]:
+    left = Counter((kind, bytes_) for kind, bytes_, _ in others)
+    found: list[tuple[int, str]] = []
+    for kind, bytes_, where in these:
+        if left[kind, bytes_]:
+            left[kind, bytes_] -= 1
+        else:
+            found.append((bytes_, f"{kind} of {bytes_} bytes: {where}"))
+    return [text for _, text in sorted(found, reverse=True)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument(
+        "--unmatched", type=int, default=5, help="how many to list for each side of a plan that is off"
+    )
+    parser.add_argument("--table", type=Path)
+    asked = parser.parse_args()
+    rows: list[tuple[str, str, str, str, int, int, bool]] = []
+    plans: list[bool] = []
+    for path, plan, target, said in judged(asked.folders):
+        found = compared(path, plan, target, said)
+        rows += [
+            (
+                found.program,
+                found.plan,
+                target,
+                kind,
+                found.predicted.get(kind, 0),
+                found.emitted.get(kind, 0),
+                found.holds(kind),
+            )
+            for kind in found.kinds
+        ]
+        plans.append(all(map(found.holds, found.kinds)))
+        figures = ", ".join(
+            f"{kind} {found.predicted.get(kind, 0) / 1e6:.3f} MB for {found.emitted.get(kind, 0) / 1e6:.3f}"
+            for kind in found.kinds
+        )
+        print(f"{'ok ' if plans[-1] else 'OFF'} {found.program} {found.plan}: {figures or 'no collectives'}")
+        if not plans[-1]:
+            for side, lines in zip(("predicted only", "emitted only"), unmatched(plan, said), strict=True):
+                for line in lines[: asked.unmatched]:
+                    print(f"      {side}: {line}")
+    if not plans:
+        sys.exit("no compiled plans in these folders; make them with plans.py --judge")
+    held = sum(row[-1] for row in rows)
+    print(
+        f"{sum(plans)} of {len(plans)} plans within {WITHIN:.0%} in every kind, {held} of {len(rows)} kinds"
+    )
+    if asked.table is not None:
+        with asked.table.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(
+                ("program", "plan", "target", "kind", "predicted_bytes", "emitted_bytes", "within")
+            )
+            writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
