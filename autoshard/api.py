@@ -89,7 +89,7 @@ def plan_placements(
     """The best plan over all placements of the mesh that can differ in price, and what is proved of each; arguments as in `plan`.
 
     Args:
-        time_limit_s: for all of them.
+        time_limit_s: for solving, all of them together.
     """
     asked = _request(mesh, hardware, Layout(topology, slices), memory_bytes, carry, form, overlap)
     loaded = load_module(module, replace(asked, placement=AUTO), *_optional(progress))
@@ -121,7 +121,7 @@ def plan_meshes(
         most_axes: of a mesh; 3 take long. They are called x, y and z.
         topology: None: the shape nearest to a cube that the chips come in.
         placement: whether other placements than row-major are compared too.
-        time_limit_s: for all of them.
+        time_limit_s: for solving, all of them together.
     """
     asked = _request(None, hardware, Layout(topology, slices), memory_bytes, carry, form, overlap)
     limits: dict[str, Any] = {"time_limit_s": time_limit_s, "seed": seed, "threads": threads}

@@ -46,6 +46,8 @@ AXIS_NAMES = ("x", "y", "z")
 MOST_AXES = 2
 """Of a mesh, unless more are asked for: with three, a program has many times the choices."""
 MeshAxes = tuple[tuple[str, int], ...]
+_BOUNDING_SHARE = 0.25  # of a mesh's time, for the bound of all placements at once
+_PLANNING_SHARE = 0.5  # of what is left of it, for each placement but the last: the likeliest come first, the others start there
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ def plan_placements(
     """The best plan of a module over all distinct placements of its mesh on the topology that it was loaded for.
 
     Args:
-        time_limit_s: for all of it; the placement that the module was loaded on comes first.
+        time_limit_s: for solving, all placements together; the one that the module was loaded on comes first.
 
     Raises:
         AutoshardError: demands of several priorities, whose plans have no one price to compare.
@@ -76,7 +78,7 @@ def plan_placements(
     layout = layout_of(loaded.communication, loaded.hardware)
     axes = tuple((axis.name, axis.size) for axis in loaded.mesh.axes)
     models = placements_of(loaded.hardware, axes, layout.topology, layout.slices)
-    search = _Search(time.monotonic() + time_limit_s, seed, threads, progress)
+    search = _Search(time_limit_s, seed, threads, progress)
     search.examine(loaded, models, time_limit_s, is_first_asked=True)
     return search.result()
 
@@ -97,7 +99,8 @@ def plan_meshes(
     Args:
         request: its mesh is what is searched, its placement too unless that is row-major; without a topology, the shape nearest to a cube.
         most_axes: of a mesh, at most 3; they are called x, y and z.
-        time_limit_s: for all of it; meshes with few axes of even sizes come first.
+        time_limit_s: for solving, all meshes together; those with few axes of even sizes come first. Reading and pricing each
+            mesh comes on top.
 
     Raises:
         AutoshardError: a module with meshes of its own, or a number of devices that the hardware does not come in.
@@ -114,19 +117,18 @@ def plan_meshes(
     topology, slices = request.topology, request.slices
     if topology is None:
         topology, slices = compact_topology(hardware, devices, slices)
-    search = _Search(time.monotonic() + time_limit_s, seed, threads, progress)
+    search = _Search(time_limit_s, seed, threads, progress)
     meshes = mesh_shapes(devices, most_axes)
     for number, axes in enumerate(meshes):
         models = placements_of(hardware, axes, topology, slices)
         models = models[:1] if request.placement == ROW_MAJOR else models
-        left_s = search.left_s()
-        if number and left_s <= 0:
+        if number and search.left_s <= 0:
             search.leave(axes, models)
             continue
         progress(f"mesh {_mesh_text(axes)}", number / len(meshes))
         where = placement_text(models[0].placement) or None
         asked = replace(request, mesh=axes, topology=topology, slices=slices, placement=where)
-        search.examine(load_module(source, asked), models, left_s / (len(meshes) - number))
+        search.examine(load_module(source, asked), models, search.left_s / (len(meshes) - number))
     return search.result()
 
 
@@ -176,16 +178,14 @@ class _Found:
 class _Search:
     """The best plan so far, and what is known of each mesh and placement."""
 
-    deadline: float
+    left_s: float
+    """Time for solving."""
     seed: int
     threads: int
     progress: Progress
     best: _Found | None = None
     first: _Found | None = None
     rows: list[Examined] = field(default_factory=list[Examined])
-
-    def left_s(self) -> float:
-        return self.deadline - time.monotonic()
 
     def leave(self, axes: MeshAxes, models: Sequence[Communication]) -> None:
         """Note that there was no time for these."""
@@ -197,7 +197,7 @@ class _Search:
         self, loaded: Loaded, models: Sequence[Communication], share_s: float, *, is_first_asked: bool = False
     ) -> None:
         """Plan one mesh on those placements that may win."""
-        mesh = _OneMesh(self, loaded, models, len(self.rows), time.monotonic() + share_s)
+        mesh = _OneMesh(self, loaded, models, len(self.rows), share_s)
         self.leave(mesh.axes, models)
         mesh.run(is_first_asked=is_first_asked)
 
@@ -225,10 +225,10 @@ class _OneMesh:
     """One mesh, whose choices are listed once, under the prices of each placement; rows from `row` on are its placements'."""
 
     def __init__(
-        self, search: _Search, loaded: Loaded, models: Sequence[Communication], row: int, until: float
+        self, search: _Search, loaded: Loaded, models: Sequence[Communication], row: int, left_s: float
     ) -> None:
         self.search, self.loaded, self.models, self.row = search, loaded, models, row
-        self.until = min(until, search.deadline)
+        self.left_s = left_s
         self.axes = tuple((axis.name, axis.size) for axis in loaded.mesh.axes)
         self.prices = [CollectivePrices(model, loaded.hardware, loaded.lowering) for model in models]
         self.decompose: Decompose = passes.decompose_reshards
@@ -251,7 +251,7 @@ class _OneMesh:
         covered = undominated([asked.again(prices) for prices in self.prices])
         open_ = [number for number, other in enumerate(covered) if other is None]
         if is_first_asked or (search.best is None and 0 in open_):
-            self._plan(0, first, len(open_))
+            self._plan(0, first, len({0, *open_}))
             open_ = [number for number in open_ if number]
         if len(open_) > 1 and search.best is not None:
             self._bound_all(open_)
@@ -276,7 +276,7 @@ class _OneMesh:
             for number in open_:
                 self._note(number, None, self.bound, "pruned", "at the least price of each collective")
             return True
-        if time.monotonic() >= self.until and self.search.first is not None:
+        if self.left_s <= 0 and self.search.first is not None:
             for number in open_:
                 self._note(number, None, self.bound, "not examined")
             return True
@@ -284,18 +284,18 @@ class _OneMesh:
 
     def _bound_all(self, open_: list[int]) -> None:
         """A bound for every placement that is left."""
-        if time.monotonic() >= self.until:
+        if self.left_s <= 0:
             return
         self.search.progress(f"bounding {len(open_)} placements at once", None)
         first, *others = (self.prices[number] for number in open_)
         least = CheapestPrices(first.communication, first.hardware, first.lowering, others=tuple(others))
-        found = self._solved(self._assembled(least), len(open_) + 1)
+        found = self._solved(self._assembled(least), _BOUNDING_SHARE)
         self.bound = found.lower_bound
 
     def _plan(self, number: int, priced: PricedGraph, left: int) -> None:
         search = self.search
         search.progress(f"planning on {placement_text(self.models[number].placement)}", None)
-        found = self._solved(priced, left)
+        found = self._solved(priced, 1.0 if left == 1 else _PLANNING_SHARE)
         loaded = replace(self.loaded, communication=self.models[number])
         mine = _Found(loaded, priced, found, self.baselines, self.row + number)
         search.first = search.first or mine
@@ -312,16 +312,22 @@ class _OneMesh:
         if self.incumbent is None or found.cost < (step_ns or found.cost + 1):
             self.incumbent = (priced, found.choice)
 
-    def _solved(self, priced: PricedGraph, left: int) -> Solution:
-        return solve(
+    def _solved(self, priced: PricedGraph, share: float) -> Solution:
+        """Solved within that share of the time that is left to this mesh."""
+        began = time.monotonic()
+        found = solve(
             priced.problem,
-            time_limit_s=max(self.until - time.monotonic(), 0.0) / max(left, 1),
+            time_limit_s=max(self.left_s, 0.0) * share,
             seed=self.search.seed,
             threads=self.search.threads,
             hints=self.hints,
             progress=self.search.progress,
             cutoff=self.search.step_ns(),
         )
+        seconds = time.monotonic() - began
+        self.left_s -= seconds
+        self.search.left_s -= seconds
+        return found
 
     def _price_of_incumbent(self, number: int) -> tuple[int, int]:
         """What the collectives of this mesh's best plan take on another placement; a guess of how good that is."""
