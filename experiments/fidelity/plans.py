@@ -281,10 +281,15 @@ def judged_plans(arguments: argparse.Namespace) -> Iterator[tuple[Path, Drawn, d
         else None
     )
     for program in arguments.programs:
+        if by is None:
+            known = (
+                (drawn, drawn.judged(setting.target))
+                for drawn in kept(arguments.folder, program_name(program))
+            )
+            yield from ((program, drawn, said) for drawn, said in known if said is not None)
+            continue
         for drawn in draw(program, setting, arguments.folder, arguments.count, arguments.seed):
-            said = judge(drawn, setting.target, by) if by is not None else drawn.judged(setting.target)
-            if said is not None:
-                yield program, drawn, said
+            yield program, drawn, judge(drawn, setting.target, by)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

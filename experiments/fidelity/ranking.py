@@ -1,0 +1,145 @@
+"""Do plans come in the order in which the compiler's estimate puts them?
+
+For each program, Kendall's tau-b [1] over all pairs of plans that compile, of the judge's `est_step_us` (matrix products at peak and the
+collectives as XLA's scheduler prices them, those that run behind compute left out) against
+
+- `step`: the predicted step, which has elementwise and memory-bound work beside,
+- `communication`: the judge's own time of the products and the predicted communication, which leaves elementwise work out on both sides.
+
+Without `--judge` plans and answers are those that the folder has, and `--reprice` prices those plans anew.
+
+python experiments/fidelity/ranking.py PROGRAM.mlir.gz... --folder FOLDER [--also FOLDER...] [--count 30 --judge PATH --judge-python PYTHON]
+
+[1] Kendall, Rank Correlation Methods, 1945: with corrections for ties in either order.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from plans import (
+    Drawn,
+    add_options,
+    judged_plans,
+    kept,
+    load_program,
+    program_name,
+    repriced,
+    setting_of,
+)
+from plot import scatter
+
+from autoshard.plans import read_plan
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def tau_b(first: Sequence[float], second: Sequence[float]) -> float:
+    """Rank correlation of two orders of the same things; nan where either puts all in one place."""
+    agreeing = ties_in_first = ties_in_second = 0
+    for i, j in combinations(range(len(first)), 2):
+        a = (first[i] > first[j]) - (first[i] < first[j])
+        b = (second[i] > second[j]) - (second[i] < second[j])
+        agreeing += a * b
+        ties_in_first += a == 0
+        ties_in_second += b == 0
+    pairs = len(first) * (len(first) - 1) / 2
+    scale = ((pairs - ties_in_first) * (pairs - ties_in_second)) ** 0.5
+    return agreeing / scale if scale else float("nan")
+
+
+def row_of(program: Path, drawn: Drawn, said: dict[str, Any]) -> dict[str, Any]:
+    price = drawn.plan.price
+    row = {
+        "program": program_name(program),
+        "plan": drawn.name,
+        "step_us": price.step_ns / 1e3,
+        "compute_us": price.compute_ns / 1e3,
+        "communication_us": price.communication_ns / 1e3,
+        "compiles": bool(said.get("ok")),
+    }
+    if not said.get("ok"):
+        return {**row, "error": said.get("error", "")[:60]}
+    return {
+        **row,
+        "est_step_us": said["est_step_us"],
+        "judge_matmul_us": said["matmul_us"],
+        "judge_exposed_us": said["lhs"]["comm_us"],
+        "judge_serial_us": said["comm_serial_us"],
+    }
+
+
+def found_before(folders: Sequence[Path], program: Path, target: str) -> Iterator[dict[str, Any]]:
+    """The judged plans of other folders."""
+    for folder in folders:
+        for drawn in kept(folder, program_name(program)):
+            said = drawn.judged(target)
+            if said is not None:
+                yield {**row_of(program, drawn, said), "plan": f"{folder.name}/{drawn.name}"}
+
+
+def reprice(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> None:
+    """Put what `check` makes of each plan now in the place of what the plan said."""
+    folders = {folder.name: folder for folder in arguments.also}
+    for program in arguments.programs:
+        loaded = load_program(program, setting_of(arguments))
+        for row in rows:
+            if row["program"] == program_name(program):
+                *folder, plan = row["plan"].split("/")
+                base = (folders[folder[0]] if folder else arguments.folder) / row["program"]
+                figures = repriced(loaded, read_plan(base / f"{plan}.plan.json"))
+                row |= {f"{name}_us": ns / 1e3 for name, ns in figures.items() if name != "peak"}
+
+
+def taus(rows: pd.DataFrame) -> pd.DataFrame:
+    """One row a program."""
+    found: list[dict[str, Any]] = []
+    compiled = rows[rows["compiles"]]
+    for program, mine in compiled.groupby("program"):
+        judged = mine["est_step_us"].tolist()
+        mixed = (mine["judge_matmul_us"] + mine["communication_us"]).tolist()
+        found.append(
+            {
+                "program": program,
+                "plans": len(mine),
+                "do not compile": len(rows[rows["program"] == program]) - len(mine),
+                "tau of step": tau_b(mine["step_us"].tolist(), judged),
+                "tau of communication": tau_b(mixed, judged),
+            }
+        )
+    return pd.DataFrame(found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_options(parser)
+    parser.add_argument("--reprice", action="store_true", help="price kept plans by the cost model of today")
+    parser.add_argument("--also", type=Path, nargs="*", default=[], help="folders with more judged plans")
+    arguments = parser.parse_args()
+    target = setting_of(arguments).target
+    rows = [row_of(program, drawn, said) for program, drawn, said in judged_plans(arguments)]
+    for program in arguments.programs:
+        rows += found_before(arguments.also, program, target)
+    if arguments.reprice:
+        reprice(rows, arguments)
+    table = pd.DataFrame(rows)
+    summary = taus(table)
+    RESULTS.mkdir(exist_ok=True)
+    table.round(1).to_csv(RESULTS / "ranking-plans.csv", index=False)
+    summary.round(3).to_csv(RESULTS / "ranking.csv", index=False)
+    compiled = table[table["compiles"]]
+    series = {
+        str(program): list(zip(mine["step_us"], mine["est_step_us"], strict=True))
+        for program, mine in compiled.groupby("program")
+    }
+    (RESULTS / "ranking.svg").write_text(scatter(series, "predicted step, µs", "judge's estimate, µs"))
+    print(summary.round(3).to_string(index=False))
+
+
+if __name__ == "__main__":
+    main()
