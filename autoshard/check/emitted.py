@@ -1,9 +1,10 @@
 """What the plan's compiler makes of a collective, and of a reshard's step where parts do not divide.
 
 `shardy`     the collective itself
-`xla-tpu`    sums everywhere instead of reduce-scatters; sums of zero-padded arrays instead of gathers of small shards over many devices;
-             an exchange in parts of one size; rows moved by a permute first, or a gather over all devices instead of an exchange, where
-             the parts of two shardings of a dimension do not begin at the same rows; gathers of results that are reduced together
+`xla-tpu`    sums everywhere instead of reduce-scatters; sums of zero-padded arrays instead of gathers of short vectors, and of
+             small shards over many devices; an exchange in parts of one size; rows moved by a permute first, or a gather over
+             all devices instead of an exchange, where the parts of two shardings of a dimension do not begin at the same rows;
+             gathers of results that are reduced together
 """
 
 import math
@@ -64,6 +65,9 @@ def sent_for_step(
     permutes = tuple(Sent("collective_permute", permute_axes, bytes_) for bytes_ in misplaced)
     if step.kind == "all_slice":
         return permutes
+    if step.kind == "all_gather" and _is_summed_vector(type_):
+        devices = math.prod(axis.size for axis in step.axes)
+        return (*permutes, Sent("all_reduce", step.axes, held * devices))
     if step.kind == "all_gather":
         return (*permutes, _compiled(lowering, Sent(step.kind, step.axes, held)))
     if step.kind == "all_to_all" and permutes:
@@ -72,6 +76,10 @@ def sent_for_step(
     if step.kind == "all_to_all":
         return (Sent(step.kind, step.axes, _padded_bytes(before, after, type_)),)
     return (_compiled(lowering, Sent(step.kind, step.axes, held)),)
+
+
+def _is_summed_vector(type_: TensorType) -> bool:
+    return type_.num_bytes <= 1 << 16 and sum(size > 1 for size in type_.shape) < 2
 
 
 def _compiled(lowering: str, one: Sent) -> Sent:

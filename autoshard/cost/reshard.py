@@ -12,7 +12,7 @@ import numpy as np
 from autoshard.cost.layouts import Ints, LayoutsByRank
 from autoshard.cost.lowering import LOCAL, CollectivePrices, Emitted
 from autoshard.cost.meshes import crossing, is_crossing
-from autoshard.cost.uneven import emitted_step
+from autoshard.cost.uneven import emitted_step, is_short_vector
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.problem.model import Bools
 from autoshard.sharding import AxisRef, Mesh, TensorSharding, TensorType
@@ -201,9 +201,11 @@ class ReshardPrices:
         return prices
 
     def _is_uneven(self, steps: _Steps, type_: TensorType) -> Bools:
-        """[N] whether the compiler may send something else than the step's bytes, for parts that do not divide."""
+        """[N] whether the compiler may send something else than the step's bytes, for parts that do not divide or are short."""
         if self._prices.lowering != "xla-tpu":
             return np.zeros(len(steps.group), dtype=np.bool_)
+        if is_short_vector(type_):
+            return np.ones(len(steps.group), dtype=np.bool_)
         remainders = np.asarray(type_.shape, dtype=np.int64) % self._layouts[type_.rank].divisors()
         is_padded = np.asarray(remainders.any(axis=1), dtype=np.bool_)
         return is_padded[steps.before] | is_padded[steps.after]

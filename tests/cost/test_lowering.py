@@ -86,3 +86,12 @@ def test_the_price_is_that_of_what_is_emitted(kind: str, lowering: str) -> None:
 def test_what_sends_nothing_emits_nothing() -> None:
     prices = CollectivePrices(communication(MESH), HARDWARE, "xla-tpu")
     assert prices.emitted("all_slice", 4096, (X,)) == ()
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "kind"), [(256, 1, "all_reduce"), (256, 64, "all_gather"), (1 << 16, 1, "all_gather")]
+)
+def test_short_vectors_are_gathered_by_a_sum(rows: int, columns: int, kind: str) -> None:
+    """Up to 64 KiB in all, whatever the number of devices."""
+    size = rows if kind == "all_reduce" else rows * columns / 4
+    assert emitted('[{"x"}, {}]', "[{}, {}]", rows, columns) == [(kind, 4, size)]
