@@ -114,7 +114,7 @@ def plan_of_choice(
         proved=proved,
         price=price_,
         lower_bound_ns=lower_bound,
-        smallest_peak_bytes=price_.peak_bytes,
+        smallest_peak_bytes=evaluate(priced.problem, choice).peak,
         arguments=arguments,
         results=results,
         values={
@@ -181,8 +181,7 @@ def baseline(
 def _price_of(
     loaded: Loaded, priced: PricedGraph, choice: NDArray[np.int64], chosen: Chosen, *, with_collectives: bool
 ) -> Price:
-    evaluation = evaluate(priced.problem, choice)
-    cost = evaluation.cost
+    cost = evaluate(priced.problem, choice).cost
     assert cost is not None, "the choice is allowed"
     assert cost == chosen.compute_ns + chosen.communication_ns, "the breakdown must add up to the objective"
     ops = loaded.listing.ops
@@ -199,7 +198,7 @@ def _price_of(
         )
         for c in (chosen.collectives if with_collectives else ())
     )
-    return Price(cost, chosen.compute_ns, chosen.communication_ns, evaluation.peak, collectives)
+    return Price(cost, chosen.compute_ns, chosen.communication_ns, priced.expected_peak(choice), collectives)
 
 
 def _named(loaded: Loaded, chosen: Chosen) -> tuple[tuple[NamedSharding, ...], tuple[NamedSharding, ...]]:

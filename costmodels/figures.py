@@ -14,6 +14,7 @@ Gigabytes = Annotated[float, Meta(ge=1e-3, le=10_000)]
 GigabytesPerSecond = Annotated[float, Meta(ge=1e-3, le=100_000)]
 Gigaflops = Annotated[float, Meta(ge=1e-3, le=10_000_000)]
 Microseconds = Annotated[float, Meta(gt=0, le=100_000)]
+Share = Annotated[float, Meta(ge=0, le=1)]
 Speedup = Annotated[float, Meta(ge=1, le=10)]
 Teraflops = Annotated[float, Meta(ge=1e-3, le=1_000_000)]
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, overload
 
 import msgspec
+import numpy as np
 from numpy.typing import NDArray
 
 from . import compute
@@ -33,6 +34,7 @@ from .placing import outer_network, place_in_nodes, place_on_torus
 from .reading import check_finite, explained, read_tables, split_sources
 from .shapes import checked_mesh, compact_slices, default_node
 from .switched import SwitchedCommunication
+from .tiles import MinorPair, Tiles, untiled_bytes
 from .topology import MeshSizes
 from .torus import TorusCommunication
 
@@ -40,7 +42,7 @@ __all__ = ["Chip", "FullMesh", "Hardware", "Link", "Switch", "Topology", "Torus"
 
 _SHIPPED = Path(__file__).parent / "hardware"
 
-TABLES = ("chip", "link", "core_link", "topology", "network")
+TABLES = ("chip", "tiles", "link", "core_link", "topology", "network")
 """Those of a profile, in the order in which they are listed."""
 
 
@@ -53,6 +55,7 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     topology: Torus | Switch | FullMesh
     core_link: Link | None = None
     network: Link | None = None
+    tiles: Tiles | None = None
     sources: tuple[tuple[str, str], ...] = ()
     calibration: Calibration | None = None
 
@@ -93,6 +96,24 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def hbm_bytes_per_s(self) -> float:
         """Nominal memory bandwidth of one device."""
         return self.chip.hbm_gb_per_s * 1e9 / self.chip.devices_per_chip
+
+    def stored_bytes(
+        self,
+        shapes: NDArray[Any],
+        element_bits: int,
+        minor: MinorPair | None = None,
+        *,
+        is_temporary: bool = False,
+    ) -> NDArray[np.int64]:
+        """Bytes that tensors of these shapes, [count, rank], take in memory, each in its smallest layout.
+
+        `minor`: two kinds of dimensions of which the two minor ones must be, one of each; None leaves that to the compiler.
+        `is_temporary`: in the heap, with its part of the gaps between buffers.
+        """
+        if self.tiles is None:
+            return untiled_bytes(shapes, element_bits)
+        found = self.tiles.stored_bytes(shapes, element_bits, minor)
+        return self.tiles.with_gaps(found) if is_temporary else found
 
     def peak_flop_per_s(self, dtype: str, unit: Unit = "matrix") -> float:
         """Nominal peak of one device for an MLIR element type; vector, where the matrix unit has not the type."""
@@ -320,5 +341,6 @@ def _known_keys(figures: dict[str, Any]) -> dict[str, tuple[str, ...]]:
         "link": link,
         "core_link": link,
         "network": link,
+        "tiles": Tiles.__struct_fields__,
         "topology": ("kind", *kind.__struct_fields__),
     }

@@ -15,6 +15,8 @@ _UNITS = {
     "_us": "µs",
     "_chips": "chips",
     "_tile": "elements",
+    "lanes": "elements",
+    "word_bits": "bits",
 }
 
 

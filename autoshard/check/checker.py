@@ -78,7 +78,7 @@ def _figures(subject: Subject, plan: Plan, planned: Planned, reads: Reads, price
     price = plan.price
     compute = compute_ns(planned, reads, subject.hardware)
     communication = sum(c.ns * c.repeat for c in collectives)
-    peak = find_peak(planned, reads)
+    peak = find_peak(planned, reads, subject.hardware, plan.memory_bytes)
     ops = planned.listing.ops
     at = planned.where(peak.time) if peak.time < len(ops) else "the end of the program"
     return [

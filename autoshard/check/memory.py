@@ -1,19 +1,24 @@
 """The plan's peak memory by a sweep over program time.
 
 Counted on one device: every value with a buffer of its own, under its settled sharding, over its lifetime; an unscattered or not yet
-resharded result while its kernel runs; the copy that a reshard makes for a read, while it is read (by a kernel without a buffer: as long
-as that one's result is); a shared copy from its first reader to its last, and through a loop that reads it and did not make it. The
-copy made for a carried value is that value itself.
+resharded result while its kernel runs, and so one that the program returns in another layout than it is written in; what a renamed
+value pads more than the value whose buffer it has; the copy that a reshard makes for a read, while it is read (by a kernel without a
+buffer: as long as that one's result is); a shared copy from its first reader to its last, and through a loop that reads it and did not
+make it. The copy made for a carried value is that value itself. Bytes are those that the hardware stores, gaps in the heap included
+where they come and go.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from autoshard.check.loops import Loop, kept_through
 from autoshard.check.planned import Planned
 from autoshard.check.reads import Read, Reads
-from autoshard.program import FlowKind
-from autoshard.sharding import TensorSharding, TensorType
+from autoshard.program import FlowKind, Lifetime, MinorDims
+from autoshard.sharding import TensorSharding, TensorType, dtype_bits
+from costmodels import Hardware
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +34,53 @@ class Peak:
     time: int  # the first time that has it
 
 
-def find_peak(planned: Planned, reads: Reads) -> Peak:
+Lives = Mapping[int, Lifetime]
+
+
+class _Stored:
+    """Bytes in memory on one device."""
+
+    def __init__(self, planned: Planned, hardware: Hardware) -> None:
+        self._planned, self._hardware = planned, hardware
+        self._written = {value for kernel in planned.program.kernels for value in kernel.results}
+
+    def handed_over(self, type_: TensorType, sharding: TensorSharding) -> int:
+        """Of an argument or result, which is not in the heap."""
+        return self._bytes(type_, sharding, None, is_temporary=False)
+
+    def at_least(self, type_: TensorType, sharding: TensorSharding) -> int:
+        return self._bytes(type_, sharding, None, is_temporary=True)
+
+    def as_written(self, value: int, type_: TensorType, sharding: TensorSharding) -> int:
+        """In the layout of the kernel that makes the value; arguments and carried values have the smallest."""
+        dims = self._planned.program.minor_dims.get(value) if value in self._written else None
+        return self._bytes(type_, sharding, dims, is_temporary=True)
+
+    def _bytes(
+        self, type_: TensorType, sharding: TensorSharding, dims: MinorDims | None, *, is_temporary: bool
+    ) -> int:
+        shape = np.asarray([sharding.local_shape(type_.shape)], dtype=np.int64).reshape(1, type_.rank)
+        bits = dtype_bits(type_.dtype)
+        return int(self._hardware.stored_bytes(shape, bits, dims, is_temporary=is_temporary)[0])
+
+
+def find_peak(planned: Planned, reads: Reads, hardware: Hardware, limit: int | None) -> Peak:
+    """With memory to spare, unless that is beyond the limit: then as much as the limit, or what the program needs at least."""
+    stored = _Stored(planned, hardware)
+    ample = _peak(planned, reads, stored, planned.program.ample_lifetimes)
+    least = _peak(planned, reads, stored, planned.program.lifetimes)
+    taken = ample.bytes if limit is None else min(ample.bytes, limit)
+    return Peak(max(taken, least.bytes), ample.time)
+
+
+def _peak(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> Peak:
     changes: dict[int, int] = {}
-    for buffers in (_values(planned, reads), _unsettled(planned, reads), _copies(planned, reads)):
+    for buffers in (
+        _values(planned, reads, stored, lives),
+        _renamed(planned, reads, stored, lives),
+        _unsettled(planned, reads, stored),
+        _copies(planned, reads, stored),
+    ):
         for buffer in buffers:
             if buffer.begin < buffer.end:
                 changes[buffer.begin] = changes.get(buffer.begin, 0) + buffer.bytes
@@ -44,12 +93,37 @@ def find_peak(planned: Planned, reads: Reads) -> Peak:
     return peak
 
 
-def _values(planned: Planned, reads: Reads) -> Iterator[Buffer]:
+def _values(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> Iterator[Buffer]:
+    handed_over = {argument.value for argument in planned.listing.arguments} | planned.program.returned
     for value, type_ in _defined(planned, reads):
-        lifetime = planned.program.lifetimes.get(value)
+        lifetime = lives.get(value)
         if lifetime is not None and lifetime.is_own_buffer:
-            settled = planned.settled.get(value, TensorSharding.replicated_closed(type_.rank))
-            yield Buffer(lifetime.begin, lifetime.end, settled.local_bytes(type_))
+            settled = _settled(planned, value, type_)
+            written = stored.as_written(value, type_, settled)
+            bytes_ = stored.handed_over(type_, settled) if value in handed_over else written
+            yield Buffer(lifetime.begin, lifetime.end, bytes_)
+
+
+def _renamed(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> Iterator[Buffer]:
+    """Layouts other than that of the buffer: of results of the program while they are made, and of values without a buffer of their own."""
+    for read in reads.kernels:
+        time = read.kernel.time
+        for value, type_ in zip(read.kernel.results, read.kernel.shape.results, strict=True):
+            lifetime = lives.get(value)
+            if lifetime is None:
+                continue
+            settled = _settled(planned, value, type_)
+            written, least = stored.as_written(value, type_, settled), stored.at_least(type_, settled)
+            if written == least:
+                continue
+            if lifetime.is_own_buffer and value in planned.program.returned:
+                yield Buffer(time, time + 1, written)
+            elif not lifetime.is_own_buffer and read.kernel.is_alias:
+                yield Buffer(lifetime.begin, lifetime.end, written - least)
+
+
+def _settled(planned: Planned, value: int, type_: TensorType) -> TensorSharding:
+    return planned.settled.get(value, TensorSharding.replicated_closed(type_.rank))
 
 
 def _defined(planned: Planned, reads: Reads) -> Iterator[tuple[int, TensorType]]:
@@ -60,24 +134,26 @@ def _defined(planned: Planned, reads: Reads) -> Iterator[tuple[int, TensorType]]
         yield from zip(read.kernel.results, read.kernel.shape.results, strict=True)
 
 
-def _unsettled(planned: Planned, reads: Reads) -> Iterator[Buffer]:
+def _unsettled(planned: Planned, reads: Reads, stored: _Stored) -> Iterator[Buffer]:
     for read in reads.kernels:
         for value, type_ in zip(read.kernel.results, read.kernel.shape.results, strict=True):
             produced = planned.produced.get(value)
             if produced is not None and produced != planned.settled[value]:
-                yield Buffer(read.kernel.time, read.kernel.time + 1, produced.local_bytes(type_))
+                yield Buffer(
+                    read.kernel.time, read.kernel.time + 1, stored.as_written(value, type_, produced)
+                )
 
 
-def _copies(planned: Planned, reads: Reads) -> Iterator[Buffer]:
+def _copies(planned: Planned, reads: Reads, stored: _Stored) -> Iterator[Buffer]:
     for value, mine in reads.of_value.items():
         type_, settled = planned.type_of(value), planned.settled[value]
         found = planned.shared.get(value, settled)
         if found != settled:
             begin, end = _life_of_shared(mine, planned.loops.carrying.get(value))
-            yield Buffer(begin, end, found.local_bytes(type_))
+            yield Buffer(begin, end, stored.at_least(type_, found))
         for read in mine:
             if read.needs_copy and read.sharding != found:
-                yield Buffer(read.time, read.end, read.sharding.local_bytes(type_))
+                yield Buffer(read.time, read.end, stored.at_least(type_, read.sharding))
 
 
 def _life_of_shared(reads: Sequence[Read], carrier: Loop | None) -> tuple[int, int]:

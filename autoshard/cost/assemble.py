@@ -2,25 +2,25 @@
 
 node cost   kernel: (compute + its own collectives) * repeat; flows and hubs: 0
 edge cost   reshard from what the provider leaves to what the reader demands, less what runs behind compute (`overlap`), * repeat
-memory      every value under its settled sharding over its lifetime; a partial sum that will be scattered, while its kernel
-            runs; a copy that a reshard makes, as long as it is read
+memory      of values and of the copies that reshards make: see `memory`
 groups      cost nothing; masks of nodes, and of ties, the edges that come after those of the graph
 """
 
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from autoshard.cost.graph import Edge, Graph, KernelSpace
 from autoshard.cost.kernel import KernelPrices, price_kernel
 from autoshard.cost.layouts import Ints
 from autoshard.cost.lowering import CollectivePrices, Lowering
+from autoshard.cost.memory import Sizes, add_memory, copies_count, copy_bytes, expected_peak
 from autoshard.cost.overlap import ASYNCHRONOUS, hidden_ns, hideable_ns
 from autoshard.cost.reshard import Decompose, ReshardPrices
 from autoshard.cost.ties import Ties, find_ties, tie_table
 from autoshard.overlaps import Overlap
 from autoshard.problem import Problem, ProblemBuilder, Table
-from autoshard.program import FlowKind
 from autoshard.sharding import TensorType
 from costmodels import Communication, Hardware
 
@@ -35,6 +35,11 @@ class PricedGraph:
     reshards: ReshardPrices
     ties: Ties
     hideable_ns: dict[int, int]  # of an edge's reshard in one run
+    sizes: Sizes
+
+    def expected_peak(self, choice: ArrayLike) -> int:
+        """Bytes that the program takes once compiled: see `memory.expected_peak`."""
+        return expected_peak(self.graph, self.sizes, self.problem, choice)
 
 
 def assemble(
@@ -75,11 +80,12 @@ def assemble_at(
     builder = ProblemBuilder()
     _add_nodes(graph, prices, ties, builder)
     hideable = hideable_ns(graph, hardware) if overlap == "async" else {}
-    _add_edges(graph, collectives, reshards, hideable, builder)
+    sizes = Sizes(graph, hardware)
+    _add_edges(graph, collectives, reshards, sizes, hideable, builder)
     for tie in ties.pairs:
         builder.add_edge(tie.first[0], tie.second[0], tie_table(graph, tie))
-    _add_memory(graph, builder)
-    return PricedGraph(graph, builder.build(memory_limit), prices, reshards, ties, hideable)
+    add_memory(graph, sizes, builder)
+    return PricedGraph(graph, builder.build(memory_limit), prices, reshards, ties, hideable, sizes)
 
 
 def _announce(graph: Graph, reshards: ReshardPrices) -> None:
@@ -121,6 +127,7 @@ def _add_edges(
     graph: Graph,
     prices: CollectivePrices,
     reshards: ReshardPrices,
+    sizes: Sizes,
     hideable: dict[int, int],
     builder: ProblemBuilder,
 ) -> None:
@@ -140,10 +147,10 @@ def _add_edges(
                 cost = _exposed_ns(reshards, sent, supply, demand, at_most_ns) * edge.repeat
                 tables[priced] = Table(cost, reshards.possible(edge.type.rank, supply, demand))
             if key not in copies:
-                copies[key] = _copy_bytes(graph, edge.type, supply, demand)
+                copies[key] = copy_bytes(sizes, edge.type, supply, demand)
             found = by_identity[quick] = (tables[priced], copies[key])
         number = builder.add_edge(edge.provider, edge.reader, found[0])
-        if _copies_count(graph, edge) and found[1].any():
+        if copies_count(graph, edge) and found[1].any():
             builder.add_edge_usage(number, edge.begin, edge.end, found[1])
 
 
@@ -154,51 +161,3 @@ def _exposed_ns(
     pairs = np.ix_(supply, demand)
     whole = reshards.matrix(type_)[pairs]
     return whole - hidden_ns(reshards.matrix(type_, ASYNCHRONOUS)[pairs], hideable) if hideable else whole
-
-
-def _copy_bytes(graph: Graph, type_: TensorType, supply: Ints, demand: Ints) -> Ints:
-    """[from, to] bytes of the copy that a reshard makes; none where the sharding stays."""
-    bytes_ = graph.layouts[type_.rank].local_bytes(type_, demand)
-    return np.where(supply[:, None] == demand[None, :], 0, bytes_[None, :])
-
-
-def _copies_count(graph: Graph, edge: Edge) -> bool:
-    """Whether a reshard makes a buffer that is not the reader's own (a carried value has its own lifetime)."""
-    number = graph.nodes[edge.reader].flow
-    flow = graph.program.flows[number] if number >= 0 else None
-    return flow is None or flow.kind is FlowKind.RESULT or flow.crossing is not None
-
-
-def _add_memory(graph: Graph, builder: ProblemBuilder) -> None:
-    usage: dict[tuple[TensorType, int], Ints] = {}
-    for number, node in enumerate(graph.nodes):
-        if node.hub >= 0:
-            continue
-        if node.flow >= 0:
-            flow = graph.program.flows[node.flow]
-            values, types = ((flow.value,), (flow.type,)) if flow.kind is not FlowKind.RESULT else ((), ())
-        else:
-            assert node.space is not None
-            kernel = graph.program.kernels[node.kernel]
-            values, types = kernel.results, kernel.shape.results
-            _add_partial_sums(graph, number, node.space, kernel.time, builder)
-        for value, type_, supply in zip(values, types, node.choices.supplies, strict=False):
-            lifetime = graph.program.lifetimes.get(value)
-            if lifetime is None or not lifetime.is_own_buffer:
-                continue
-            key = (type_, id(supply))
-            if key not in usage:
-                usage[key] = graph.layouts[type_.rank].local_bytes(type_, supply)
-            builder.add_node_usage(number, lifetime.begin, lifetime.end, usage[key])
-
-
-def _add_partial_sums(
-    graph: Graph, number: int, space: KernelSpace, time: int, builder: ProblemBuilder
-) -> None:
-    """While a kernel runs whose result is scattered or resharded right after, the unscattered result exists too."""
-    for type_, produced, settled in zip(
-        space.shape.results, space.produced, space.choices.supplies, strict=True
-    ):
-        if (produced != settled).any():
-            bytes_ = graph.layouts[type_.rank].local_bytes(type_, produced)
-            builder.add_node_usage(number, time, time + 1, np.where(produced != settled, bytes_, 0))

@@ -32,10 +32,14 @@ class Layouts:
         return np.asarray([self.id_of(sharding) for sharding in shardings], dtype=np.int64)
 
     def local_bytes(self, type_: TensorType, ids: Ints | None = None) -> Ints:
-        """Bytes on one device, padding included, under each sharding (`ids`, or all seen so far)."""
-        divisors = self.divisors() if ids is None else self.divisors()[ids]
-        elements = np.prod(-(-np.asarray(type_.shape, dtype=np.int64) // divisors), axis=1, dtype=np.int64)
+        """Bytes on one device, uneven shards included, under each sharding (`ids`, or all seen so far)."""
+        elements = np.prod(self.local_shapes(type_, ids), axis=1, dtype=np.int64)
         return (elements * dtype_bits(type_.dtype) + 7) // 8
+
+    def local_shapes(self, type_: TensorType, ids: Ints | None = None) -> Ints:
+        """[sharding, dimension] sizes on one device; a dimension that does not divide is padded up."""
+        divisors = self.divisors() if ids is None else self.divisors()[ids]
+        return -(-np.asarray(type_.shape, dtype=np.int64) // divisors)
 
     def divisors(self) -> Ints:
         """[sharding, dimension] into how many parts each is split."""

@@ -63,7 +63,16 @@ def memory_profile(problem: Problem, choice: Ints) -> tuple[Ints, Ints]:
     """(times, bytes): from times[k] up to the next of them the choice uses bytes[k]."""
     starts = np.concatenate([problem.node_item[:, 1], problem.edge_item[:, 1]])
     ends = np.concatenate([problem.node_item[:, 2], problem.edge_item[:, 2]])
-    usage = np.concatenate(item_usages(problem, choice))
+    return _profile(starts, ends, np.concatenate(item_usages(problem, choice)))
+
+
+def peak_of(starts: Ints, ends: Ints, usage: Ints) -> int:
+    """The most bytes in use at any time, of items that each use so many from its start up to its end."""
+    _, profile = _profile(starts, ends, usage)
+    return max(int(profile.max(initial=0)), 0)
+
+
+def _profile(starts: Ints, ends: Ints, usage: Ints) -> tuple[Ints, Ints]:
     alive = starts < ends
     starts, ends, usage = starts[alive], ends[alive], usage[alive]
     times, index = np.unique(np.concatenate([starts, ends]), return_inverse=True)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from autoshard.errors import AutoshardError
 from autoshard.mlir.linearity import zero_values
 from autoshard.mlir.listing import Listing, Op
+from autoshard.program.ample import keep_costly
 from autoshard.program.demands import demands_of
 from autoshard.program.fusion import (
     Fusion,
@@ -16,8 +17,9 @@ from autoshard.program.fusion import (
     rule_of,
     stored_operands,
 )
-from autoshard.program.lifetime import lifetimes, permanent_arguments, recompute
+from autoshard.program.lifetime import lifetimes, permanent_arguments, recompute, returned
 from autoshard.program.linearity import linear_ways
+from autoshard.program.minor import minor_dims
 from autoshard.program.records import (
     RESULT_SITE,
     Flow,
@@ -51,9 +53,9 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
         AutoshardError: a carried pair that does not exist or whose types differ.
     """
     pairs = _carried_pairs(listing, carry)
-    returned = {result.value for result in listing.results}
+    results = {result.value for result in listing.results}
     handed_on = {source.value for flow in listing.data_flows for source in flow.sources}
-    pinned = frozenset(returned | handed_on)
+    pinned = frozenset(results | handed_on)
     grouped = frozenset(member.value for group in listing.groups for member in group.members)
     fusion = fuse(listing, pinned | grouped, grouped)
     interned: dict[KernelShape, KernelShape] = {}
@@ -62,23 +64,32 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
     repeatable: dict[int, frozenset[int]] = {}
     segment = Segment()
     zeros = zero_values(listing)
+    transposed = _into_matmuls(listing) - pinned
     widths = Widths(listing)
     kernels = tuple(
-        _kernel(group, listing, pinned, permanent, interned, roots, repeatable, segment, zeros, widths)
+        _kernel(
+            group, listing, pinned, permanent, transposed, interned, roots, repeatable, segment, zeros, widths
+        )
         for group in fusion.groups
     )
     flows = _flows(listing, pairs, fusion)
-    kernels, lives = recompute(kernels, lifetimes(listing, kernels, pairs, fusion.free), repeatable)
+    ample = lifetimes(listing, keep_costly(kernels, listing, permanent), pairs, fusion.free)
+    kernels, lives = recompute(
+        kernels, lifetimes(listing, kernels, pairs, fusion.free, is_short=True), repeatable
+    )
     return Program(
         listing,
         kernels,
         flows,
         fusion.cloneable,
         lives,
+        ample,
         len(listing.ops) + 1,
         pairs,
         widths,
         zeros,
+        minor_dims(kernels),
+        returned(listing, kernels, pairs),
     )
 
 
@@ -86,6 +97,16 @@ def donated_pairs(listing: Listing) -> tuple[tuple[int, int], ...]:
     """(result, argument) of every argument that is donated to a result."""
     found = ((a.aliased_result, i) for i, a in enumerate(listing.arguments))
     return tuple((result, argument) for result, argument in found if result is not None)
+
+
+def _into_matmuls(listing: Listing) -> frozenset[int]:
+    """Transposed values that matmuls alone read, which take their operands in any order of dimensions."""
+    users: dict[int, list[Op]] = {}
+    for op in listing.ops:
+        for value in op.operands:
+            users.setdefault(value, []).append(op)
+    transposes = (op.results[0] for op in listing.ops if op.name == "stablehlo.transpose")
+    return frozenset(v for v in transposes if v in users and all(user.is_matmul for user in users[v]))
 
 
 def _carried_pairs(listing: Listing, carry: Sequence[tuple[int, int]] | None) -> tuple[tuple[int, int], ...]:
@@ -120,6 +141,7 @@ def _kernel(
     listing: Listing,
     pinned: frozenset[int],
     permanent: frozenset[int],
+    transposed: frozenset[int],
     interned: dict[KernelShape, KernelShape],
     roots: dict[int, frozenset[int]],
     repeatable: dict[int, frozenset[int]],
@@ -137,7 +159,7 @@ def _kernel(
     scalar_results = [v for v in root.results if (t := listing.values[v].type) is not None and not t.rank]
     results = tuple(v for v, _ in outputs) + tuple(scalar_results)
     reads = [_type(listing, value) for value, _ in by_read]
-    is_alias = root.name in _ALIAS and len(by_read) == 1
+    is_alias = (root.name in _ALIAS or not transposed.isdisjoint(root.results)) and len(by_read) == 1
     if root.results and (is_alias or root.results[0] not in pinned):
         stored = stored_operands(root, [value for value, _ in by_read], listing, roots, permanent)
         is_alias = is_alias or (is_elementwise(root) and is_recomputed(root, stored, listing))

@@ -17,6 +17,32 @@ RESHAPING = frozenset(
     {"stablehlo.reshape", "stablehlo.slice", "stablehlo.pad", "stablehlo.concatenate", "stablehlo.transpose"}
 )
 MAX_OPS = 128  # of a kernel; compilers split larger ones, and joining looks through all reads
+COSTLY = frozenset(
+    {
+        f"stablehlo.{name}"
+        for name in ("atan2", "cbrt", "cosine", "exponential", "exponential_minus_one", "log", "log_plus_one")
+    }
+    | {f"stablehlo.{name}" for name in ("logistic", "power", "sine", "tan", "tanh")}
+    | {
+        f"chlo.{name}"
+        for name in (
+            "acos",
+            "acosh",
+            "asin",
+            "asinh",
+            "atan",
+            "atanh",
+            "bessel_i1e",
+            "cosh",
+            "digamma",
+            "erf",
+            "erf_inv",
+            "erfc",
+        )
+    }
+    | {f"chlo.{name}" for name in ("lgamma", "next_after", "polygamma", "sinh", "tan", "zeta")}
+)
+"""Elementwise ops of many instructions each, which XLA's fusion does not repeat (`InstructionFusion::IsExpensive`)."""
 BROADCAST = "stablehlo.broadcast_in_dim"
 NOT_FUSED = frozenset(
     {
@@ -69,7 +95,7 @@ def stored_operands(
 
 
 def is_recomputed(root: Op, stored: frozenset[int], listing: Listing) -> bool:
-    """Whether a compiler rather repeats this elementwise kernel in each of its readers than stores its result.
+    """Whether a compiler can repeat this elementwise kernel in each of its readers instead of storing its result, at no loss of memory.
 
     So it is where one buffer, no larger than the result, holds all that it needs (XLA's fusion duplicates such producers).
     """

@@ -1,13 +1,14 @@
 """When each value occupies memory of its own, in program order.
 
 A kernel's result exists from its time to its last use; a value that dies at a kernel which cannot write in place overlaps
-that kernel's result. Arguments stay for the whole program unless donated. Carried state is held once: a loop's new value, or a
-donated argument's successor, takes the old one's buffer when the old one is dead by then. A reshape's result is its operand's buffer, and
-so is what enters or leaves a manual computation.
-Elementwise results take no memory where a compiler rather repeats the work: see `fusion.is_recomputed` and `recompute`.
+that kernel's result. Arguments stay for the whole program unless donated, and so do the results that take over no argument's buffer: a
+runtime hands both over before the program runs (XLA reports them apart from temporary memory). Carried state is held once: a loop's
+new value, or a donated argument's successor, takes the old one's buffer when the old one is dead by then. A reshape's result is its
+operand's buffer, and so is what enters or leaves a manual computation.
+Elementwise results take no memory where a compiler rather repeats the work: see `fusion.is_recomputed`, `recompute` and `ample`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from autoshard.mlir.listing import DataFlow, Listing
@@ -15,9 +16,18 @@ from autoshard.program.records import Kernel, Lifetime
 
 
 def lifetimes(
-    listing: Listing, kernels: Sequence[Kernel], pairs: Sequence[tuple[int, int]], free: frozenset[int]
+    listing: Listing,
+    kernels: Sequence[Kernel],
+    pairs: Sequence[tuple[int, int]],
+    free: frozenset[int],
+    *,
+    is_short: bool = False,
 ) -> dict[int, Lifetime]:
-    """Half-open lifetimes of every value that an argument, a data-flow op or a kernel defines, ranked or not."""
+    """Half-open lifetimes of every value that an argument, a data-flow op or a kernel defines, ranked or not.
+
+    `is_short` of memory: a compiler puts what a loop needs into the memory of a result that is made after it (XLA:TPU, the scores of
+    attention in a scan over layers into the logits).
+    """
     end_of_program = len(listing.ops) + 1
     begin: dict[int, int] = {argument.value: 0 for argument in listing.arguments}
     begin.update((flow.target, flow.begin) for flow in listing.data_flows)
@@ -32,6 +42,11 @@ def lifetimes(
     shared = aliases | _sharing_a_buffer(listing, kernels, pairs, begin, last)
     for value in permanent_arguments(listing, pairs):
         end[value] = end_of_program
+    results = returned(listing, kernels, pairs) & begin.keys()
+    shared |= _written_over(listing, kernels, results, last)
+    loops = [flow.end for flow in listing.data_flows if flow.kind == "while"] if is_short else []
+    for value in results:
+        begin[value] = max((stop for stop in loops if stop <= begin[value]), default=0)
     return {
         value: Lifetime(begin[value], end[value], value not in shared) for value in begin if value not in free
     }
@@ -41,6 +56,39 @@ def permanent_arguments(listing: Listing, pairs: Sequence[tuple[int, int]]) -> f
     """Arguments whose buffers stay for the whole program: those not donated, and carried state."""
     carried = {listing.arguments[argument].value for _, argument in pairs}
     return frozenset({a.value for a in listing.arguments if not a.is_donated} | carried)
+
+
+def returned(listing: Listing, kernels: Sequence[Kernel], pairs: Sequence[tuple[int, int]]) -> frozenset[int]:
+    """Values whose buffers become results that take over no argument's: they are written into memory that is there from the start."""
+    renamed = {k.results[0]: k.uses[0].value for k in kernels if k.is_alias and len(k.uses) == 1}
+    renamed |= {flow.target: flow.sources[0].value for flow in _crossings(listing)}
+    carried = {result for result, _ in pairs}
+    found = {_behind(r.value, renamed) for i, r in enumerate(listing.results) if i not in carried}
+    return frozenset(found - {argument.value for argument in listing.arguments})
+
+
+def _written_over(
+    listing: Listing, kernels: Sequence[Kernel], results: Collection[int], last: Mapping[int, int]
+) -> set[int]:
+    """What elementwise kernels on the way to a result write over in its memory: one operand of each, that dies there and is no larger."""
+    made_by = {kernel.results[0]: kernel for kernel in kernels if kernel.results}
+    found: set[int] = set()
+    for result in results:
+        value: int | None = result
+        while value is not None and (kernel := made_by.get(value)) is not None and kernel.is_in_place:
+            room = _bytes(listing, result)
+            dying = [
+                use.value for use in kernel.uses if use.value in made_by and last[use.value] == kernel.time
+            ]
+            value = next((v for v in dying if _bytes(listing, v) <= room and v not in results), None)
+            if value is not None:
+                found.add(value)
+    return found
+
+
+def _bytes(listing: Listing, value: int) -> int:
+    type_ = listing.values[value].type
+    return type_.num_bytes if type_ is not None else 0
 
 
 def recompute(
@@ -150,7 +198,7 @@ def _sharing_a_buffer(
 
 
 def _behind(value: int, handed: Mapping[int, int]) -> int:
-    """The value whose buffer one that entered or left a manual computation is."""
+    """The value whose buffer one that was handed on or renamed is."""
     while value in handed:
         value = handed[value]
     return value

@@ -22,6 +22,7 @@ __all__ = [
     "Kernel",
     "KernelShape",
     "Lifetime",
+    "MinorDims",
     "Program",
     "Use",
     "Window",
@@ -123,6 +124,10 @@ class Lifetime:
     is_own_buffer: bool
 
 
+MinorDims = tuple[tuple[int, ...], tuple[int, ...]]
+"""The two minor dimensions of a value in memory are one of the first and one of the second, in either order."""
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     listing: Listing
@@ -131,8 +136,15 @@ class Program:
     cloneable: frozenset[
         int
     ]  # values recomputed for each use: constants, iota, what is made of those, broadcasts
-    lifetimes: dict[int, Lifetime]  # of every value that a kernel or flow defines
+    lifetimes: dict[
+        int, Lifetime
+    ]  # of every value that a kernel or flow defines, where the compiler is short of memory
+    ample_lifetimes: dict[int, Lifetime]  # and where it has memory to spare
     num_times: int
     carried_pairs: tuple[tuple[int, int], ...]  # (result index, argument index)
     widths: Widths = field(compare=False)
     zeros: frozenset[int] = frozenset()  # values that are zero everywhere
+    minor_dims: dict[int, MinorDims] = field(
+        default_factory=dict[int, MinorDims]
+    )  # of values whose layout a matrix unit decides
+    returned: frozenset[int] = frozenset()  # values whose buffers are the program's results

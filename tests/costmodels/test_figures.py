@@ -29,6 +29,10 @@ BOUNDS = {
     "dimensions": (2, 3),
     "wraparound_multiple": (4, 16),
     "devices_per_chip": (2, 2),
+    "sublanes": (8, 8),
+    "lanes": (128, 128),
+    "word_bits": (32, 32),
+    "heap_slack": (0.01, 0.3),
 }
 
 

@@ -1,0 +1,132 @@
+"""What a graph's choices hold in memory, as items of a `ProblemBuilder`: bytes by choice, over an interval of program time.
+
+node    every value under its settled sharding over its lifetime; a partial sum that will be scattered, and a result of the program that
+        the matrix unit writes in another layout, while its kernel runs; a renamed value, what its own layout pads beyond the original's
+edge    a copy that a reshard makes, as long as it is read
+
+Sizes are those of the hardware's layouts in memory (`Hardware.stored_bytes`).
+"""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from autoshard.cost.graph import Edge, Graph, Node
+from autoshard.cost.layouts import Ints
+from autoshard.problem import Problem, ProblemBuilder, evaluate, item_usages, peak_of
+from autoshard.program import Flow, FlowKind, Lifetime, MinorDims
+from autoshard.sharding import TensorType, dtype_bits
+from costmodels import Hardware
+
+Item = tuple[int, int, Ints]  # begin, end, bytes of every choice of the node
+
+
+class Sizes:
+    """Bytes of values on one device, each question answered once."""
+
+    def __init__(self, graph: Graph, hardware: Hardware) -> None:
+        self._graph, self._hardware = graph, hardware
+        self._known: dict[tuple[TensorType, bytes, MinorDims | None, bool], Ints] = {}
+
+    def temporary(self, type_: TensorType, layouts: Ints, minor: MinorDims | None = None) -> Ints:
+        """Of a value that comes and goes in the heap."""
+        return self._of(type_, layouts, minor, is_temporary=True)
+
+    def permanent(self, type_: TensorType, layouts: Ints) -> Ints:
+        """Of an argument or a result, which a runtime allocates by itself."""
+        return self._of(type_, layouts, None, is_temporary=False)
+
+    def _of(self, type_: TensorType, layouts: Ints, minor: MinorDims | None, *, is_temporary: bool) -> Ints:
+        key = (type_, layouts.tobytes(), minor, is_temporary)
+        if key not in self._known:
+            shapes, bits = (
+                self._graph.layouts[type_.rank].local_shapes(type_, layouts),
+                dtype_bits(type_.dtype),
+            )
+            self._known[key] = self._hardware.stored_bytes(shapes, bits, minor, is_temporary=is_temporary)
+        return self._known[key]
+
+
+def add_memory(graph: Graph, sizes: Sizes, builder: ProblemBuilder) -> None:
+    """The items of all nodes, for a compiler that repeats elementwise work where that saves memory."""
+    for number, node in enumerate(graph.nodes):
+        for begin, end, bytes_ in _items(graph, node, sizes, graph.program.lifetimes):
+            builder.add_node_usage(number, begin, end, bytes_)
+
+
+def expected_peak(graph: Graph, sizes: Sizes, problem: Problem, choice: ArrayLike) -> int:
+    """Bytes that the program takes at its peak once compiled: what it stores with memory to spare, unless that is beyond the limit.
+
+    Beyond it, the compiler repeats elementwise work until the program fits, and needs at least the peak of the problem.
+    """
+    chosen = np.asarray(choice, dtype=np.int64)
+    begin, end, usage = (
+        np.asarray(column, dtype=np.int64)
+        for column in zip(
+            *(
+                (begin, end, int(bytes_[chosen[number]]))
+                for number, node in enumerate(graph.nodes)
+                for begin, end, bytes_ in _items(graph, node, sizes, graph.program.ample_lifetimes)
+            ),
+            strict=True,
+        )
+    )
+    copies = item_usages(problem, chosen)[1]
+    ample = peak_of(
+        np.concatenate([begin, problem.edge_item[:, 1]]),
+        np.concatenate([end, problem.edge_item[:, 2]]),
+        np.concatenate([usage, copies]),
+    )
+    least, limit = evaluate(problem, chosen).peak, problem.memory_limit
+    return max(least, ample if limit is None else min(ample, limit))
+
+
+def copy_bytes(sizes: Sizes, type_: TensorType, supply: Ints, demand: Ints) -> Ints:
+    """[from, to] bytes of the copy that a reshard makes; none where the sharding stays."""
+    return np.where(supply[:, None] == demand[None, :], 0, sizes.temporary(type_, demand)[None, :])
+
+
+def copies_count(graph: Graph, edge: Edge) -> bool:
+    """Whether a reshard makes a buffer that is not the reader's own (a carried value has its own lifetime)."""
+    number = graph.nodes[edge.reader].flow
+    flow = graph.program.flows[number] if number >= 0 else None
+    return flow is None or flow.kind is FlowKind.RESULT or flow.crossing is not None
+
+
+def _items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Lifetime]) -> Iterator[Item]:
+    if node.flow >= 0:
+        flow = graph.program.flows[node.flow]
+        lifetime = lives.get(flow.value)
+        if flow.kind is not FlowKind.RESULT and lifetime is not None and lifetime.is_own_buffer:
+            size = sizes.permanent if _is_permanent(graph, flow) else sizes.temporary
+            yield lifetime.begin, lifetime.end, size(flow.type, node.choices.supplies[0])
+    elif node.space is not None:
+        yield from _kernel_items(graph, node, sizes, lives)
+
+
+def _is_permanent(graph: Graph, flow: Flow) -> bool:
+    return flow.kind is FlowKind.ARGUMENT or flow.value in graph.program.returned
+
+
+def _kernel_items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Lifetime]) -> Iterator[Item]:
+    assert node.space is not None
+    program, kernel = graph.program, graph.program.kernels[node.kernel]
+    for value, type_, produced, settled in zip(
+        kernel.results, kernel.shape.results, node.space.produced, node.choices.supplies, strict=False
+    ):
+        minor = program.minor_dims.get(value)
+        if (produced != settled).any():
+            unsettled = sizes.temporary(type_, produced, minor)
+            yield kernel.time, kernel.time + 1, np.where(produced != settled, unsettled, 0)
+        lifetime = lives.get(value)
+        if lifetime is None:
+            continue
+        smallest, written = sizes.temporary(type_, settled), sizes.temporary(type_, settled, minor)
+        if lifetime.is_own_buffer:
+            is_result = value in program.returned
+            yield lifetime.begin, lifetime.end, sizes.permanent(type_, settled) if is_result else written
+            if is_result and (written != smallest).any():
+                yield kernel.time, kernel.time + 1, np.where(written != smallest, written, 0)
+        elif kernel.is_alias and (written != smallest).any():
+            yield lifetime.begin, lifetime.end, written - smallest

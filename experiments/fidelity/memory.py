@@ -1,0 +1,112 @@
+"""Does the predicted peak hold against what the compiler allocates (argument + output - alias + temporary)?
+
+    python experiments/fidelity/memory.py PROGRAM... --folder FOLDER --table TABLE.csv [--target tpu:v5e:4x4] [--names best,dp]
+
+Reads the plans of FOLDER and what the judge said of them (`plans.py` makes both); predicts each plan anew, as `autoshard check` does, so
+that a change of the model needs no new compilation. Writes a row a plan: predicted bytes, compiled bytes, their ratio, and whether it
+compiled; prints the share of compiled plans within 10 % of the prediction, the largest excess, and every plan that was said to fit and did
+not compile. A prediction beyond the plan's budget is of a plan that was not said to fit.
+"""
+
+import argparse
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import plans
+
+from autoshard.check import Subject, check
+from autoshard.loading import Loaded, analyse, read_planned
+
+WITHIN = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    program: str
+    plan: str
+    predicted_bytes: int
+    compiled_bytes: int | None  # None: it ran out of memory, or the judge failed
+    said_to_fit: bool
+    error: str
+
+    @property
+    def ratio(self) -> float | None:
+        return None if self.compiled_bytes is None else self.compiled_bytes / self.predicted_bytes
+
+
+def rows(program: Path, folder: Path, target: str, names: list[str]) -> Iterator[Row]:
+    read: dict[object, Loaded] = {}
+    for drawn in plans.kept(folder, plans.program_name(program)):
+        said = drawn.judged(target)
+        if said is None or (names and not drawn.name.startswith(tuple(names))):
+            continue
+        key = (drawn.plan.mesh, drawn.plan.topology, drawn.plan.carry)
+        if key not in read:
+            read[key] = analyse(read_planned(program, drawn.plan))
+        loaded = read[key]
+        report = check(Subject(loaded.program, loaded.hardware, loaded.communication), drawn.plan)
+        predicted = next(int(f.expected) for f in report.findings if f.name == "peak")
+        limit = drawn.plan.memory_bytes
+        compiled = said["memory"]["hbm_total"] if said.get("ok") else None
+        fits = limit is None or predicted <= limit
+        error = "" if compiled is not None else str(said.get("error", "")).split("\n")[0][:160]
+        yield Row(plans.program_name(program), drawn.name, predicted, compiled, fits, error)
+
+
+def summary(found: list[Row]) -> Iterator[str]:
+    compiled = [(row.ratio, row) for row in found if row.ratio is not None and row.said_to_fit]
+    ratios = sorted(compiled, key=lambda pair: pair[0])
+    if ratios:
+        inside = sum(abs(ratio - 1) <= WITHIN for ratio, _ in ratios)
+        yield f"{len(ratios)} plans said to fit compiled, {inside} of them within {WITHIN:.0%} of the prediction"
+        for ratio, row in (ratios[0], ratios[len(ratios) // 2], ratios[-1]):
+            yield f"compiled / predicted {ratio:.3f}: {row.program} {row.plan}"
+    failed = [row for row in found if row.said_to_fit and row.compiled_bytes is None]
+    yield f"said to fit and not compiled: {len(failed)}"
+    yield from (f"  {row.program} {row.plan}: {row.error}" for row in failed)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("programs", type=Path, nargs="+", metavar="PROGRAM")
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--target", default="tpu:v5e:4x4")
+    parser.add_argument("--names", default="", help="Only plans whose names begin so, comma-separated.")
+    parser.add_argument("--table", type=Path, required=True)
+    given = parser.parse_args()
+    names = [name for name in given.names.split(",") if name]
+    found: list[Row] = []
+    for program in given.programs:
+        for row in rows(program, given.folder, given.target, names):
+            found.append(row)
+            ratio = "out of memory" if row.ratio is None else f"{row.ratio:.3f}"
+            print(
+                f"{row.program:32} {row.plan:16} {row.predicted_bytes:>13} {row.compiled_bytes or 0:>13} {ratio}",
+                flush=True,
+            )
+    given.table.parent.mkdir(parents=True, exist_ok=True)
+    with given.table.open("w", newline="") as out:
+        table = csv.writer(out, lineterminator="\n")
+        table.writerow(
+            ("program", "plan", "predicted_bytes", "compiled_bytes", "ratio", "said_to_fit", "error")
+        )
+        for row in found:
+            ratio = "" if row.ratio is None else f"{row.ratio:.4f}"
+            table.writerow(
+                (
+                    row.program,
+                    row.plan,
+                    row.predicted_bytes,
+                    row.compiled_bytes,
+                    ratio,
+                    row.said_to_fit,
+                    row.error,
+                )
+            )
+    print("\n".join(summary(found)))
+
+
+if __name__ == "__main__":
+    main()
