@@ -51,6 +51,10 @@ class Communication(Protocol):
         """Time for each device to send an equal part of its `bytes` to every device of the group."""
         ...
 
+    def relayed_all_to_all_ns(self, bytes: Amount, axes: Sequence[Axis]) -> Amount:
+        """The same where parts are passed on from device to device along whole dimensions."""
+        ...
+
     def collective_permute_ns(self, bytes: Amount, axes: Sequence[Axis]) -> Amount:
         """Time for each device to send `bytes` to the next one in the group, cyclically."""
         ...

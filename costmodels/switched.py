@@ -74,6 +74,10 @@ class SwitchedCommunication:
         within = (group.inner - 1) / (group.inner * self._rate(group))
         return self._time(bytes, group, max(within, between))
 
+    def relayed_all_to_all_ns(self, bytes: Amount, axes: Sequence[Axis]) -> Amount:
+        """Formula 3: a switch passes nothing on through other devices."""
+        return self.all_to_all_ns(bytes, axes)
+
     def collective_permute_ns(self, bytes: Amount, axes: Sequence[Axis]) -> Amount:
         """Formula 4; `bytes`: what one device sends."""
         group = self._group(axes)

@@ -127,6 +127,8 @@ def _ns(prices: Prices, kind: str, bytes_: int, axes: Sequence[AxisRef]) -> int:
             return communication.all_reduce_ns(bytes_, group)
         case "reduce_scatter":
             return communication.reduce_scatter_ns(bytes_, group)
+        case "all_to_all" if prices.lowering == "xla-tpu":
+            return communication.relayed_all_to_all_ns(bytes_, group)
         case "all_to_all":
             return communication.all_to_all_ns(bytes_, group)
         case "collective_permute" | "halo_exchange":

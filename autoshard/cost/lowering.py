@@ -9,6 +9,7 @@ Kinds, axes and bytes of a plan's collectives are Shardy's; what is emitted, and
       shards of 128 KiB and 160 KiB, gathers over 16 devices are left as they are.
     - Results that one op reduces together (the largest and where it is) are gathered.
     - Values travel in the widest type that their readers take of them (`program.widths`).
+    - All-to-alls are relayed along whole dimensions, as XLA's scheduler prices them (`costmodels.torus`, formula 4).
     - Dimensions that do not divide are padded to the same part on every device, also to send them (`cost.uneven`).
 
 XLA also combines all-reduces that wait for nothing in between, so that they share one latency. Of those in data-parallel steps of
@@ -102,6 +103,8 @@ class CollectivePrices:
         if self.lowering == "xla-tpu":
             if kind in ("reduce_scatter", "all_reduce"):
                 return self._all_reduce(sizes, axes)
+            if kind == "all_to_all":
+                return self._itself("relayed_all_to_all", sizes, axes)
             if kind == "all_gather" and (devices := total_size(axes)) >= MANY_DEVICES:
                 is_small = sizes <= SMALL_SHARD_BYTES * devices
                 summed = self._all_reduce(sizes, axes)

@@ -17,7 +17,14 @@ from costmodels.torus import TorusCommunication
 
 from .strategies import HARDWARE, amounts, groups, placed
 
-KINDS = ["all_gather_ns", "reduce_scatter_ns", "all_reduce_ns", "all_to_all_ns", "collective_permute_ns"]
+KINDS = [
+    "all_gather_ns",
+    "reduce_scatter_ns",
+    "all_reduce_ns",
+    "all_to_all_ns",
+    "relayed_all_to_all_ns",
+    "collective_permute_ns",
+]
 every_chip = pytest.mark.parametrize("name", HARDWARE)
 few = settings(max_examples=30, deadline=None)
 sizes = st.integers(1, 4096)

@@ -70,6 +70,15 @@ def test_bandwidth_bound_ring_is_the_books_formula() -> None:
     assert V5P.all_gather_ns(gathered, (8, 8, 8)) == pytest.approx(gathered / (3 * 180), rel=0.01)
 
 
+@pytest.mark.parametrize("axis", [4, 8, 16])
+def test_a_relayed_all_to_all_goes_along_the_whole_axis(axis: int) -> None:
+    """As XLA's scheduler has it: (n-1)/n S L/W; never less than what the busiest link needs."""
+    exact = (axis - 1) / axis * 10**9 * axis / 90
+    model = V5E.place([("x", axis), ("y", 16)], (axis, 16))
+    assert model.relayed_all_to_all_ns(10**9, ["x"]) == pytest.approx(exact, rel=0.001)
+    assert model.relayed_all_to_all_ns(10**9, ["x"]) >= model.all_to_all_ns(10**9, ["x"])
+
+
 def test_a_transfer_to_a_neighbour_uses_one_direction() -> None:
     """As XLA's scheduler has it: a permute takes S/(W/2)."""
     assert V5E.collective_permute_ns(45_000_000, (4,)) == pytest.approx(1_000_000, rel=0.01)
