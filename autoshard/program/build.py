@@ -31,6 +31,7 @@ from autoshard.program.records import (
     Use,
     Window,
 )
+from autoshard.program.reuse import reuse_results
 from autoshard.program.traffic import Segment, traffic
 from autoshard.program.widths import Widths
 from autoshard.sharding import OpShardingRule, TensorMapping, TensorSharding, TensorType
@@ -74,22 +75,21 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
     )
     flows = _flows(listing, pairs, fusion)
     ample = lifetimes(listing, keep_costly(kernels, listing, permanent), pairs, fusion.free)
-    kernels, lives = recompute(
-        kernels, lifetimes(listing, kernels, pairs, fusion.free, is_short=True), repeatable
-    )
+    kernels, lives = recompute(kernels, lifetimes(listing, kernels, pairs, fusion.free), repeatable)
+    fresh = returned(listing, kernels, pairs)
     return Program(
         listing,
         kernels,
         flows,
         fusion.cloneable,
-        lives,
-        ample,
+        reuse_results(listing, kernels, fresh, lives),
+        reuse_results(listing, kernels, fresh, ample),
         len(listing.ops) + 1,
         pairs,
         widths,
         zeros,
         minor_dims(kernels),
-        returned(listing, kernels, pairs),
+        fresh,
     )
 
 

@@ -20,14 +20,8 @@ def lifetimes(
     kernels: Sequence[Kernel],
     pairs: Sequence[tuple[int, int]],
     free: frozenset[int],
-    *,
-    is_short: bool = False,
 ) -> dict[int, Lifetime]:
-    """Half-open lifetimes of every value that an argument, a data-flow op or a kernel defines, ranked or not.
-
-    `is_short` of memory: a compiler puts what a loop needs into the memory of a result that is made after it (XLA:TPU, the scores of
-    attention in a scan over layers into the logits).
-    """
+    """Half-open lifetimes of every value that an argument, a data-flow op or a kernel defines, ranked or not."""
     end_of_program = len(listing.ops) + 1
     begin: dict[int, int] = {argument.value: 0 for argument in listing.arguments}
     begin.update((flow.target, flow.begin) for flow in listing.data_flows)
@@ -43,10 +37,8 @@ def lifetimes(
     for value in permanent_arguments(listing, pairs):
         end[value] = end_of_program
     results = returned(listing, kernels, pairs) & begin.keys()
-    shared |= _written_over(listing, kernels, results, last)
-    loops = [flow.end for flow in listing.data_flows if flow.kind == "while"] if is_short else []
-    for value in results:
-        begin[value] = max((stop for stop in loops if stop <= begin[value]), default=0)
+    shared |= written_over(listing, kernels, results, last).keys()
+    begin.update(dict.fromkeys(results, 0))
     return {
         value: Lifetime(begin[value], end[value], value not in shared) for value in begin if value not in free
     }
@@ -67,26 +59,34 @@ def returned(listing: Listing, kernels: Sequence[Kernel], pairs: Sequence[tuple[
     return frozenset(found - {argument.value for argument in listing.arguments})
 
 
-def _written_over(
+def written_over(
     listing: Listing, kernels: Sequence[Kernel], results: Collection[int], last: Mapping[int, int]
-) -> set[int]:
-    """What elementwise kernels on the way to a result write over in its memory: one operand of each, that dies there and is no larger."""
+) -> dict[int, int]:
+    """What elementwise kernels on the way to a result write over in its memory: one operand of each, that dies there and is no larger.
+
+    Args:
+        last: the end of each value's life.
+
+    Returns:
+        The result in whose memory each of those values lies.
+    """
     made_by = {kernel.results[0]: kernel for kernel in kernels if kernel.results}
-    found: set[int] = set()
+    found: dict[int, int] = {}
     for result in results:
         value: int | None = result
         while value is not None and (kernel := made_by.get(value)) is not None and kernel.is_in_place:
-            room = _bytes(listing, result)
+            room = stored_bytes(listing, result)
             dying = [
                 use.value for use in kernel.uses if use.value in made_by and last[use.value] == kernel.time
             ]
-            value = next((v for v in dying if _bytes(listing, v) <= room and v not in results), None)
+            value = next((v for v in dying if stored_bytes(listing, v) <= room and v not in results), None)
             if value is not None:
-                found.add(value)
+                found[value] = result
     return found
 
 
-def _bytes(listing: Listing, value: int) -> int:
+def stored_bytes(listing: Listing, value: int) -> int:
+    """Of the whole value; 0 for a token."""
     type_ = listing.values[value].type
     return type_.num_bytes if type_ is not None else 0
 

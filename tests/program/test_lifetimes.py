@@ -146,6 +146,22 @@ def test_costly_work_is_kept_while_there_is_memory() -> None:
     assert not program.ample_lifetimes[negated].is_own_buffer
 
 
+def test_results_lend_their_memory() -> None:
+    """Until a result is made, the largest values lie where it goes, one at a time; what is larger than it, or lives longer, does not."""
+    wide = "tensor<8x64xf32>"
+    body = f"""
+      %0 = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
+      %1 = stablehlo.dot_general %0, %w, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
+      %2 = stablehlo.dot_general %1, %v, contracting_dims = [1] x [0] : ({T}, tensor<16x64xf32>) -> {wide}
+      %3 = stablehlo.dot_general %2, %v, contracting_dims = [1] x [1] : ({wide}, tensor<16x64xf32>) -> {T}
+      %4 = stablehlo.dot_general %3, %w, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
+      return %4 : {T}"""
+    program = program_of(main_of(body, f"%a: {T}, %w: {W}, %v: tensor<16x64xf32>", T))
+    first, second, larger, last, result = (kernel.results[0] for kernel in program.kernels)
+    own = {v: program.lifetimes[v].is_own_buffer for v in (first, second, larger, last, result)}
+    assert own == {first: False, second: True, larger: True, last: True, result: True}
+
+
 def test_matmul_reads_a_transposed_operand_as_it_lies() -> None:
     """A transpose whose readers are matmuls alone is done by them."""
     body = f"""
@@ -177,7 +193,9 @@ def test_loop() -> None:
     loop = program.lifetimes[carried.value]
     assert loop.begin <= times[product] < times[successor] < loop.end
     assert program.lifetimes[outside].end >= loop.end - 1
-    assert program.lifetimes[product] == Lifetime(times[product], times[successor], True)
+    assert program.lifetimes[product] == Lifetime(
+        times[product], times[successor], False
+    )  # in the result's memory
     assert not program.lifetimes[successor].is_own_buffer
     assert loop.is_own_buffer
 

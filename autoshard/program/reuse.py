@@ -1,0 +1,60 @@
+"""Temporary values that a compiler puts into the memory of results that are made later.
+
+A result's memory is there from the start of the program. Until the result is made, XLA lets other values have it, the largest first, one
+at a time and each no larger than the result: of llama3-8B's forward pass, scanned over its layers, the scores of attention and a copy
+of the embedding lie where the logits go later (libtpu 0.0.51; what is live beside them is in the heap as usual).
+Sizes are compared unsharded. Values and results below a hundredth of the largest result do not count.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from autoshard.mlir.listing import Listing
+from autoshard.program.lifetime import stored_bytes, written_over
+from autoshard.program.records import Kernel, Lifetime
+
+SMALLEST_SHARE = 100
+
+
+def reuse_results(
+    listing: Listing, kernels: Sequence[Kernel], results: Collection[int], lives: Mapping[int, Lifetime]
+) -> dict[int, Lifetime]:
+    """Take the buffers from temporary values that go into the memory of one of `results`."""
+    made = {value: kernel.time for kernel in kernels for value in kernel.results}
+    least = max((stored_bytes(listing, r) for r in results), default=0) // SMALLEST_SHARE
+    rooms = {r: _Room(stored_bytes(listing, r)) for r in results if stored_bytes(listing, r) > least}
+    for value, result in written_over(
+        listing, kernels, results, {v: life.end for v, life in lives.items()}
+    ).items():
+        made[result] = min(made[result], made[value])
+    found = dict(lives)
+    temporary = [
+        v
+        for v, life in lives.items()
+        if life.is_own_buffer and v in made and v not in results and stored_bytes(listing, v) > least
+    ]
+    for value in sorted(temporary, key=lambda v: (-stored_bytes(listing, v), v)):
+        life = lives[value]
+        for result, room in rooms.items():
+            if life.end <= made.get(result, 0) and room.takes(stored_bytes(listing, value), life):
+                found[value] = replace(life, is_own_buffer=False)
+                break
+    return found
+
+
+class _Room:
+    def __init__(self, bytes_: int) -> None:
+        self._bytes = bytes_
+        self._taken: list[tuple[int, int]] = []  # disjoint intervals of time
+
+    def takes(self, bytes_: int, life: Lifetime) -> bool:
+        """Whether the value found its place."""
+        at = bisect_left(self._taken, (life.begin, life.end))
+        is_free = (at == 0 or self._taken[at - 1][1] <= life.begin) and (
+            at == len(self._taken) or life.end <= self._taken[at][0]
+        )
+        if is_free and bytes_ <= self._bytes:
+            insort(self._taken, (life.begin, life.end))
+            return True
+        return False
