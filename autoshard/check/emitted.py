@@ -1,8 +1,8 @@
 """What the plan's compiler makes of a collective, and of a reshard's step where parts do not divide.
 
 `shardy`     the collective itself
-`xla-tpu`    sums everywhere instead of reduce-scatters; sums of zero-padded arrays instead of gathers of short vectors, and of
-             small shards over many devices; an exchange in parts of one size; rows moved by a permute first, or a gather over
+`xla-tpu`    sums everywhere instead of reduce-scatters; sums of zero-padded arrays instead of gathers of short vectors in parts
+             of broken rows of 512 bytes, and of small shards over many devices; an exchange in parts of one size; rows moved by a permute first, or a gather over
              all devices instead of an exchange, where the parts of two shardings of a dimension do not begin at the same rows;
              gathers of results that are reduced together
 """
@@ -65,7 +65,7 @@ def sent_for_step(
     permutes = tuple(Sent("collective_permute", permute_axes, bytes_) for bytes_ in misplaced)
     if step.kind == "all_slice":
         return permutes
-    if step.kind == "all_gather" and _is_summed_vector(type_):
+    if step.kind == "all_gather" and _is_summed_vector(type_) and held & 511:
         devices = math.prod(axis.size for axis in step.axes)
         return (*permutes, Sent("all_reduce", step.axes, held * devices))
     if step.kind == "all_gather":

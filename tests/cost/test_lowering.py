@@ -89,9 +89,16 @@ def test_what_sends_nothing_emits_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "kind"), [(256, 1, "all_reduce"), (256, 64, "all_gather"), (1 << 16, 1, "all_gather")]
+    ("rows", "columns", "kind"),
+    [
+        (256, 1, "all_reduce"),
+        (256, 64, "all_gather"),
+        (1 << 16, 1, "all_gather"),
+        (2048, 1, "all_gather"),
+        (2052, 1, "all_reduce"),
+    ],
 )
 def test_short_vectors_are_gathered_by_a_sum(rows: int, columns: int, kind: str) -> None:
-    """Up to 64 KiB in all, whatever the number of devices."""
+    """Up to 64 KiB in all, whatever the number of devices, where a part is not of whole rows of 512 bytes."""
     size = rows if kind == "all_reduce" else rows * columns / 4
     assert emitted('[{"x"}, {}]', "[{}, {}]", rows, columns) == [(kind, 4, size)]
