@@ -28,7 +28,12 @@ class Widths:
 
     def __init__(self, listing: Listing) -> None:
         self._listing = listing
-        self._read: dict[int, str] = {}
+        self._read: dict[int, str] = {}  # what an op that only moves makes -> the widest type that a reader takes of it
+        for op in reversed(listing.ops):  # readers come after
+            if _keeps_order_and_values(op):
+                value = op.results[0]
+                taken = [self._taken_by(site, value) for site in self._sites.get(value, ())]
+                self._read[value] = max(taken, key=dtype_bits, default=self._dtype(value))
 
     def of_use(self, value: int, sites: tuple[Site, ...]) -> TensorType:
         """Of a copy of the value that these operands read, as (op, operand); all others of a listing's sites take it as it is."""
@@ -59,14 +64,7 @@ class Widths:
             return _NARROWED_BY_PRODUCTS.get(own, own)
         if op.name == _CONVERT:
             return min(own, self._dtype(op.results[0]), key=dtype_bits)
-        return self._read_of(op.results[0]) if _keeps_order_and_values(op) else own
-
-    def _read_of(self, value: int) -> str:
-        """The widest type that a reader takes of a value."""
-        if value not in self._read:
-            taken = [self._taken_by(site, value) for site in self._sites.get(value, ())]
-            self._read[value] = max(taken, key=dtype_bits, default=self._dtype(value))
-        return self._read[value]
+        return self._read[op.results[0]] if _keeps_order_and_values(op) else own
 
     def _type(self, value: int) -> TensorType:
         type_ = self._listing.values[value].type

@@ -16,7 +16,7 @@ class ScaledFigure:
     """Entries of a profile's table that are scaled together.
 
     `is_rate`: a time goes by its inverse. `is_linear`: the price of every plan is a straight line in the figure (of a rate: in its
-    inverse), as long as nothing else goes on at the same time; of two times of which the longer counts it is not.
+    inverse), as long as nothing else goes on at the same time; of two times of which the longer counts it is not: see `is_line_on`.
     """
 
     name: str
@@ -30,6 +30,14 @@ class ScaledFigure:
         """As in the name of the profile's entry."""
         key = self.keys[0]
         return next(text for suffix, text in _UNITS if key.endswith(suffix))
+
+    def is_line_on(self, hardware: Hardware, communication: Communication) -> bool:
+        """Whether the price of every plan is a straight line in the figure on this topology, as long as nothing runs behind compute.
+
+        Latencies add up; links of several kinds are busy at the same time, and the slower ones count.
+        """
+        has_one_kind = communication.placement.shape[0] == 1 and hardware.core_link is None
+        return self.is_linear and (has_one_kind or not self.is_rate)
 
     def value(self, hardware: Hardware) -> float | None:
         """The figure as the profile has it; None where it has not."""

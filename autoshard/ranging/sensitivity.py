@@ -201,7 +201,9 @@ def _range(
 ) -> FigureRange:
     value = figure.value(study.loaded.hardware)
     assert value is not None
-    is_linear = figure.is_linear and _is_one_at_a_time(study.loaded)
+    is_linear = study.loaded.overlap == "none" and figure.is_line_on(
+        study.loaded.hardware, study.loaded.communication
+    )
     if start.better is not None:
         return FigureRange(figure.name, figure.unit, value, None, None, start.gap, is_linear, (1.0,))
 
@@ -231,11 +233,6 @@ def _range(
         is_linear,
         tuple(sorted({look.factor for look in kept})),
     )
-
-
-def _is_one_at_a_time(loaded: Loaded) -> bool:
-    """Whether nothing goes on at the same time, of which the slower counts: links beside the network, collectives beside compute."""
-    return loaded.communication.placement.shape[0] == 1 and loaded.overlap == "none"
 
 
 def _end(study: _Study, figure: ScaledFigure, value: float, side: Side[Ints]) -> End:

@@ -41,3 +41,15 @@ def test_a_copy_for_some_readers_travels_as_they_take_it() -> None:
 def test_what_is_returned_travels_as_it_is() -> None:
     listing = listed(main_of(f"{NARROW.replace('%v', '%a')}\nreturn %a : {T}"))
     assert Widths(listing).of_value(listing.arguments[0].value).dtype == "f32"
+
+
+def test_a_long_chain_of_moves_is_looked_through() -> None:
+    """Longer than Python calls go deep."""
+    square = "tensor<16x16xf32>"
+    turns = "\n".join(
+        f"%v{i + 1} = stablehlo.transpose %v{i}, dims = [1, 0] : ({square}) -> {square}" for i in range(1500)
+    )
+    narrowed = f"%r = stablehlo.convert %v1500 : ({square}) -> tensor<16x16xbf16>"
+    text = f"sdy.mesh @mesh = <[\"x\"=2]>\nfunc.func @main(%v0: {square}) -> {square} {{\n{turns}\n{narrowed}\nreturn %v0 : {square}\n}}"
+    listing = listed(text)
+    assert Widths(listing).of_value(listing.ops[0].results[0]).dtype == "bf16"

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from autoshard.ranging import FIGURES, figures_of_plan, sensitivity_of
 from autoshard.ranging.sensitivity import TOLERANCE, enough
 from autoshard.recording import plan_of_choice
 from autoshard.solve import solve
-from costmodels import load, names
+from costmodels import KINDS, load, names
 from tests.programs import PROGRAMS
 
 REPLICATED = "{sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>}"
@@ -162,6 +163,30 @@ def test_every_figure_is_scaled(name: str) -> None:
             assert figure.scaled(hardware, 1.0) == hardware
             assert figure.value(figure.scaled(hardware, 2.0)) == 2 * value
             assert figure.unit
+
+
+@pytest.mark.parametrize(
+    ("name", "topology", "slices"),
+    [("tpu-v5e", (4, 4), None), ("tpu-v5e", (2, 4), 2), ("tpu7x", (2, 4), None), ("h100", (2, 8), None)],
+)
+def test_what_is_called_a_line_is_one(name: str, topology: tuple[int, ...], slices: int | None) -> None:
+    """Of three prices of any collective, at factors evenly apart, the one in the middle is halfway between the others."""
+    hardware = load(name)
+    mesh = (("x", 4), ("y", 4))
+    lines = [
+        f for f in FIGURES if f.is_line_on(hardware, hardware.place(mesh, topology, slices=slices))
+    ]
+    assert "link-latency" in {figure.name for figure in lines}
+    for figure in lines:
+        if figure.value(hardware) is None:
+            continue
+        models = [
+            figure.scaled(hardware, 1 / part if figure.is_rate else part).place(mesh, topology, slices=slices)
+            for part in (0.1, 5.05, 10.0)
+        ]
+        for kind, axes in product(KINDS, (["x"], ["y"], ["x", "y"])):
+            first, middle, last = (getattr(model, f"{kind}_ns")(1 << 20, axes) for model in models)
+            assert abs(first + last - 2 * middle) <= 2, (figure.name, kind, axes)  # each is rounded up
 
 
 def test_a_plan_that_is_not_the_best() -> None:
