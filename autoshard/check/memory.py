@@ -1,6 +1,7 @@
 """The plan's peak memory by a sweep over program time.
 
-Counted on one device: every value with a buffer of its own, under its settled sharding, over its lifetime; an unscattered or not yet
+Counted on one device: every value with a buffer of its own, under its settled sharding, over its lifetime, and of one that lies in the
+memory of a result what exceeds the result's bytes over the number of devices; an unscattered or not yet
 resharded result while its kernel runs, and so one that the program returns in another layout than it is written in; what a renamed
 value pads more than the value whose buffer it has; the copy that a reshard makes for a read, while it is read (by a kernel without a
 buffer: as long as that one's result is); a shared copy from its first reader to its last, and through a loop that reads it and did not
@@ -97,10 +98,14 @@ def _values(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> It
     handed_over = {argument.value for argument in planned.listing.arguments} | planned.program.returned
     for value, type_ in _defined(planned, reads):
         lifetime = lives.get(value)
-        if lifetime is not None and lifetime.is_own_buffer:
+        if lifetime is not None and (lifetime.is_own_buffer or lifetime.within is not None):
             settled = _settled(planned, value, type_)
             written = stored.as_written(value, type_, settled)
             bytes_ = stored.handed_over(type_, settled) if value in handed_over else written
+            if lifetime.within is not None:
+                bytes_ = max(
+                    written - planned.type_of(lifetime.within).num_bytes // planned.mesh.num_devices, 0
+                )
             yield Buffer(lifetime.begin, lifetime.end, bytes_)
 
 
@@ -118,7 +123,7 @@ def _renamed(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> I
                 continue
             if lifetime.is_own_buffer and value in planned.program.returned:
                 yield Buffer(time, time + 1, written)
-            elif not lifetime.is_own_buffer and read.kernel.is_alias:
+            elif not lifetime.is_own_buffer and lifetime.within is None and read.kernel.is_alias:
                 yield Buffer(lifetime.begin, lifetime.end, written - least)
 
 

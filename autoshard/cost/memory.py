@@ -1,6 +1,7 @@
 """What a graph's choices hold in memory, as items of a `ProblemBuilder`: bytes by choice, over an interval of program time.
 
-node    every value under its settled sharding over its lifetime; a partial sum that will be scattered, and a result of the program that
+node    every value under its settled sharding over its lifetime, and of one that lies in the memory of a result what it takes beyond a
+        part of that for each device, which the result has at least; a partial sum that will be scattered, and a result of the program that
         the matrix unit writes in another layout, while its kernel runs; a renamed value, what its own layout pads beyond the original's
 edge    a copy that a reshard makes, as long as it is read
 
@@ -128,5 +129,13 @@ def _kernel_items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Li
             yield lifetime.begin, lifetime.end, sizes.permanent(type_, settled) if is_result else written
             if is_result and (written != smallest).any():
                 yield kernel.time, kernel.time + 1, np.where(written != smallest, written, 0)
+        elif lifetime.within is not None:
+            yield lifetime.begin, lifetime.end, np.maximum(written - _least_bytes(graph, lifetime.within), 0)
         elif kernel.is_alias and (written != smallest).any():
             yield lifetime.begin, lifetime.end, written - smallest
+
+
+def _least_bytes(graph: Graph, value: int) -> int:
+    """On one device under any sharding."""
+    type_ = graph.program.listing.values[value].type
+    return 0 if type_ is None else type_.num_bytes // graph.mesh.num_devices

@@ -37,10 +37,14 @@ def lifetimes(
     for value in permanent_arguments(listing, pairs):
         end[value] = end_of_program
     results = returned(listing, kernels, pairs) & begin.keys()
-    shared |= written_over(listing, kernels, results, last).keys()
+    within = written_over(listing, kernels, results, last)
     begin.update(dict.fromkeys(results, 0))
     return {
-        value: Lifetime(begin[value], end[value], value not in shared) for value in begin if value not in free
+        value: Lifetime(begin[value], end[value], False, None if value in shared else within[value])
+        if value in within
+        else Lifetime(begin[value], end[value], value not in shared)
+        for value in begin
+        if value not in free
     }
 
 
@@ -104,7 +108,7 @@ def recompute(
     for kernel in kernels:
         buffers = repeatable.get(kernel.results[0]) if kernel.results else None
         if buffers and all(_outlives(found.get(b), found[kernel.results[0]]) for b in buffers):
-            found[kernel.results[0]] = replace(found[kernel.results[0]], is_own_buffer=False)
+            found[kernel.results[0]] = replace(found[kernel.results[0]], is_own_buffer=False, within=None)
             done.append(replace(kernel, is_alias=True))
         else:
             done.append(kernel)

@@ -122,6 +122,9 @@ class Lifetime:
     begin: int
     end: int
     is_own_buffer: bool
+    within: int | None = (
+        None  # the result in whose memory it lies, as far as it is no larger than that once both are sharded
+    )
 
 
 MinorDims = tuple[tuple[int, ...], tuple[int, ...]]

@@ -3,7 +3,8 @@
 A result's memory is there from the start of the program. Until the result is made, XLA lets other values have it, the largest first, one
 at a time and each no larger than the result: of llama3-8B's forward pass, scanned over its layers, the scores of attention and a copy
 of the embedding lie where the logits go later (libtpu 0.0.51; what is live beside them is in the heap as usual).
-Sizes are compared unsharded. Values and results below a hundredth of the largest result do not count.
+Which fits where is decided by unsharded sizes; what a value sharded over few devices takes beyond its result counts
+(`Lifetime.within`). Values and results below a hundredth of the largest result do not count.
 """
 
 from bisect import bisect_left, insort
@@ -23,7 +24,11 @@ def reuse_results(
     """Take the buffers from temporary values that go into the memory of one of `results`."""
     made = {value: kernel.time for kernel in kernels for value in kernel.results}
     least = max((stored_bytes(listing, r) for r in results), default=0) // SMALLEST_SHARE
-    rooms = {r: _Room(stored_bytes(listing, r)) for r in results if stored_bytes(listing, r) > least}
+    rooms = {
+        r: _Room(bytes_)
+        for r in results
+        if _is_ranked(listing, r) and (bytes_ := stored_bytes(listing, r)) > least
+    }
     for value, result in written_over(
         listing, kernels, results, {v: life.end for v, life in lives.items()}
     ).items():
@@ -38,9 +43,14 @@ def reuse_results(
         life = lives[value]
         for result, room in rooms.items():
             if life.end <= made.get(result, 0) and room.takes(stored_bytes(listing, value), life):
-                found[value] = replace(life, is_own_buffer=False)
+                found[value] = replace(life, is_own_buffer=False, within=result)
                 break
     return found
+
+
+def _is_ranked(listing: Listing, value: int) -> bool:
+    type_ = listing.values[value].type
+    return type_ is not None and type_.rank > 0
 
 
 class _Room:

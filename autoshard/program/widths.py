@@ -28,7 +28,9 @@ class Widths:
 
     def __init__(self, listing: Listing) -> None:
         self._listing = listing
-        self._read: dict[int, str] = {}  # what an op that only moves makes -> the widest type that a reader takes of it
+        self._read: dict[
+            int, str
+        ] = {}  # what an op that only moves makes -> the widest type that a reader takes of it
         for op in reversed(listing.ops):  # readers come after
             if _keeps_order_and_values(op):
                 value = op.results[0]

@@ -193,9 +193,8 @@ def test_loop() -> None:
     loop = program.lifetimes[carried.value]
     assert loop.begin <= times[product] < times[successor] < loop.end
     assert program.lifetimes[outside].end >= loop.end - 1
-    assert program.lifetimes[product] == Lifetime(
-        times[product], times[successor], False
-    )  # in the result's memory
+    (result,) = (one.value for one in program.listing.results)
+    assert program.lifetimes[product] == Lifetime(times[product], times[successor], False, result)
     assert not program.lifetimes[successor].is_own_buffer
     assert loop.is_own_buffer
 

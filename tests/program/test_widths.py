@@ -50,6 +50,6 @@ def test_a_long_chain_of_moves_is_looked_through() -> None:
         f"%v{i + 1} = stablehlo.transpose %v{i}, dims = [1, 0] : ({square}) -> {square}" for i in range(1500)
     )
     narrowed = f"%r = stablehlo.convert %v1500 : ({square}) -> tensor<16x16xbf16>"
-    text = f"sdy.mesh @mesh = <[\"x\"=2]>\nfunc.func @main(%v0: {square}) -> {square} {{\n{turns}\n{narrowed}\nreturn %v0 : {square}\n}}"
+    text = f'sdy.mesh @mesh = <["x"=2]>\nfunc.func @main(%v0: {square}) -> {square} {{\n{turns}\n{narrowed}\nreturn %v0 : {square}\n}}'
     listing = listed(text)
     assert Widths(listing).of_value(listing.ops[0].results[0]).dtype == "bf16"

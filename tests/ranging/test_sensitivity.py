@@ -173,9 +173,7 @@ def test_what_is_called_a_line_is_one(name: str, topology: tuple[int, ...], slic
     """Of three prices of any collective, at factors evenly apart, the one in the middle is halfway between the others."""
     hardware = load(name)
     mesh = (("x", 4), ("y", 4))
-    lines = [
-        f for f in FIGURES if f.is_line_on(hardware, hardware.place(mesh, topology, slices=slices))
-    ]
+    lines = [f for f in FIGURES if f.is_line_on(hardware, hardware.place(mesh, topology, slices=slices))]
     assert "link-latency" in {figure.name for figure in lines}
     for figure in lines:
         if figure.value(hardware) is None:
