@@ -12,6 +12,8 @@ from autoshard.program.fusion import (
     Fusion,
     Group,
     fuse,
+    gathered_values,
+    into_matmuls,
     is_elementwise,
     is_recomputed,
     rule_of,
@@ -65,11 +67,23 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
     repeatable: dict[int, frozenset[int]] = {}
     segment = Segment()
     zeros = zero_values(listing)
-    transposed = _into_matmuls(listing) - pinned
+    transposed = into_matmuls(listing) - pinned
+    gathered = gathered_values(listing)
     widths = Widths(listing)
     kernels = tuple(
         _kernel(
-            group, listing, pinned, permanent, transposed, interned, roots, repeatable, segment, zeros, widths
+            group,
+            listing,
+            pinned,
+            gathered,
+            permanent,
+            transposed,
+            interned,
+            roots,
+            repeatable,
+            segment,
+            zeros,
+            widths,
         )
         for group in fusion.groups
     )
@@ -97,16 +111,6 @@ def donated_pairs(listing: Listing) -> tuple[tuple[int, int], ...]:
     """(result, argument) of every argument that is donated to a result."""
     found = ((a.aliased_result, i) for i, a in enumerate(listing.arguments))
     return tuple((result, argument) for result, argument in found if result is not None)
-
-
-def _into_matmuls(listing: Listing) -> frozenset[int]:
-    """Transposed values that matmuls alone read, which take their operands in any order of dimensions."""
-    users: dict[int, list[Op]] = {}
-    for op in listing.ops:
-        for value in op.operands:
-            users.setdefault(value, []).append(op)
-    transposes = (op.results[0] for op in listing.ops if op.name == "stablehlo.transpose")
-    return frozenset(v for v in transposes if v in users and all(user.is_matmul for user in users[v]))
 
 
 def _carried_pairs(listing: Listing, carry: Sequence[tuple[int, int]] | None) -> tuple[tuple[int, int], ...]:
@@ -140,6 +144,7 @@ def _kernel(
     group: Group,
     listing: Listing,
     pinned: frozenset[int],
+    gathered: frozenset[int],
     permanent: frozenset[int],
     transposed: frozenset[int],
     interned: dict[KernelShape, KernelShape],
@@ -162,7 +167,9 @@ def _kernel(
     is_alias = (root.name in _ALIAS or not transposed.isdisjoint(root.results)) and len(by_read) == 1
     if root.results and (is_alias or root.results[0] not in pinned):
         stored = stored_operands(root, [value for value, _ in by_read], listing, roots, permanent)
-        is_alias = is_alias or (is_elementwise(root) and is_recomputed(root, stored, listing))
+        is_read_whole = not stored and root.results[0] in gathered
+        is_repeated = is_elementwise(root) and is_recomputed(root, stored, listing) and not is_read_whole
+        is_alias = is_alias or is_repeated
         if is_alias:
             roots[root.results[0]] = stored
         elif is_elementwise(root):

@@ -104,6 +104,29 @@ def is_recomputed(root: Op, stored: frozenset[int], listing: Listing) -> bool:
     )
 
 
+def gathered_values(listing: Listing) -> frozenset[int]:
+    """What gathers take their slices from, also under the names that it had before reshapes.
+
+    XLA:TPU makes and stores all of it where it is made of arguments, however few rows are gathered: a table of embeddings is converted as
+    a whole, and a matmul that reads the same table reads what is stored.
+    """
+    found: set[int] = set()
+    for op in reversed(listing.ops):
+        if op.name == "stablehlo.gather" or (op.name == "stablehlo.reshape" and op.results[0] in found):
+            found.add(op.operands[0])
+    return frozenset(found)
+
+
+def into_matmuls(listing: Listing) -> frozenset[int]:
+    """Transposed values that matmuls alone read, which take their operands in any order of dimensions."""
+    users: dict[int, list[Op]] = {}
+    for op in listing.ops:
+        for value in op.operands:
+            users.setdefault(value, []).append(op)
+    transposes = (op.results[0] for op in listing.ops if op.name == "stablehlo.transpose")
+    return frozenset(v for v in transposes if v in users and all(user.is_matmul for user in users[v]))
+
+
 def _bytes(listing: Listing, value: int) -> int:
     type_ = listing.values[value].type
     return type_.num_bytes if type_ is not None else 0

@@ -129,6 +129,29 @@ def test_cheap_work_is_repeated() -> None:
     assert not program.lifetimes[program.kernels[0].results[0]].is_own_buffer
 
 
+@pytest.mark.parametrize("is_reshaped", [False, True])
+@pytest.mark.parametrize("is_table_stored", [False, True])
+def test_what_a_gather_reads_is_stored(is_table_stored: bool, is_reshaped: bool) -> None:
+    """A table that is made of arguments is not made anew row by row; what is made of a stored value is."""
+    table, wide = "tensor<64x16xf32>", "tensor<128x8xf32>"
+    first = f"stablehlo.dot_general %t, %w, contracting_dims = [1] x [0] : ({table}, {W}) -> {table}"
+    source, columns = ("%2", 8) if is_reshaped else ("%1", 16)
+    body = f"""
+      %0 = {first if is_table_stored else f"stablehlo.abs %t : {table}"}
+      %1 = stablehlo.negate %0 : {table}
+      %2 = stablehlo.reshape %1 : ({table}) -> {wide}
+      %3 = "stablehlo.gather"({source}, %i) <{{dimension_numbers = #stablehlo.gather<offset_dims = [1],
+        collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, indices_are_sorted = false,
+        slice_sizes = array<i64: 1, {columns}>}}> : ({wide if is_reshaped else table}, tensor<8x1xi32>) -> tensor<8x{columns}xf32>
+      %4 = stablehlo.dot_general %1, %1, contracting_dims = [1] x [1] : ({table}, {table}) -> tensor<64x64xf32>
+      return %3, %4 : tensor<8x{columns}xf32>, tensor<64x64xf32>"""
+    results = f"tensor<8x{columns}xf32>, tensor<64x64xf32>"
+    program = program_of(main_of(body, f"%t: {table}, %w: {W}, %i: tensor<8x1xi32>", results))
+    (made,) = (k for k in program.kernels if program.listing.ops[k.time].name == "stablehlo.negate")
+    for lives in (program.lifetimes, program.ample_lifetimes):
+        assert lives[made.results[0]].is_own_buffer is not is_table_stored
+
+
 def test_costly_work_is_kept_while_there_is_memory() -> None:
     """A result that costs many instructions has a buffer where several kernels read it, and none where the compiler is short of memory."""
     body = f"""
