@@ -52,8 +52,9 @@ def _data_parallel(loaded: Loaded, priced: PricedGraph) -> BaselineChoice:
         given = propagated(loaded, demands)
     except AutoshardError as error:
         return name, None, f"Shardy's propagation failed: {error.reason}"
-    note = f"{', '.join(flow.name for flow in batch[:3])}{', ...' if len(batch) > 3 else ''} over {','.join(a.name for a in axes)}"
-    return followed(name, priced, given, note)
+    names = f"{', '.join(flow.name for flow in batch[:3])}{', ...' if len(batch) > 3 else ''}"
+    over = f"over {','.join(a.name for a in axes)}" if axes else "whole: no axis divides the batch"
+    return followed(name, priced, given, f"{names} {over}")
 
 
 def followed(

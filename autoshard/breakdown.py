@@ -4,12 +4,20 @@ The entries add up to the plan's communication and compute.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autoshard.cost import Chosen, ChosenCollective, PricedGraph, chosen_ends, local_work, read_back
+from autoshard.cost import (
+    Chosen,
+    ChosenCollective,
+    PricedGraph,
+    chosen_ends,
+    is_part_of_readers,
+    local_work,
+    read_back,
+)
 from autoshard.program import FlowKind
 from autoshard.sharding import TensorSharding, TensorType
 from autoshard.space import Strategy
@@ -166,6 +174,9 @@ def _kernels(priced: PricedGraph, choice: NDArray[np.int64], hardware: Hardware)
     for (space_id, strategy), count in runs.items():
         space = spaces[space_id]
         work = local_work(space.shape, [space.strategies[strategy]])
+        line = work.roofline(hardware)
+        if is_part_of_readers(space.shape):
+            line = replace(line, overhead_ns=0.0)
         found.append(
             KernelGroup(
                 _short(space.shape.name),
@@ -173,7 +184,7 @@ def _kernels(priced: PricedGraph, choice: NDArray[np.int64], hardware: Hardware)
                 count,
                 round(float(work.flops[0])),
                 round(float(work.bytes[0])),
-                str(work.roofline(hardware).bound[0]),
+                str(line.bound[0]),
                 int(priced.kernel_prices[space].compute_ns[strategy]),
             )
         )

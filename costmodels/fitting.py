@@ -292,12 +292,15 @@ def _solve(
 def _descend(
     base: "Hardware", knobs: Sequence[Knob], values: Floats, batches: Sequence[Batch], measured: Floats
 ) -> tuple[Floats, Floats, float]:
-    """Values, weights and the sum of what Huber's loss makes of the errors."""
+    """Values, weights and the sum of what Huber's loss makes of the errors.
+
+    The spread leaves out as many errors as knobs but one, the smallest: those are what the knobs can make nothing, whatever the noise.
+    """
     weights, errors = np.ones(len(measured)), np.zeros(len(measured))
     for _ in range(_REWEIGHTS):
         values = _gauss_newton(base, knobs, values, batches, measured, weights)
         errors = predicted(batches, _turned(base, knobs, values)) / measured - 1
-        spread = _SPREAD * float(np.median(np.abs(errors)))
+        spread = _SPREAD * float(np.median(np.sort(np.abs(errors))[len(knobs) - 1 :]))
         size = np.maximum(np.abs(errors), 1e-300)
         after = np.minimum(1.0, _HUBER * max(spread, 1e-9) / size)
         if np.abs(after - weights).max() < 1e-3:

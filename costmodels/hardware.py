@@ -30,7 +30,7 @@ from .distinct import distinct_placements
 from .errors import HardwareError
 from .figures import Chip, FullMesh, Link, Switch, Topology, Torus
 from .listing import Figure, figures_of
-from .placing import outer_network, place_in_nodes, place_on_torus
+from .placing import outer_network, place_in_nodes, place_on_torus, topology_text
 from .reading import check_finite, explained, read_tables, split_sources
 from .shapes import checked_mesh, compact_slices, default_node
 from .switched import SwitchedCommunication
@@ -168,7 +168,9 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not found:
             sizes = ", ".join(f"{name}={size}" for name, size in mesh)
             raise HardwareError(
-                f"{sizes} has no placement on {'x'.join(map(str, where.shape))}", where="topology"
+                f"{sizes} has no placement on {topology_text(where.shape, where.names)}",
+                where="topology",
+                fix="Give a topology of as many devices whose sizes the axes divide into.",
             )
         assert isinstance(model, TorusCommunication | SwitchedCommunication)
         return [dataclasses.replace(model, placement=placement) for placement in found]

@@ -105,7 +105,7 @@ def _placed(mesh: Mesh, shape: tuple[int, ...], names: tuple[str, ...], placemen
     devices, places = math.prod(size for _, size in mesh), math.prod(shape)
     if devices != places:
         raise HardwareError(
-            f"the mesh has {devices} devices, the topology {_times(shape)} = {places}",
+            f"the mesh has {devices} devices, the topology {topology_text(shape, names)} = {places}",
             where="topology",
             fix="Give a topology of as many devices, or slices=... for several of them.",
         )
@@ -114,11 +114,20 @@ def _placed(mesh: Mesh, shape: tuple[int, ...], names: tuple[str, ...], placemen
     pieces = lay([size for _, size in mesh], shape)
     if pieces is None:
         raise HardwareError(
-            f"{', '.join(f'{name}={size}' for name, size in mesh)} does not divide {_times(shape)}",
+            f"{', '.join(f'{name}={size}' for name, size in mesh)} does not divide {topology_text(shape, names)}",
             where="topology",
             fix="Give a topology in which every axis is a whole dimension, or a divisor of one, or a placement.",
         )
     return Placement(mesh, shape, pieces, names)
+
+
+def topology_text(shape: Sequence[int], names: Sequence[str]) -> str:
+    """Sizes as they are given: of slices and of the cores of a chip only where there are several."""
+    sizes = dict(zip(names, shape, strict=True))
+    slices, cores = sizes.pop("slices", 1), sizes.pop("cores", 1)
+    text = _times([*sizes.values()] or [1])
+    text = text if slices == 1 else f"{slices} slices of {text}"
+    return text if cores == 1 else f"{text} chips of {cores}"
 
 
 def _times(sizes: Sequence[int]) -> str:
@@ -132,6 +141,12 @@ def _default_slices(
     if devices % cores:
         raise HardwareError(f"{devices} devices do not fill chips of {cores} devices each", where="mesh")
     chips = devices // cores
+    if slices and chips % slices:
+        raise HardwareError(
+            f"{chips} chips do not make {slices} slices of one size",
+            where="slices",
+            fix=f"Give a number that divides {chips}.",
+        )
     fewest = -(-chips // torus.max_chips)
     if fewest > 1 and network is None:
         raise HardwareError(f"{chips} chips are more than a pod of {torus.max_chips}", where="mesh")

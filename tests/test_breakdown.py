@@ -58,6 +58,21 @@ def test_a_split_contraction_is_summed(terminal: Terminal) -> None:
     assert product["bound"] == "overhead"
 
 
+def test_work_that_its_readers_do_has_no_launch(terminal: Terminal) -> None:
+    """A tanh between two products runs in the second: the vector unit bounds it, not a launch that it does not pay."""
+    text = f"""{MESH}
+    func.func @main(%a: tensor<512x512xf32>) -> tensor<512x512xf32> {{
+      %0 = stablehlo.dot_general %a, %a, contracting_dims = [1] x [0]
+        : (tensor<512x512xf32>, tensor<512x512xf32>) -> tensor<512x512xf32>
+      %1 = stablehlo.tanh %0 : tensor<512x512xf32>
+      %2 = stablehlo.dot_general %1, %a, contracting_dims = [1] x [0]
+        : (tensor<512x512xf32>, tensor<512x512xf32>) -> tensor<512x512xf32>
+      return %2 : tensor<512x512xf32>
+    }}"""
+    (tanh,) = [group for group in explained(terminal, text)["kernels"] if group["op"] == "tanh"]
+    assert (tanh["bytes"], tanh["bound"]) == (0, "vector")
+
+
 def test_a_reshard_names_who_reads_what(terminal: Terminal) -> None:
     """Arguments that are not read as they come: name, sharding, and the one that they are read with."""
     whys = {

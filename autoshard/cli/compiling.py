@@ -126,11 +126,16 @@ def _plan(file: Path, target: "Target") -> "Plan":
             where=str(file),
             fix=f"name a target of {devices} devices, or plan for a mesh of {target.num_devices}",
         )
-    if found.device_order and found.topology != target.topology:
+    slices = found.slices or 1
+    if found.device_order and target.kind != "cpu" and (found.topology != target.topology or slices > 1):
+        sizes = "x".join(map(str, found.topology))
+        where = sizes if slices == 1 else f"{slices} slices of {sizes}"
         raise AutoshardError(
-            f"the plan places its mesh on {'x'.join(map(str, found.topology))}, the target is {target}",
+            f"the plan places its mesh on {where}, the target is {target}",
             where=str(file),
-            fix="name the target of the plan's topology",
+            fix="name the target of the plan's topology"
+            if slices == 1
+            else f"targets are one slice each: name cpu:{devices}, or leave --plan out",
         )
     return found
 

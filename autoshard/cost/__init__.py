@@ -4,7 +4,7 @@ from autoshard.cost.assemble import PricedGraph, assemble, assemble_at
 from autoshard.cost.cheapest import AskedPrices, CheapestPrices, undominated
 from autoshard.cost.follow import follow
 from autoshard.cost.graph import Graph, Wanted, build_graph
-from autoshard.cost.kernel import local_work
+from autoshard.cost.kernel import is_part_of_readers, local_work
 from autoshard.cost.levels import level_masks, wanted_at_levels
 from autoshard.cost.lowering import CollectivePrices, Emitted, Lowering
 from autoshard.cost.readback import Chosen, ChosenCollective, ChosenValue, chosen_ends, read_back
@@ -38,6 +38,7 @@ __all__ = [
     "decider",
     "find_ties",
     "follow",
+    "is_part_of_readers",
     "joined",
     "level_masks",
     "local_work",

@@ -99,9 +99,13 @@ def compute_ns(shape: KernelShape, strategies: Sequence[Strategy], hardware: Har
     """[K] ns of the kernel on one device; one that moves no bytes is repeated in its readers and has no launch of its own."""
     work = local_work(shape, strategies)
     line = work.roofline(hardware)
-    is_part_of_readers = work.matmul is None and not shape.writes and not any(shape.reads)
     ns = np.asarray(whole_ns(np.asarray(line.ns)), dtype=np.int64)
-    return ns - int(whole_ns(line.overhead_ns)) if is_part_of_readers else ns
+    return ns - int(whole_ns(line.overhead_ns)) if is_part_of_readers(shape) else ns
+
+
+def is_part_of_readers(shape: KernelShape) -> bool:
+    """Whether the kernel moves no bytes and so has no launch of its own."""
+    return not shape.is_matmul and not shape.writes and not any(shape.reads)
 
 
 def _matmul_dims(shape: KernelShape, sizes: Floats) -> tuple[Floats, Floats, Floats, Floats]:

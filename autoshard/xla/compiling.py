@@ -45,8 +45,8 @@ _TPU_ENVIRONMENT = {
 _GPU_FLAGS = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
 """Nothing can be timed to choose kernels by; without that, Triton finds no tiles for some products. Collectives do not depend on it."""
 
-_FINAL = "*after_optimizations_after_buffer_assignment.txt"
-_ASSIGNMENT = "*after_optimizations-buffer-assignment.txt"
+_FINAL = "after_optimizations_after_buffer_assignment.txt"
+_ASSIGNMENT = "after_optimizations-buffer-assignment.txt"
 _SCHEDULE = "*.schedule.txt"
 
 
@@ -168,9 +168,15 @@ def _compile(
         return _dumped(folder, dump, probe, target)
 
 
+def dumped_file(dump: Path, ending: str) -> Path | None:
+    """The dump of the module itself: what XLA takes out of it to compile for other cores (tpu7x) has later numbers."""
+    first = min((path.name.partition(".")[0] for path in dump.glob("module_*")), default="module_")
+    return next(dump.glob(f"{first}.*{ending}"), None)
+
+
 def _is_dumped(dump: Path) -> bool:
     """Whether the final module is there to its end; it is the last to be written."""
-    final = next(dump.glob(_FINAL), None)
+    final = dumped_file(dump, _FINAL)
     if final is None or final.stat().st_size == 0:
         return False
     with final.open("rb") as file:
@@ -182,8 +188,9 @@ def _dumped(folder: Path, dump: Path, probe: int | None, target: Target) -> _Dum
     schedules = sorted(dump.glob(_SCHEDULE))
     schedule = schedules[-1].read_text() if schedules else None
     result = folder / "result.json"
-    final = folder / "compiled.hlo" if result.exists() else next(dump.glob(_FINAL))
-    assignment = next(dump.glob(_ASSIGNMENT), None)
+    final = folder / "compiled.hlo" if result.exists() else dumped_file(dump, _FINAL)
+    assert final is not None, "the worker is stopped only when the final module is there"
+    assignment = dumped_file(dump, _ASSIGNMENT)
     if target.kind == "tpu" and assignment is not None:
         memory = memory_of_assignment(assignment.read_text(), probe)
     else:

@@ -77,6 +77,20 @@ def test_a_few_disturbed_runs_do_not_decide(tmp_path: Path) -> None:
     assert made.hardware.link.bytes_per_ns == pytest.approx(truth.link.bytes_per_ns, rel=0.03)
 
 
+def test_errors_are_those_of_few_points(tmp_path: Path) -> None:
+    """As many points as figures fit whatever the noise; figures are not said to be surer than the other points are near."""
+    (tmp_path / "t.csv").write_text(
+        "kind,bytes,axes,time_us\n"
+        + "".join(
+            f"all_reduce,{size},4,{time}\n"
+            for size, time in ((1 << 10, 6), (1 << 20, 31), (10 << 20, 250), (100 << 20, 2400))
+        )
+    )
+    made = calibrate("tpu-v5e", [tmp_path / "t.csv"])
+    assert made.calibration.rms > 0.005
+    assert min(row.relative_error for row in made.figures) > made.calibration.rms / 4
+
+
 def test_the_file_is_the_profile(tmp_path: Path) -> None:
     """What is written loads as what was made, twice the same text, with the tables' hashes, points and residuals."""
     paths = tables(tmp_path, changed(load("h100")), noise=0.05)

@@ -54,6 +54,21 @@ def on_cpus() -> Compiled:
     return compile_planned(MODULE.encode(), "cpu:4")
 
 
+def test_plans_of_several_slices_are_compiled_for_cpus(tmp_path: Path) -> None:
+    """Targets of TPUs are one slice; where the mesh lies says nothing of CPUs."""
+    module, planned, plan = (tmp_path / name for name in ("m.mlir", "p.mlir", "p.json"))
+    module.write_text(MODULE)
+    where = ["--topology", "2", "--slices", "2", "--placement", "x=0,y=slices"]
+    made = ["plan", str(module), *where, "-o", str(planned), "--plan-out", str(plan)]
+    assert CliRunner().invoke(cli, made).exit_code == 0
+    compiled = CliRunner().invoke(cli, ["compile", str(planned), "--plan", str(plan), "--target", "cpu:4"])
+    assert compiled.exit_code == 0, compiled.output
+    with pytest.raises(AutoshardError, match=r"on 2 slices of 2, the target is tpu:v5e:2x2\n.*cpu:4"):
+        cli.main(
+            ["compile", str(planned), "--plan", str(plan), "--target", "tpu:v5e:2x2"], standalone_mode=False
+        )
+
+
 def test_collectives_of_a_plan(on_cpus: Compiled) -> None:
     """The product's partial sums are summed over y, then rows are gathered over x; bytes are of operands on one device."""
     totals = {kind: (total.count, total.operand_bytes) for kind, total in on_cpus.totals().items()}

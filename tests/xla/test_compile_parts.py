@@ -1,5 +1,7 @@
 """The parts of `compile` that need no compiler: targets, memory, schedules, labels, predictions, differences."""
 
+from pathlib import Path
+
 import pytest
 
 from autoshard import AutoshardError
@@ -7,6 +9,7 @@ from autoshard.plans import Plan, PlannedCollective, Price
 from autoshard.xla.beside import by_kind, differences
 from autoshard.xla.collectives import CompiledCollective
 from autoshard.xla.compiled import KindTotal
+from autoshard.xla.compiling import dumped_file
 from autoshard.xla.interconnect import scheduler_ns
 from autoshard.xla.memory import memory_of_assignment, out_of_memory
 from autoshard.xla.prediction import PredictedCollective, predicted_collectives
@@ -51,6 +54,17 @@ def test_targets_that_do_not_exist(text: str, message: str) -> None:
     """The error lists those that do."""
     with pytest.raises(AutoshardError, match=message):
         parse_target(text)
+
+
+def test_the_module_among_its_dumps(tmp_path: Path) -> None:
+    """For tpu7x, XLA takes collectives out of a module and compiles them by themselves, with dumps of the same endings."""
+    for number, name in ((2, "extracted"), (0, "mlp")):
+        (tmp_path / f"module_{number:04}.{name}.cl_1.after_optimizations-buffer-assignment.txt").touch()
+    (tmp_path / "module_0002.extracted.cl_1.after_all.txt").touch()
+    found = dumped_file(tmp_path, "after_optimizations-buffer-assignment.txt")
+    assert found is not None
+    assert found.name.startswith("module_0000.mlp")
+    assert dumped_file(tmp_path, "after_all.txt") is None
 
 
 def test_order_of_devices() -> None:
