@@ -47,7 +47,7 @@ PLACES: dict[str, dict[str, Any]] = {
 memory = {"none": None, "80MB": 80 * 10**6}
 
 
-QUICK = {("large weights", "slices"), ("little memory", "nodes"), ("large batch", "three dimensions")}
+QUICK = {("little memory", "nodes"), ("large batch", "three dimensions")}
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,21 @@ def test_infeasible_is_said_exactly_where_nothing_fits(seed: int) -> None:
         assert max(answer.peak_lower_bound, hasty.peak_lower_bound) <= reference.smallest_peak
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_a_cutoff_takes_nothing_cheaper_away(seed: int) -> None:
+    """Below it the optimum is found and proved; from it on the bound says so, holds, and nothing more is claimed."""
+    problem = random_problem(np.random.default_rng(seed))
+    reference = brute_force(problem)
+    if reference.cost is None:
+        return
+    for cutoff in (reference.cost + 1, reference.cost, reference.cost - 1):
+        answer = solve(problem, time_limit_s=60, cutoff=cutoff)
+        assert answer.status is not Status.INFEASIBLE
+        assert min(cutoff, reference.cost) <= answer.lower_bound <= reference.cost
+        assert answer.status is not Status.OPTIMAL or answer.cost == reference.cost
+        assert cutoff <= reference.cost or answer.cost == reference.cost
+
+
 def test_the_empty_problem_is_optimal() -> None:
     """No nodes, nothing to choose, cost zero."""
     answer = solve(ProblemBuilder().build(), time_limit_s=10)
