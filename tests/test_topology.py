@@ -52,11 +52,16 @@ def refused(*arguments: object) -> str:
 @pytest.mark.parametrize(
     ("where", "order"),
     [
-        (("--hardware", "tpu-v5e", "--topology", "2x4", "--placement", "d=0,m=1"), []),
+        pytest.param(
+            ("--hardware", "tpu-v5e", "--topology", "2x4", "--placement", "d=0,m=1"),
+            [],
+            marks=pytest.mark.slow,
+        ),
         (("--hardware", "tpu-v5e", "--topology", "4x2", "--placement", "d=1,m=0"), [0, 2, 4, 6, 1, 3, 5, 7]),
-        (
+        pytest.param(
             ("--hardware", "tpu-v5e", "--topology", "2x2", "--slices", "2", "--placement", "d=slices,m=0+1"),
             [],
+            marks=pytest.mark.slow,
         ),
         (
             ("--hardware", "tpu-v5e", "--topology", "2x2", "--slices", "2", "--placement", "d=1,m=slices+0"),
@@ -66,9 +71,10 @@ def refused(*arguments: object) -> str:
             ("--hardware", "h100", "--topology", "2x4", "--placement", "d=chips:(2)2,m=nodes+chips:(1)2"),
             [0, 2, 4, 6, 1, 3, 5, 7],
         ),
-        (
+        pytest.param(
             ("--hardware", "tpu7x", "--topology", "2x2", "--placement", "d=cores,m=0+1"),
             [0, 2, 4, 6, 1, 3, 5, 7],
+            marks=pytest.mark.slow,
         ),
     ],
 )
