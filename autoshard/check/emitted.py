@@ -57,7 +57,12 @@ def sent_for_step(
 ) -> tuple[Sent, ...]:
     """Of one step of a reshard of what travels as `type_`."""
     after, held = step.out_sharding, before.local_bytes(type_)
-    if lowering != "xla-tpu" or before.is_foreign or after.is_foreign:
+    is_wider = step.kind == "all_gather" and math.prod(a.size for a in step.axes) * math.prod(
+        _shards(after)
+    ) != math.prod(
+        _shards(before)
+    )  # a gather of a value that fewer devices hold parts of stands for a change of mesh
+    if lowering != "xla-tpu" or before.is_foreign or after.is_foreign or is_wider:
         sized = after if step.kind in ("all_gather", *LOCAL) else before
         return sent_for(lowering, step.kind, step.axes, sized.local_bytes(type_))
     misplaced = _misplaced_bytes(before, after, type_)

@@ -15,7 +15,7 @@ from autoshard.cost.meshes import crossing, is_crossing
 from autoshard.cost.uneven import emitted_step, is_short_vector
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.problem.model import Bools
-from autoshard.sharding import AxisRef, Mesh, TensorSharding, TensorType
+from autoshard.sharding import AxisRef, Mesh, TensorSharding, TensorType, total_size
 
 Request = tuple[int, TensorSharding, TensorSharding]
 _SIZED_BY_RESULT = ("all_gather", "all_slice", "replicated_to_unreduced", "sharded_to_unreduced")
@@ -152,7 +152,7 @@ class ReshardPrices:
     ) -> tuple[int, tuple[Emitted, ...]]:
         """The price of one step, and what is emitted for it."""
         prices = self._prices
-        if prices.lowering != "xla-tpu" or before.is_foreign or step.out_sharding.is_foreign:
+        if prices.lowering != "xla-tpu" or _is_between_meshes(step, before):
             ns = prices.ns_of_one(step.kind, bytes_, step.axes)
             return ns, prices.emitted(step.kind, bytes_, step.axes)
         emitted = tuple(map(prices.carried_out, emitted_step(step, before, sent)))
@@ -209,3 +209,10 @@ class ReshardPrices:
         remainders = np.asarray(type_.shape, dtype=np.int64) % self._layouts[type_.rank].divisors()
         is_padded = np.asarray(remainders.any(axis=1), dtype=np.bool_)
         return is_padded[steps.before] | is_padded[steps.after]
+
+
+def _is_between_meshes(step: CollectiveStep, before: TensorSharding) -> bool:
+    """Whether it stands for what Shardy has no collective for: over another mesh, or over more devices than hold a part."""
+    after = step.out_sharding
+    is_wider = step.kind == "all_gather" and total_size(step.axes) * after.num_shards != before.num_shards
+    return before.is_foreign or after.is_foreign or is_wider

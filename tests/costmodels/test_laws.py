@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from costmodels.compute import Unit
@@ -159,7 +159,7 @@ def test_sub_axes_are_the_axes_of_a_finer_mesh(
 
 
 @every_chip
-@few
+@settings(few, suppress_health_check=[HealthCheck.filter_too_much])
 @given(data=st.data(), amount=st.integers(1, 10**9))
 def test_a_bigger_group_gathers_no_faster(name: str, data: st.DataObject, amount: int) -> None:
     """The same shard on each device: adding an axis to the group only adds to what has to come in."""

@@ -137,8 +137,8 @@ def test_reshards_that_shardys_pass_gets_wrong_are_priced_through_the_whole() ->
 
 
 def test_a_tensor_of_very_many_dimensions_is_planned() -> None:
-    """28 dimensions of 2: axes are tried on the roomiest of them, not on all."""
-    shape = "x".join(["2"] * 28)
+    """22 dimensions of 2: axes are tried on the roomiest of them, not on all. In tiles of 8 by 128 they take 256 times their bytes."""
+    shape = "x".join(["2"] * 22)
     text = f"{MESH}func.func @main(%a: tensor<{shape}xf32>) -> tensor<{shape}xf32> {{\n%0 = stablehlo.tanh %a : tensor<{shape}xf32>\n"
     plan = plan_of(f"{text}return %0 : tensor<{shape}xf32>\n}}")
     assert plan.status == "optimal"

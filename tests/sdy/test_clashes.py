@@ -187,8 +187,8 @@ def test_both_ends_of_carried_state() -> None:
 
 
 def test_memory_and_demands() -> None:
-    """One byte less than what whole arguments take."""
-    wishes = Wishes(a=WHOLE, b=WHOLE, sine=ON_ROWS, memory=2 * 8 * 16 * 4 - 1)
+    """One byte less than what whole arguments take, in rows of 128 lanes."""
+    wishes = Wishes(a=WHOLE, b=WHOLE, sine=ON_ROWS, memory=2 * 8 * 128 * 4 - 1)
     found = wishes.explained()
     assert {"a", "memory"} <= members(found)
     require_minimal_clash(wishes, found)
