@@ -57,12 +57,11 @@ def sent_for_step(
 ) -> tuple[Sent, ...]:
     """Of one step of a reshard of what travels as `type_`."""
     after, held = step.out_sharding, before.local_bytes(type_)
-    is_wider = step.kind == "all_gather" and math.prod(a.size for a in step.axes) * math.prod(
-        _shards(after)
-    ) != math.prod(
-        _shards(before)
-    )  # a gather of a value that fewer devices hold parts of stands for a change of mesh
-    if lowering != "xla-tpu" or before.is_foreign or after.is_foreign or is_wider:
+    devices = math.prod(axis.size for axis in step.axes)
+    # fewer devices than it goes over hold different parts
+    parts, left = math.prod(_shards(before)), math.prod(_shards(after))
+    is_change_of_mesh = step.kind == "all_gather" and devices * left != parts
+    if lowering != "xla-tpu" or before.is_foreign or after.is_foreign or is_change_of_mesh:
         sized = after if step.kind in ("all_gather", *LOCAL) else before
         return sent_for(lowering, step.kind, step.axes, sized.local_bytes(type_))
     misplaced = _misplaced_bytes(before, after, type_)
@@ -71,7 +70,6 @@ def sent_for_step(
     if step.kind == "all_slice":
         return permutes
     if step.kind == "all_gather" and _is_summed_vector(type_) and held & 511:
-        devices = math.prod(axis.size for axis in step.axes)
         return (*permutes, Sent("all_reduce", step.axes, held * devices))
     if step.kind == "all_gather":
         return (*permutes, _compiled(lowering, Sent(step.kind, step.axes, held)))
