@@ -2,7 +2,7 @@
 
 from autoshard.cost.assemble import PricedGraph, assemble, assemble_at
 from autoshard.cost.cheapest import AskedPrices, CheapestPrices, undominated
-from autoshard.cost.follow import follow
+from autoshard.cost.follow import decide_hubs, follow
 from autoshard.cost.graph import Graph, Wanted, build_graph
 from autoshard.cost.kernel import is_part_of_readers, local_work
 from autoshard.cost.levels import level_masks, wanted_at_levels
@@ -35,6 +35,7 @@ __all__ = [
     "bound",
     "build_graph",
     "chosen_ends",
+    "decide_hubs",
     "decider",
     "find_ties",
     "follow",

@@ -46,7 +46,7 @@ def follow(priced: PricedGraph, given: Mapping[int, TensorSharding]) -> NDArray[
             if met.any():
                 cost[~met] = np.inf
         choice[number] = int(np.argmin(cost))
-    _decide_hubs(priced, choice)
+    decide_hubs(priced, choice)
     return choice
 
 
@@ -112,7 +112,8 @@ def _wanted(priced: PricedGraph, node: Node, given: Mapping[int, TensorSharding]
     return graph.layouts[type_.rank].id_of(sharding.as_closed())
 
 
-def _decide_hubs(priced: PricedGraph, choice: NDArray[np.int64]) -> None:
+def decide_hubs(priced: PricedGraph, choice: NDArray[np.int64]) -> None:
+    """Change `choice` so that every value with several readers is brought once to what is cheapest for them."""
     graph, problem = priced.graph, priced.problem
     costs: dict[int, NDArray[np.float64]] = {}
     for number, edge in enumerate(graph.edges):

@@ -10,6 +10,7 @@ from autoshard.mlir.context import ir
 from autoshard.mlir.isolated import run_isolated
 from autoshard.mlir.listing import Listing
 from autoshard.mlir.manual import target_demand
+from autoshard.mlir.merging import merge_equal
 from autoshard.mlir.meshes import all_meshes
 from autoshard.mlir.read import Handles
 from autoshard.mlir.signature import attributes_of, set_attributes
@@ -48,14 +49,25 @@ def propagate(
     return propagated(walked, listing, handles.mesh)
 
 
-def propagated(walked: Walked, listing: Listing, mesh: Mesh) -> dict[int, TensorSharding]:
-    """Propagate what the walked module is annotated with; the module is tagged, and otherwise unchanged."""
+def propagated(
+    walked: Walked, listing: Listing, mesh: Mesh, *, as_xla: bool = False
+) -> dict[int, TensorSharding]:
+    """Propagate what the walked module is annotated with; the module is tagged, and otherwise unchanged.
+
+    `as_xla`: with equal ops merged before (`merging`).
+    """
     _tag(walked)
     walked.main.attributes["sym_name"] = ir.StringAttr.get(
         "main", walked.module.context
     )  # the passes look for it
-    done = run_isolated(walked.module, _PASSES).operation
+    given = walk(walked.module.clone().operation, "main") if as_xla else walked
+    merged = merge_equal(given, _TAG) if as_xla else {}
+    done = run_isolated(given.module, _PASSES).operation
     found = _read_back(done, walked, Shardings(mesh, all_meshes(done), done.context))
+    for op, kept in merged.items():
+        for mine, its in zip(walked.ops[op].results, walked.ops[kept].results, strict=True):
+            if walked.ids[its] in found:
+                found[walked.ids[mine]] = found[walked.ids[its]]
     return {
         number: found.get(number, TensorSharding.replicated_closed(value.type.rank))
         for number, value in enumerate(listing.values)

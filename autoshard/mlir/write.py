@@ -118,7 +118,7 @@ def _pinned(handles: Handles, listing: Listing, choices: Choices, constraints: C
     pinned: frozenset[int] = frozenset()
     for attempt in range(_ROUNDS):
         walked = _emitted(handles, listing, choices, _xla(pinned))
-        found = propagated(walked, listing, listing.mesh)
+        found = propagated(walked, listing, listing.mesh, as_xla=True)
         differing = {n for n in ranked if n not in pinned and _differs(n, found, choices)}
         if not differing:
             break

@@ -4,7 +4,9 @@ FOLDER/PROGRAM/NAME.mlir is the planned module, NAME.plan.json the plan, NAME.TA
 compiled HLO where it was asked for. The judge is a script that prints one JSON object: JUDGE MODULE --target TARGET --fast --keep-ops.
 
 Three kinds of random plans, each from a seed: `propagated` (random shardings of some arguments, the rest by Shardy's propagation),
-`perturbed` (the solver under prices that are off by random factors) and `pinned` (some kernels given a random strategy, the rest solved).
+`perturbed` (the solver under prices that are off by random factors) and `pinned` (some kernels given a random strategy, the rest
+solved). In each, a value with several readers is then brought once to the sharding that is cheapest for them, since XLA makes equal
+changes of a value once.
 
 python experiments/fidelity/plans.py PROGRAM... --folder FOLDER [--count 9] [--judge PATH --judge-python PYTHON --target tpu:v5e:4x4]
 """
@@ -26,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoshard.check import Subject, check
-from autoshard.cost import PricedGraph, follow
+from autoshard.cost import PricedGraph, decide_hubs, follow
 from autoshard.errors import AutoshardError
 from autoshard.hardware import load_hardware
 from autoshard.mlir import passes
@@ -45,6 +47,7 @@ from autoshard.sharding import DimSharding, TensorSharding, TensorType, total_si
 from autoshard.solve import solve
 
 KINDS = ("propagated", "perturbed", "pinned")
+SOLVING_S = 10
 TRIES = 8
 """Draws until one is new and within the memory limit."""
 
@@ -191,7 +194,11 @@ def _choice(loaded: Loaded, priced: PricedGraph, name: str, seed: int, seen: set
         choice = {"propagated": _propagated, "perturbed": _perturbed, "pinned": _pinned}[kind](
             loaded, priced, numbers
         )
-        if choice is not None and choice.tobytes() not in seen and evaluate(priced.problem, choice).feasible:
+        if choice is None:
+            continue
+        choice = choice.copy()
+        decide_hubs(priced, choice)
+        if choice.tobytes() not in seen and evaluate(priced.problem, choice).feasible:
             return choice
     return None
 
@@ -234,7 +241,7 @@ def _perturbed(loaded: Loaded, priced: PricedGraph, numbers: random.Random) -> C
         for table in problem.tables
     )
     off = replace(problem, node_cost=(problem.node_cost * factors).astype(np.int64), tables=tables)
-    return solve(off, time_limit_s=3, seed=0, threads=1, hints=[]).choice
+    return solve(off, time_limit_s=SOLVING_S, seed=0, threads=1, hints=[]).choice
 
 
 def _pinned(loaded: Loaded, priced: PricedGraph, numbers: random.Random) -> Choice | None:
@@ -247,7 +254,9 @@ def _pinned(loaded: Loaded, priced: PricedGraph, numbers: random.Random) -> Choi
         kept_ = numbers.choice(np.flatnonzero(problem.node_mask(node)).tolist())
         allowed[problem.node_start[node] : problem.node_start[node + 1]] = False
         allowed[problem.node_start[node] + kept_] = True
-    return solve(replace(problem, node_allowed=allowed), time_limit_s=3, seed=0, threads=1, hints=[]).choice
+    return solve(
+        replace(problem, node_allowed=allowed), time_limit_s=SOLVING_S, seed=0, threads=1, hints=[]
+    ).choice
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -1,6 +1,11 @@
 """Shardy's propagation as seen through the listing's numbers."""
 
+from autoshard.mlir.meshes import all_meshes
 from autoshard.mlir.passes import propagate
+from autoshard.mlir.propagate import propagated
+from autoshard.mlir.signature import set_attributes
+from autoshard.mlir.tensors import Shardings
+from autoshard.mlir.walk import walk
 from tests.mlir.modules import main_of, read_text, sharding
 
 T = "tensor<8x16xf32>"
@@ -79,3 +84,30 @@ def test_the_entry_may_have_another_name() -> None:
     text = main_of(f"%0 = stablehlo.abs %a : {T}\nreturn %0 : {T}").replace("@main", "@forward")
     _, listing, handles = read_text(text + "")
     assert str(propagate(handles, listing, {0: sharding('[{"x"}, {}]')})[1]) == '[{"x"}, {}]'
+
+
+def test_xla_propagates_through_ops_that_are_equal() -> None:
+    """Two masks made of the same argument are one to XLA, so what the one is split over reaches the users of the other."""
+    _, listing, handles = read_text(
+        main_of(
+            f"""%m0 = stablehlo.broadcast_in_dim %p, dims = [1] : (tensor<16xi1>) -> tensor<8x16xi1>
+            %0 = stablehlo.select %m0, %a, %a : tensor<8x16xi1>, {T}
+            %m1 = stablehlo.broadcast_in_dim %p, dims = [1] : (tensor<16xi1>) -> tensor<8x16xi1>
+            %1 = stablehlo.dot_general %b, %w, contracting_dims = [1] x [0] : ({T}, tensor<16x16xf32>) -> {T}
+            %2 = stablehlo.select %m1, %1, %1 : tensor<8x16xi1>, {T}
+            return %0, %2 : {T}, {T}""",
+            f"%a: {T}, %b: {T}, %w: tensor<16x16xf32>, %p: tensor<16xi1>",
+            f"{T}, {T}",
+        )
+    )
+    split = sharding('[{"x"}, {}]')
+    walked = walk(handles.walked.module.clone().operation, handles.entry)
+    written = Shardings(handles.mesh, all_meshes(walked.module), walked.module.context).attribute(split)
+    set_attributes(walked.main, "arg_attrs", [{"sdy.sharding": written}, {}, {}, {}])
+    last = listing.ops[-1].results[0]
+    apart = propagated(walked, listing, handles.mesh)
+    merged = propagated(walked, listing, handles.mesh, as_xla=True)
+    assert str(apart[last]) == "[{}, {}]"
+    assert str(merged[last]) == str(split)
+    assert {str(merged[op.results[0]]) for op in listing.ops if op.name == "stablehlo.select"} == {str(split)}
+    assert len(merged) == len(apart)
