@@ -1,5 +1,6 @@
 """All findings about a plan, in the order in which they build on each other."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from autoshard.check.reads import Reads, find_reads
 from autoshard.check.report import CheckReport, Finding, of_equality, of_offenders
 from autoshard.check.rules import check_rules
 from autoshard.mlir.collective import Collective
-from autoshard.plans import EmittedCollective, Plan, PlannedCollective
+from autoshard.plans import Plan, PlannedCollective
 from autoshard.program import Program
 from costmodels import Communication, Hardware
 
@@ -32,7 +33,16 @@ LEGALITY = (
     "partial sums",
     "reads",
 )
-FIGURES = ("collectives", "collective times", "compute", "communication", "step", "peak", "budget")
+FIGURES = (
+    "collectives",
+    "collective times",
+    "compiled",
+    "compute",
+    "communication",
+    "step",
+    "peak",
+    "budget",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +94,7 @@ def _figures(subject: Subject, plan: Plan, planned: Planned, reads: Reads, price
     return [
         _collectives(collectives, plan),
         _collective_times(collectives, plan),
+        _compiled(collectives, plan),
         of_equality("compute", compute, price.compute_ns, "ns of all kernels"),
         of_equality("communication", communication, price.communication_ns, "ns of all collectives"),
         of_equality("step", price.compute_ns + price.communication_ns, price.step_ns, "ns in all"),
@@ -99,16 +110,16 @@ def _collectives(collectives: Sequence[PlannedCollective], plan: Plan) -> Findin
 
 
 def _collective_times(collectives: Sequence[PlannedCollective], plan: Plan) -> Finding:
-    """Every collective of the plan is compiled and priced as the same one is here, and together they are its communication."""
-    known: dict[tuple[str, tuple[str, ...], int], dict[tuple[int, tuple[EmittedCollective, ...]], None]] = {}
+    """Every collective of the plan is priced as the same one is here, and together they are its communication."""
+    known: dict[tuple[str, tuple[str, ...], int], dict[int, None]] = {}
     for c in collectives:
-        known.setdefault((c.kind, c.axes, c.bytes), {})[c.ns + c.hidden_ns, c.emitted] = None
+        known.setdefault((c.kind, c.axes, c.bytes), {})[c.ns + c.hidden_ns] = None
     offenders = [
-        f"{c.kind} over {','.join(c.axes)} of {c.bytes} bytes at {c.where}: {_carried_out(c.ns + c.hidden_ns, c.emitted)}, expected "
-        + " or ".join(_carried_out(*one) for one in expected)
+        f"{c.kind} over {','.join(c.axes)} of {c.bytes} bytes at {c.where}: {c.ns + c.hidden_ns} ns, expected "
+        + " or ".join(f"{ns} ns" for ns in expected)
         for c in plan.price.collectives
         if (expected := known.get((c.kind, c.axes, c.bytes))) is not None
-        and (c.ns + c.hidden_ns, c.emitted) not in expected
+        and c.ns + c.hidden_ns not in expected
     ]
     listed = sum(c.ns * c.repeat for c in plan.price.collectives)
     if listed != plan.price.communication_ns:
@@ -121,9 +132,24 @@ def _collective_times(collectives: Sequence[PlannedCollective], plan: Plan) -> F
     )
 
 
-def _carried_out(ns: int, emitted: Sequence[EmittedCollective]) -> str:
-    sent = " and ".join(f"{one.kind} of {one.bytes} bytes over {one.devices}" for one in emitted)
-    return f"{ns} ns for {sent or 'nothing sent'}"
+def _compiled(collectives: Sequence[PlannedCollective], plan: Plan) -> Finding:
+    """What the plan says that its collectives are compiled to is what they are compiled to here."""
+    expected, found = _sent(collectives), _sent(plan.price.collectives)
+    offenders = [
+        f"{kind} over {devices} devices of {bytes_} bytes for {made_for}: expected {expected[key]} runs, the plan has {found[key]}"
+        for key in sorted(expected | found)
+        if expected[key] != found[key]
+        for made_for, kind, devices, bytes_ in [key]
+    ]
+    return of_offenders("compiled", offenders, len(expected | found), "runs by kind, devices and bytes")
+
+
+def _sent(collectives: Sequence[PlannedCollective]) -> Counter[tuple[str, str, int, int]]:
+    runs: Counter[tuple[str, str, int, int]] = Counter()
+    for c in collectives:
+        for one in c.emitted:
+            runs[c.kind, one.kind, one.devices, one.bytes] += c.repeat
+    return runs
 
 
 def _budget(plan: Plan, peak_bytes: int) -> Finding:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from autoshard.check.emitted import HALO, LOCAL, Sent, sent_for, sent_for_step, sent_for_sum
 from autoshard.check.halo import rows_from_others
 from autoshard.check.loops import copies_made
+from autoshard.check.merging import Asked, Body, carried_out
 from autoshard.check.meshes import has_no_collectives, steps_across
 from autoshard.check.overlap import MOVED_AHEAD, Hideable, find_hideable
 from autoshard.check.parts import Part, Parts, axis_refs, continued, joined, num_shards, parts_of
@@ -42,6 +43,9 @@ class Reshard:
     repeat: int
     op: int
     hideable_ns: int = 0  # of one run
+    reader_of: tuple[int, Body] | None = (
+        None  # the value, where one of its readers asks for this, and the reader's place
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,7 @@ class _Moved:
     sent: tuple[Sent, ...]  # what the compiler makes of it
     kept_bytes: int = 0  # of what sends nothing, as wide as it would travel
     hidden_ns: int = 0
+    merged: tuple[Sent, ...] | None = None  # in place of `sent`, where readers ask for the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,10 @@ def _priced(planned: Planned, moved: _Moved, prices: Prices) -> PlannedCollectiv
         moved.repeat,
         planned.where(moved.op) if moved.op >= 0 else "arguments and results",
         moved.hidden_ns,
-        tuple(EmittedCollective(sent.kind, sent.devices, sent.bytes) for sent in moved.sent),
+        tuple(
+            EmittedCollective(sent.kind, sent.devices, sent.bytes)
+            for sent in (moved.sent if moved.merged is None else moved.merged)
+        ),
     )
 
 
@@ -264,7 +272,8 @@ def _reshards(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Reshar
             yield Reshard(type_, together, settled, found, made_times, mine[0].op, hidden)
         for read in mine:
             hidden = hideable.of_read(value, read.op)
-            yield Reshard(type_, read.travels, found, read.sharding, read.repeat, read.op, hidden)
+            reader = value, frozenset(read.where.items())
+            yield Reshard(type_, read.travels, found, read.sharding, read.repeat, read.op, hidden, reader)
 
 
 def _of_reshards(mesh: Mesh, reshards: Sequence[Reshard], prices: Prices) -> Iterator[_Moved]:
@@ -274,9 +283,34 @@ def _of_reshards(mesh: Mesh, reshards: Sequence[Reshard], prices: Prices) -> Ite
     ]
     requests = list(dict.fromkeys((r.type.rank, r.origin, r.target) for r in moving))
     steps = dict(zip(requests, decompose_reshards(mesh, requests), strict=True)) if requests else {}
-    for reshard in moving:
-        found = _sized(reshard, steps[reshard.type.rank, reshard.origin, reshard.target], prices)
+    each = [steps[reshard.type.rank, reshard.origin, reshard.target] for reshard in moving]
+    together = carried_out([_asked(r, mine, prices) for r, mine in zip(moving, each, strict=True)])
+    for reshard, mine, types in zip(moving, each, together, strict=True):
+        found = _merged(reshard, mine, types, list(_sized(reshard, mine, prices)), prices)
         yield from _behind_compute(found, reshard.hideable_ns, prices)
+
+
+def _asked(reshard: Reshard, steps: Sequence[CollectiveStep], prices: Prices) -> Asked | None:
+    if prices.lowering != "xla-tpu" or reshard.reader_of is None:
+        return None
+    return Asked(*reshard.reader_of, tuple(step.out_sharding for step in steps), reshard.travels)
+
+
+def _merged(
+    reshard: Reshard,
+    steps: Sequence[CollectiveStep],
+    types: Sequence[TensorType | None],
+    alone: Sequence[_Moved],
+    prices: Prices,
+) -> Iterator[_Moved]:
+    """The steps of a change with what is sent for them once all readers are served."""
+    for number, one in enumerate(alone):
+        if number >= len(types):
+            yield one
+            continue
+        travels = types[number]
+        wide = replace(reshard, travels=travels) if travels is not None else None
+        yield replace(one, merged=list(_sized(wide, steps, prices))[number].sent if wide is not None else ())
 
 
 def _across_meshes(mesh: Mesh, reshards: Sequence[Reshard], prices: Prices) -> Iterator[_Moved]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from autoshard.cost.layouts import Ints, LayoutsByRank
-from autoshard.cost.loops import Loops, Place
+from autoshard.cost.loops import Loop, Loops, Place
 from autoshard.cost.partial import PartialPlan, plan_partial_sums
 from autoshard.program import (
     RESULT_SITE,
@@ -87,6 +87,7 @@ class Edge:
     begin: int  # when a copy made for this read exists
     end: int
     sites: tuple[tuple[int, int], ...]
+    loops: tuple[Loop, ...] = ()  # around the read
 
 
 Wanted = Mapping[int, Sequence[TensorSharding]]
@@ -382,6 +383,7 @@ def _connect(graph: Graph, value: int, reads: list[_Read]) -> None:
                 read.time,
                 read.end,
                 read.sites,
+                read.place.loops,
             )
         )
 

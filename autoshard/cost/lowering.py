@@ -8,7 +8,8 @@ Kinds, axes and bytes of a plan's collectives are Shardy's; what is emitted, and
     - Small shards over many devices are gathered by summing zero-padded arrays: gathers over 64 and 256 devices change over between
       shards of 128 KiB and 160 KiB, gathers over 16 devices are left as they are.
     - Results that one op reduces together (the largest and where it is) are gathered.
-    - Values travel in the widest type that their readers take of them (`program.widths`).
+    - Values travel in the widest type that their readers take of them (`program.widths`), once for readers that ask for the same
+      (`cost.merged`).
     - All-to-alls are relayed along whole dimensions, as XLA's scheduler prices them (`costmodels.torus`, formula 4).
     - Dimensions that do not divide are padded to the same part on every device, also to send them (`cost.uneven`).
 
@@ -58,6 +59,11 @@ class CollectivePrices:
     _known: dict[tuple[str, int, tuple[AxisRef, ...]], int] = field(
         default_factory=dict[tuple[str, int, tuple[AxisRef, ...]], int], compare=False, repr=False
     )
+
+    @property
+    def merges_equal(self) -> bool:
+        """Whether the compiler carries out once what several readers ask for alike."""
+        return self.lowering == "xla-tpu"
 
     def sent(self, type_: TensorType, travels: TensorType) -> TensorType:
         """What goes between devices of a value that may travel as `travels`."""

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from autoshard.cost.assemble import PricedGraph
 from autoshard.cost.graph import Edge
+from autoshard.cost.merged import Move, emitted_once
 from autoshard.cost.overlap import hide
 from autoshard.cost.reshard import Collective
 from autoshard.program import Kernel, LinearWay
@@ -61,9 +62,11 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
         ]
         _inner_values(priced, number, strategy, values)
         _free_reads(priced, number, strategy, uses)
-    for index, edge in enumerate(priced.graph.edges):
-        origin, target = chosen_ends(priced, edge, choice)
-        steps = priced.reshards.collectives(edge.type, origin, target, edge.travels)
+    moves = [Move(edge, *chosen_ends(priced, edge, choice)) for edge in priced.graph.edges]
+    for index, (move, emitted) in enumerate(zip(moves, emitted_once(priced.reshards, moves), strict=True)):
+        edge, target = move.edge, move.target
+        steps = priced.reshards.collectives(edge.type, move.origin, target, edge.travels)
+        steps = [replace(step, emitted=sent) for step, sent in zip(steps, emitted, strict=True)]
         steps = hide(steps, priced.hideable_ns.get(index, 0))
         op = _reader_op(priced, edge)
         collectives += [ChosenCollective(c, edge.repeat, op, edge=index) for c in steps]

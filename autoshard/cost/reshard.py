@@ -147,6 +147,17 @@ class ReshardPrices:
             before = step.out_sharding
         return found
 
+    @property
+    def merges_equal(self) -> bool:
+        """Whether the compiler carries out once what several readers ask for alike."""
+        return self._prices.merges_equal
+
+    def path(self, rank: int, origin: int, target: int) -> tuple[TensorSharding, ...]:
+        """The shardings after each step from one to another."""
+        if origin == target:
+            return ()
+        return tuple(step.out_sharding for step in self._sequences[rank, origin, target])
+
     def _carried_out(
         self, step: CollectiveStep, before: TensorSharding, bytes_: int, sent: TensorType
     ) -> tuple[int, tuple[Emitted, ...]]:

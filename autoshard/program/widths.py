@@ -1,26 +1,39 @@
 """In which element type a value may travel between devices: the widest that any of its readers takes of it.
 
-A compiler that moves conversions before data movement (XLA:TPU) sends a value that all readers narrow in the narrow type. A matrix product
-of default precision narrows float32 operands to bfloat16 itself. Ops that only move elements are looked through, and so is the largest
-or smallest of a window. Seen in what libtpu 0.0.51 compiles for v5e: gathers, exchanges, permutes and halos of float32 arguments and of
-results of elementwise ops, products and transposes. Values that were widened before they travel do so in the wide type, and sums stay as
-wide as they are.
+XLA:TPU narrows float32 to bfloat16 where no reader would see the difference (its pass bfloat16-propagation): matrix products of default
+precision take float32 operands as bfloat16 themselves, so do conversions to bfloat16. Ops that move, pick or drop elements are looked
+through, and so are loops, branches and barriers. Sums stay as wide as they are, and so does what is converted to an integer and what an
+argument is updated with in place.
+
+Seen in what libtpu 0.0.51 compiles for v5e: gathers, exchanges, permutes and halos of float32 arguments, of results of elementwise ops,
+products and transposes, and of what was widened before; each op of `_PASSES` between a gather and a product; the stack of states that a
+scan makes for its backward pass.
 """
 
+from collections.abc import Iterator
 from functools import cached_property
 
+from autoshard.mlir.decisions import RESULT_SITE
 from autoshard.mlir.listing import Listing, Op
 from autoshard.sharding import TensorType, dtype_bits
 
 Site = tuple[int, int]
 
-_MOVES = frozenset(
-    {"stablehlo.reshape", "stablehlo.slice", "stablehlo.transpose"}
-    | {"sdy.reshard", "sdy.sharding_constraint", "sdy.propagation_barrier"}
-)
+_CONVERT, _UPDATE = "stablehlo.convert", "stablehlo.dynamic_update_slice"
+_ALL, _FIRST = 1 << 30, 1
+_PASSES = {
+    **dict.fromkeys(("sdy.reshard", "sdy.sharding_constraint", "sdy.propagation_barrier"), (0, _ALL)),
+    **{f"stablehlo.{name}": (0, _ALL) for name in ("reshape", "slice", "transpose", "broadcast_in_dim")},
+    **{f"stablehlo.{name}": (0, _ALL) for name in ("reverse", "concatenate", "pad", "abs")},
+    **{f"stablehlo.{name}": (0, _ALL) for name in ("maximum", "minimum", "clamp", "sort")},
+    **{f"stablehlo.{name}": (0, _FIRST) for name in ("dynamic_slice", "gather")},
+    _UPDATE: (0, 2),
+    "stablehlo.select": (1, _ALL),
+}
+"""The operands, from and to which position, whose elements the op hands on."""
+_PICKING_OPS = ("stablehlo.reduce", "stablehlo.reduce_window")
 _PICKS = ("stablehlo.maximum", "stablehlo.minimum")
-_CONVERT = "stablehlo.convert"
-_NARROWED_BY_PRODUCTS = {"f32": "bf16"}
+_NARROW = {"f32": "bf16"}
 
 
 class Widths:
@@ -28,23 +41,31 @@ class Widths:
 
     def __init__(self, listing: Listing) -> None:
         self._listing = listing
-        self._read: dict[
-            int, str
-        ] = {}  # what an op that only moves makes -> the widest type that a reader takes of it
-        for op in reversed(listing.ops):  # readers come after
-            if _keeps_order_and_values(op):
-                value = op.results[0]
-                taken = [self._taken_by(site, value) for site in self._sites.get(value, ())]
-                self._read[value] = max(taken, key=dtype_bits, default=self._dtype(value))
+        self._read: dict[int, str] = {}  # of what is handed on: the widest type that a reader takes of it
+        handed_on = list(self._handed_on())
+        is_settled = False
+        while not is_settled:  # what a loop carries is read by ops before those that hand it on
+            is_settled = True
+            for value in handed_on:
+                taken = self._widest(value, self._sites.get(value, ()))
+                if taken != self._read.get(value):
+                    self._read[value], is_settled = taken, False
 
     def of_use(self, value: int, sites: tuple[Site, ...]) -> TensorType:
         """Of a copy of the value that these operands read, as (op, operand); all others of a listing's sites take it as it is."""
-        taken = [self._taken_by(site, value) for site in sites] or [self._dtype(value)]
-        return TensorType(self._type(value).shape, max(taken, key=dtype_bits))
+        return TensorType(self._type(value).shape, self._widest(value, sites))
 
     def of_value(self, value: int) -> TensorType:
         """Of a copy that all readers share."""
         return self.of_use(value, self._sites.get(value, ()))
+
+    def _handed_on(self) -> Iterator[int]:
+        """What ops and loops hand on as it is, those made last first; readers mostly come after."""
+        ops = ((index, op.results[0]) for index, op in enumerate(self._listing.ops) if _passes(op))
+        flows = ((flow.begin, flow.target) for flow in self._listing.data_flows)
+        for _, value in sorted((*ops, *flows), reverse=True):
+            if self._listing.values[value].type is not None:
+                yield value
 
     @cached_property
     def _sites(self) -> dict[int, tuple[Site, ...]]:
@@ -52,21 +73,39 @@ class Widths:
         for index, op in enumerate(self._listing.ops):
             for position, value in enumerate(op.operands):
                 found.setdefault(value, []).append((index, position))
-        handed_on = [source.value for flow in self._listing.data_flows for source in flow.sources]
-        for value in (*handed_on, *(result.value for result in self._listing.results)):
-            found.setdefault(value, []).append((-1, 0))
+        for number, flow in enumerate(self._listing.data_flows):
+            for position, source in enumerate(flow.sources):
+                found.setdefault(source.value, []).append((-1 - number, position))
+        for position, result in enumerate(self._listing.results):
+            found.setdefault(result.value, []).append((RESULT_SITE, position))
         return {value: tuple(sites) for value, sites in found.items()}
 
+    def _widest(self, value: int, sites: tuple[Site, ...]) -> str:
+        taken = [self._taken_by(site, value) for site in sites] or [self._dtype(value)]
+        return max(taken, key=dtype_bits)
+
     def _taken_by(self, site: Site, value: int) -> str:
+        number, position = site
         own = self._dtype(value)
-        if site[0] < 0:
+        narrow = _NARROW.get(own, own)
+        if number == RESULT_SITE:
             return own
-        op = self._listing.ops[site[0]]
+        if number < 0:
+            return self._read.get(self._listing.data_flows[-1 - number].target, narrow)
+        op = self._listing.ops[number]
         if op.has_default_precision:
-            return _NARROWED_BY_PRODUCTS.get(own, own)
+            return narrow
         if op.name == _CONVERT:
-            return min(own, self._dtype(op.results[0]), key=dtype_bits)
-        return self._read[op.results[0]] if _keeps_order_and_values(op) else own
+            return narrow if self._dtype(op.results[0]) == narrow else own
+        is_handed_on = _passes(op) and _hands_on(op, position) and not self._updates_argument(op)
+        return self._read.get(op.results[0], narrow) if is_handed_on else own
+
+    def _updates_argument(self, op: Op) -> bool:
+        return op.name == _UPDATE and op.operands[0] in self._arguments
+
+    @cached_property
+    def _arguments(self) -> frozenset[int]:
+        return frozenset(argument.value for argument in self._listing.arguments)
 
     def _type(self, value: int) -> TensorType:
         type_ = self._listing.values[value].type
@@ -77,7 +116,13 @@ class Widths:
         return self._type(value).dtype
 
 
-def _keeps_order_and_values(op: Op) -> bool:
+def _passes(op: Op) -> bool:
     """Whether narrowing before the op and after it give the same."""
-    picks = op.name == "stablehlo.reduce_window" and op.reducer in _PICKS
-    return picks or op.name in _MOVES
+    if op.name in _PICKING_OPS:
+        return op.reducer in _PICKS and len(op.results) == 1
+    return op.name in _PASSES and len(op.results) == 1
+
+
+def _hands_on(op: Op, position: int) -> bool:
+    first, end = _PASSES.get(op.name, (0, _ALL))
+    return first <= position < end

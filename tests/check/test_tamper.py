@@ -103,6 +103,7 @@ TAMPERED: list[tuple[str, str, Change]] = [
     ("bytes of a collective", "collectives", collective(bytes=2048)),
     ("count of a collective", "collectives", collective(repeat=2)),
     ("time of a collective", "collective times", collective(ns=1)),
+    ("what is compiled", "compiled", collective(emitted=())),
     ("compute", "compute", priced(compute_ns=1)),
     ("communication", "communication", priced(communication_ns=1)),
     ("step", "step", priced(step_ns=STEP + 1)),

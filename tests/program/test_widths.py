@@ -18,11 +18,33 @@ ADDED = f"%w = stablehlo.add %v, %v : {T}\n%r = stablehlo.convert %w : ({T}) -> 
 TWO = f"%s = stablehlo.cosine %v : {T}\n{NARROW}"
 
 
-@pytest.mark.parametrize(
-    ("readers", "expected"),
-    [(NARROW, "bf16"), (PRODUCT, "bf16"), (EXACT, "f32"), (TURNED, "bf16"), (ADDED, "f32"), (TWO, "f32")],
-    ids=["convert", "product", "highest", "transposed", "added", "two"],
-)
+PICKED = f"""%z = stablehlo.constant dense<0.0> : tensor<f32>
+%m = stablehlo.reduce(%v init: %z) applies stablehlo.maximum across dimensions = [0] : ({T}, tensor<f32>) -> tensor<16xf32>
+%r = stablehlo.convert %m : (tensor<16xf32>) -> tensor<16xbf16>"""
+SUMMED = PICKED.replace("maximum", "add")
+TO_INTEGERS = f"%r = stablehlo.convert %v : ({T}) -> tensor<8x16xi8>"
+JOINED = f"""%t = stablehlo.concatenate %v, %a, dim = 0 : ({T}, {T}) -> tensor<16x16xf32>
+%r = stablehlo.convert %t : (tensor<16x16xf32>) -> tensor<16x16xbf16>"""
+WRITTEN = f"""%o = stablehlo.constant dense<0> : tensor<i32>
+%t = stablehlo.dynamic_update_slice BUFFER, %v, %o, %o : ({T}, {T}, tensor<i32>, tensor<i32>) -> {T}
+%r = stablehlo.convert %t : ({T}) -> {N}"""
+CASES = {
+    "convert": (NARROW, "bf16"),
+    "product": (PRODUCT, "bf16"),
+    "highest": (EXACT, "f32"),
+    "transposed": (TURNED, "bf16"),
+    "added": (ADDED, "f32"),
+    "two": (TWO, "f32"),
+    "picked": (PICKED, "bf16"),
+    "summed": (SUMMED, "f32"),
+    "to_integers": (TO_INTEGERS, "f32"),
+    "joined": (JOINED, "bf16"),
+    "written into an argument": (WRITTEN.replace("BUFFER", "%a"), "f32"),
+    "written into a result": (WRITTEN.replace("BUFFER", "%v"), "bf16"),
+}
+
+
+@pytest.mark.parametrize(("readers", "expected"), CASES.values(), ids=CASES)
 def test_a_value_travels_as_wide_as_its_readers_take_it(readers: str, expected: str) -> None:
     body = f"%v = stablehlo.tanh %a : {T}\n{readers}\nreturn %a : {T}"
     listing = listed(main_of(body))
@@ -53,3 +75,33 @@ def test_a_long_chain_of_moves_is_looked_through() -> None:
     text = f'sdy.mesh @mesh = <["x"=2]>\nfunc.func @main(%v0: {square}) -> {square} {{\n{turns}\n{narrowed}\nreturn %v0 : {square}\n}}'
     listing = listed(text)
     assert Widths(listing).of_value(listing.ops[0].results[0]).dtype == "bf16"
+
+
+def loop_of(after: str) -> str:
+    """A loop that writes rows of a value into a stack, which is read after it."""
+    return f"""%v = stablehlo.tanh %a : {T}
+%zero = stablehlo.constant dense<0> : tensor<i32>
+%stack = stablehlo.constant dense<0.0> : tensor<8x16xf32>
+%w:2 = stablehlo.while(%i = %zero, %s = %stack) : tensor<i32>, {T} cond {{
+  %end = stablehlo.constant dense<2> : tensor<i32>
+  %c = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
+  stablehlo.return %c : tensor<i1>
+}} do {{
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %n = stablehlo.add %i, %one : tensor<i32>
+  %u = stablehlo.dynamic_update_slice %s, %v, %i, %i : ({T}, {T}, tensor<i32>, tensor<i32>) -> {T}
+  stablehlo.return %n, %u : tensor<i32>, {T}
+}}
+{after}
+return %a : {T}"""
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [(NARROW, "bf16"), (f"%r = stablehlo.add %v, %v : {T}", "f32")],
+    ids=["narrowed", "as it is"],
+)
+def test_what_a_loop_carries_is_looked_through(after: str, expected: str) -> None:
+    """The stack reads itself, which decides nothing."""
+    listing = listed(main_of(loop_of(after.replace("%v", "%w#1"))))
+    assert Widths(listing).of_value(listing.ops[0].results[0]).dtype == expected

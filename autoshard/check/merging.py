@@ -1,0 +1,41 @@
+"""What XLA carries out once: steps that several readers of a value take alike, in one body of the program.
+
+Each reader asks for its own change of sharding; equal operations on equal operands become one, which sends what the widest of the readers
+takes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autoshard.check.loops import Loop, Part
+from autoshard.sharding import TensorSharding, TensorType
+
+Body = frozenset[tuple[Loop, Part]]
+_Taken = tuple[int, Body, tuple[TensorSharding, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A change of sharding that a reader of a value asks for: the shardings after its steps, and what may travel."""
+
+    value: int
+    body: Body
+    after: tuple[TensorSharding, ...]
+    travels: TensorType
+
+    def taken(self, step: int) -> _Taken:
+        return self.value, self.body, self.after[: step + 1]
+
+
+def carried_out(asked: Sequence[Asked | None]) -> list[list[TensorType | None]]:
+    """What travels in each step of each change; None where an earlier one has it too. A change that no reader asks for is empty."""
+    types: dict[_Taken, TensorType] = {}
+    for one in asked:
+        for step in range(len(one.after) if one else 0):
+            assert one is not None
+            known = types.setdefault(one.taken(step), one.travels)
+            if one.travels.num_bytes > known.num_bytes:
+                types[one.taken(step)] = one.travels
+    return [
+        [types.pop(one.taken(step), None) for step in range(len(one.after))] if one else [] for one in asked
+    ]

@@ -1,0 +1,55 @@
+"""Which steps of changes of sharding a compiler carries out: XLA merges those that are the same (common subexpressions).
+
+Readers that bring one value to one sharding, in one loop body, each have a constraint of their own; what runs is one collective, also for
+the first steps that two changes have in common, in the widest type that any of the readers takes. A plan pays for each reader, since the
+solver's prices are sums over pairs; only what is emitted tells.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from autoshard.cost.graph import Edge
+from autoshard.cost.loops import Loop
+from autoshard.cost.lowering import Emitted
+from autoshard.cost.reshard import ReshardPrices
+from autoshard.sharding import TensorSharding, TensorType, dtype_bits
+
+_Path = tuple[int, int, tuple[Loop, ...], tuple[TensorSharding, ...]]
+"""The provider, its result, the loops around the reader, and the shardings on the way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What an edge brings from one layout to another."""
+
+    edge: Edge
+    origin: int
+    target: int
+
+
+def emitted_once(reshards: ReshardPrices, moves: Sequence[Move]) -> Iterator[tuple[tuple[Emitted, ...], ...]]:
+    """For each move what is emitted for each of its steps: nothing for one that a move before it has too."""
+    paths = [list(_paths(reshards, move)) for move in moves]
+    widest: dict[_Path, TensorType] = {}
+    for move, mine in zip(moves, paths, strict=True):
+        for path in mine:
+            widest[path] = max(widest.get(path, move.edge.travels), move.edge.travels, key=_bits)
+    done: set[_Path] = set()
+    for move, mine in zip(moves, paths, strict=True):
+        found: list[tuple[Emitted, ...]] = []
+        for step, path in enumerate(mine):
+            sent = reshards.collectives(move.edge.type, move.origin, move.target, widest[path])[step]
+            found.append(() if path in done and reshards.merges_equal else sent.emitted)
+            done.add(path)
+        yield tuple(found)
+
+
+def _paths(reshards: ReshardPrices, move: Move) -> Iterator[_Path]:
+    edge = move.edge
+    passed = reshards.path(edge.type.rank, move.origin, move.target)
+    for end in range(1, len(passed) + 1):
+        yield edge.provider, edge.result, edge.loops, passed[:end]
+
+
+def _bits(type_: TensorType) -> int:
+    return dtype_bits(type_.dtype)
