@@ -2,26 +2,16 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autoshard.baselines import baseline_choices, followed, propagated
-from autoshard.breakdown import Breakdown, break_down
+from autoshard.annotated import AsWritten, cost_loaded, price_as_written
+from autoshard.baselines import baseline_choices, followed
 from autoshard.check import CheckReport, Subject, check
-from autoshard.cost import (
-    Decompose,
-    Graph,
-    PricedGraph,
-    Wanted,
-    assemble,
-    bound,
-    build_graph,
-    follow,
-    wanted_at_levels,
-)
+from autoshard.cost import bound
 from autoshard.errors import AutoshardError
 from autoshard.loading import (
     Carry,
@@ -34,19 +24,17 @@ from autoshard.loading import (
     read_planned,
 )
 from autoshard.mlir import passes
-from autoshard.mlir.emit import WITH_SHARDING
 from autoshard.mlir.forms import Form, form_named
-from autoshard.mlir.linearity import zero_values
-from autoshard.mlir.listing import Listing, Op
 from autoshard.mlir.source import load
 from autoshard.mlir.write import Constraints, write
 from autoshard.plans import Plan
+from autoshard.pricing import price, price_for_planning, repriced
 from autoshard.priorities import solve_by_levels
 from autoshard.problem import Problem
-from autoshard.program import build_program, demands_of, priority_levels
+from autoshard.program import demands_of, priority_levels
 from autoshard.progress import Progress, silent
-from autoshard.recording import baseline, plan_of, plan_of_choice
-from autoshard.sharding import TensorSharding, factor_axes_of
+from autoshard.recording import baseline, plan_of
+from autoshard.sharding import TensorSharding
 from autoshard.solve import Solution, solve
 from autoshard.xla import VerifyReport, verify
 
@@ -123,89 +111,6 @@ def plan_loaded(
     return replace(found, levels=by_level, proved=WITHIN_LEVELS if is_within else found.proved)
 
 
-@dataclass(frozen=True, slots=True)
-class AsWritten:
-    """The shardings that a module already has, as a choice of the problem."""
-
-    loaded: Loaded
-    priced: PricedGraph
-    choice: NDArray[np.int64]
-
-    def plan(self) -> Plan:
-        """Their price."""
-        proved = "priced as it is; nothing was searched"
-        return plan_of_choice(self.loaded, self.priced, self.choice, "feasible", proved, 0, (), {})
-
-    def breakdown(self) -> Breakdown:
-        """Where the time goes."""
-        return break_down(self.priced, self.choice, self.loaded.hardware)
-
-
-def cost_loaded(loaded: Loaded, progress: Progress = silent) -> Plan:
-    """The price of the shardings that the module already has, completed by Shardy's propagation."""
-    return price_as_written(loaded, progress).plan()
-
-
-def price_as_written(loaded: Loaded, progress: Progress = silent) -> AsWritten:
-    """What `cost_loaded` prices, ready to be explained too."""
-    progress("propagating", None)
-    given = propagated(loaded, {})
-    given |= {
-        demand.value: demand.sharding
-        for demand in demands_of(loaded.listing)
-        if demand.result is None and demand.sharding.is_foreign  # on which propagation is silent
-    }
-    progress("pricing", None)
-    listing = _without_followed_demands(loaded.listing, given)
-    loaded = replace(loaded, listing=listing, program=build_program(listing, loaded.program.carried_pairs))
-    priced = _priced(loaded, given=given)
-    return AsWritten(loaded, priced, follow(priced, given))
-
-
-def price(loaded: Loaded, wanted: Wanted | None = None) -> PricedGraph:
-    """The problem behind a plan, in which demands are met; with `wanted`, one in which those may be met or not."""
-    return _priced(loaded, wanted=wanted)
-
-
-def _priced(
-    loaded: Loaded,
-    given: Mapping[int, TensorSharding] | None = None,
-    wanted: Wanted | None = None,
-) -> PricedGraph:
-    keeps = keeps_partial_sums(loaded.form)
-    graph = build_graph(loaded.program, loaded.mesh, given, wanted, keeps_partial_sums=keeps)
-    return _assembled(loaded, graph, passes.decompose_reshards)
-
-
-def repriced(loaded: Loaded, priced: PricedGraph) -> PricedGraph:
-    """The same choices in the same order at the prices of `loaded`, which has other figures."""
-    return _assembled(loaded, priced.graph, priced.reshards.known)
-
-
-def _assembled(loaded: Loaded, graph: Graph, decompose: Decompose) -> PricedGraph:
-    return assemble(
-        graph,
-        loaded.hardware,
-        loaded.communication,
-        decompose,
-        loaded.memory_bytes,
-        lowering=loaded.lowering,
-        overlap=loaded.overlap,
-    )
-
-
-def price_for_planning(loaded: Loaded, progress: Progress = silent) -> PricedGraph:
-    """The problem that a plan solves.
-
-    Raises:
-        AutoshardError: there is no sharding that all members of a sharding group can take.
-    """
-    progress("pricing", None)
-    levels = priority_levels(loaded.listing)
-    wanted = wanted_at_levels(demands_of(loaded.listing), levels) if len(levels) > 1 else None
-    return price(loaded, wanted)
-
-
 def write_planned(
     loaded: Loaded, found: Plan, form: Form | None = None, constraints: Constraints = "minimal"
 ) -> str:
@@ -272,33 +177,6 @@ def verify_modules(
 def constraints_named(name: str) -> Constraints:
     assert name in ("minimal", "all")
     return "minimal" if name == "minimal" else "all"
-
-
-def _without_followed_demands(listing: Listing, given: Mapping[int, TensorSharding]) -> Listing:
-    """Ops that are annotated with what their rule makes of their operands fuse as if they were not."""
-
-    def follows(op: Op) -> bool:
-        if op.rule is None:
-            return False
-        mappings = (*op.rule.operands, *op.rule.results)
-        values = (*op.operands, *op.results)
-        pairs = [(m, given[v]) for m, v in zip(mappings, values, strict=True) if v in given]
-        mapped, shardings = [m for m, _ in pairs], [s for _, s in pairs]
-        return factor_axes_of(op.rule, mapped, shardings, listing.mesh) is not None
-
-    consistent, zeros = list(map(follows, listing.ops)), zero_values(listing)
-    split = {v for op, is_one in zip(listing.ops, consistent, strict=True) if not is_one for v in op.operands}
-    ops = tuple(
-        replace(op, demand=None, other_demands=())
-        if op.demand is not None
-        and (not op.demand.unreduced or zeros.issuperset(op.results))
-        and op.name not in WITH_SHARDING
-        and is_one
-        and not split.intersection(op.results)
-        else op
-        for op, is_one in zip(listing.ops, consistent, strict=True)
-    )
-    return replace(listing, ops=ops)
 
 
 class _Clock:

@@ -3,6 +3,7 @@
 from autoshard.cost.assemble import PricedGraph, assemble, assemble_at
 from autoshard.cost.cheapest import AskedPrices, CheapestPrices, undominated
 from autoshard.cost.follow import decide_hubs, follow
+from autoshard.cost.given import Given, look_through
 from autoshard.cost.graph import Graph, Wanted, build_graph
 from autoshard.cost.kernel import is_part_of_readers, local_work
 from autoshard.cost.levels import level_masks, wanted_at_levels
@@ -23,6 +24,7 @@ __all__ = [
     "CollectivePrices",
     "Decompose",
     "Emitted",
+    "Given",
     "Graph",
     "Lowering",
     "PricedGraph",
@@ -43,6 +45,7 @@ __all__ = [
     "joined",
     "level_masks",
     "local_work",
+    "look_through",
     "masked",
     "read_back",
     "recall",

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from autoshard.cost.given import Given
 from autoshard.cost.layouts import Ints, LayoutsByRank
 from autoshard.cost.loops import Loop, Loops, Place
 from autoshard.cost.partial import PartialPlan, plan_partial_sums
@@ -21,6 +22,7 @@ from autoshard.program import (
     Kernel,
     KernelShape,
     Program,
+    Use,
     demands_of,
 )
 from autoshard.sharding import Mesh, TensorSharding, TensorType
@@ -101,7 +103,7 @@ class Graph:
     layouts: LayoutsByRank
     loops: Loops
     cuts: ProgramCuts
-    given: Mapping[int, TensorSharding] | None = None
+    given: Given | None = None
     wanted: Wanted | None = None
     partial: PartialPlan = field(default_factory=PartialPlan)
     moved_once: dict[int, TensorSharding] = field(default_factory=dict[int, TensorSharding])
@@ -130,7 +132,7 @@ class _Read:
 def build_graph(
     program: Program,
     mesh: Mesh,
-    given: Mapping[int, TensorSharding] | None = None,
+    given: Given | None = None,
     wanted: Wanted | None = None,
     *,
     keeps_partial_sums: bool = False,
@@ -171,28 +173,31 @@ def build_graph(
     return graph
 
 
-def _moved_once(program: Program, given: Mapping[int, TensorSharding]) -> dict[int, TensorSharding]:
+def _moved_once(program: Program, given: Given) -> dict[int, TensorSharding]:
     readers = Counter(use.value for kernel in program.kernels for use in kernel.uses)
     readers.update(source.value for flow in program.flows for source in flow.sources)
-    return {
-        use.value: given[kernel.results[0]].as_closed()
+    written = {
+        use.value: given.values[kernel.results[0]].as_closed()
         for kernel in program.kernels
-        if kernel.shape.name in MOVES and kernel.results[0] in given
+        if kernel.shape.name in MOVES and kernel.results[0] in given.values
         for use in kernel.uses  # none where what is moved is a constant
         if readers[use.value] == 1
     }
+    return written | dict(given.scattered)
 
 
-def _in_mesh_order(program: Program, mesh: Mesh, given: Mapping[int, TensorSharding] | None) -> bool:
+def _in_mesh_order(program: Program, mesh: Mesh, given: Given | None) -> bool:
     """Whether every dimension that the user split (and every given one) has its axes in mesh order."""
-    written = {demand.sharding for demand in demands_of(program.listing)} | set((given or {}).values())
+    written = {demand.sharding for demand in demands_of(program.listing)}
+    if given is not None:
+        written.update(given.values.values(), given.reads.values())
     lists = {dim.axes for sharding in written for dim in sharding.dims if len(dim.axes) > 1}
     return all(list(axes) == sorted(axes, key=mesh.order) for axes in lists)
 
 
-def _partial_plan(program: Program, mesh: Mesh, given: Mapping[int, TensorSharding] | None) -> PartialPlan:
+def _partial_plan(program: Program, mesh: Mesh, given: Given | None) -> PartialPlan:
     if given is not None:
-        return PartialPlan({v: frozenset((s.unreduced,)) for v, s in given.items() if s.unreduced})
+        return PartialPlan({v: frozenset((s.unreduced,)) for v, s in given.values.items() if s.unreduced})
     demanded: dict[int, list[TensorSharding]] = {}
     for demand in demands_of(program.listing):
         demanded.setdefault(demand.value, []).append(demand.sharding)
@@ -224,8 +229,8 @@ def _place(graph: Graph, source: FlowSource) -> Place:
 
 
 def _flow_shardings(graph: Graph, index: int, flow: Flow) -> list[TensorSharding]:
-    if graph.given is not None and flow.value in graph.given:
-        mine = graph.given[flow.value].as_closed()
+    if graph.given is not None and flow.value in graph.given.values:
+        mine = graph.given.values[flow.value].as_closed()
         if flow.kind is FlowKind.RESULT and not flow.demands and mine.is_foreign:
             mine = TensorSharding.replicated_closed(mine.rank)
         is_asked_otherwise = flow.kind is FlowKind.RESULT and not all(map(mine.satisfies, flow.demands))
@@ -281,18 +286,23 @@ def _kernel_space(index: int, kernel: Kernel, graph: Graph) -> KernelSpace:
 
 def _given_ends(kernel: Kernel, graph: Graph) -> Ends | None:
     """What the kernel reads and makes by the given shardings; None where none are given."""
-    if graph.given is None:
+    given = graph.given
+    if given is None:
         return None
 
-    def given(value: int, type_: TensorType) -> TensorSharding:
-        found = graph.given.get(value) if graph.given is not None else None
+    def made(value: int, type_: TensorType) -> TensorSharding:
+        found = given.values.get(value)
         return TensorSharding.replicated_closed(type_.rank) if found is None else found.as_closed()
+
+    def read(use: Use, type_: TensorType) -> TensorSharding:
+        found = next((given.reads[site] for site in use.sites if site in given.reads), None)
+        return _settled(graph, use.value, made(use.value, type_)) if found is None else found.as_closed()
 
     operands = zip(kernel.uses, kernel.shape.operands, strict=True)
     results = zip(kernel.results, kernel.shape.results, strict=True)
     return (
-        tuple(_settled(graph, use.value, given(use.value, type_)) for use, type_ in operands),
-        tuple(given(value, type_) for value, type_ in results),
+        tuple(read(use, type_) for use, type_ in operands),
+        tuple(made(value, type_) for value, type_ in results),
     )
 
 

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoshard.cost.assemble import PricedGraph
+from autoshard.cost.given import SHARED_SITE
 from autoshard.cost.graph import Edge
 from autoshard.cost.merged import Move, emitted_once
 from autoshard.cost.overlap import hide
@@ -68,8 +69,11 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
         steps = priced.reshards.collectives(edge.type, move.origin, target, edge.travels)
         steps = [replace(step, emitted=sent) for step, sent in zip(steps, emitted, strict=True)]
         steps = hide(steps, priced.hideable_ns.get(index, 0))
-        op = _reader_op(priced, edge)
-        collectives += [ChosenCollective(c, edge.repeat, op, edge=index) for c in steps]
+        ops = _moving_ops(priced, edge)
+        collectives += [
+            ChosenCollective(step, edge.repeat, ops[min(number, len(ops) - 1)], edge=index)
+            for number, step in enumerate(steps)
+        ]
         sharding = priced.graph.layouts[edge.type.rank].shardings[target]
         uses.update(
             (site, sharding) for site in edge.sites if site[0] < 0 or not _is_recomputed(priced, site[0])
@@ -86,6 +90,14 @@ def chosen_ends(priced: PricedGraph, edge: Edge, choice: NDArray[np.int64]) -> t
         int(nodes[edge.provider].choices.supplies[edge.result][choice[edge.provider]]),
         int(nodes[edge.reader].choices.demands[edge.operand][choice[edge.reader]]),
     )
+
+
+def _moving_ops(priced: PricedGraph, edge: Edge) -> tuple[int, ...]:
+    """The ops that ask for the steps of a reshard: those that were written for it, else the reader."""
+    given, hub = priced.graph.given, priced.graph.nodes[edge.reader].hub
+    sites = edge.sites if hub < 0 else ((hub, SHARED_SITE),)
+    written = [given.moves[site] for site in sites if site in given.moves] if given is not None else []
+    return written[0] if written else (_reader_op(priced, edge),)
 
 
 def _reader_op(priced: PricedGraph, edge: Edge) -> int:

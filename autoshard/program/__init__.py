@@ -1,7 +1,7 @@
 """A module as the planner sees it: kernels with sharding rules, flows, lifetimes."""
 
 from autoshard.program.batch import batch_arguments
-from autoshard.program.build import build_program, donated_pairs
+from autoshard.program.build import KernelReads, build_program, donated_pairs, kernel_reads
 from autoshard.program.demands import (
     Demand,
     GroupDemand,
@@ -36,6 +36,7 @@ __all__ = [
     "FlowSource",
     "GroupDemand",
     "Kernel",
+    "KernelReads",
     "KernelShape",
     "Lifetime",
     "LinearWay",
@@ -49,6 +50,7 @@ __all__ = [
     "demands_of",
     "donated_pairs",
     "group_demands_of",
+    "kernel_reads",
     "prefetchable",
     "priority_levels",
     "refuse_unsound",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from autoshard.errors import AutoshardError
 from autoshard.mlir.linearity import zero_values
@@ -56,11 +57,8 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
         AutoshardError: a carried pair that does not exist or whose types differ.
     """
     pairs = _carried_pairs(listing, carry)
-    results = {result.value for result in listing.results}
-    handed_on = {source.value for flow in listing.data_flows for source in flow.sources}
-    pinned = frozenset(results | handed_on)
-    grouped = frozenset(member.value for group in listing.groups for member in group.members)
-    fusion = fuse(listing, pinned | grouped, grouped)
+    pinned = _pinned(listing)
+    fusion = _fused(listing, pinned)
     interned: dict[KernelShape, KernelShape] = {}
     roots: dict[int, frozenset[int]] = {}
     permanent = permanent_arguments(listing, pairs)
@@ -105,6 +103,35 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
         minor_dims(kernels),
         fresh,
     )
+
+
+class KernelReads(NamedTuple):
+    """Of all kernels, as (op, operand): reads of what the same kernel makes, and those of each operand that is read several times."""
+
+    inner: frozenset[tuple[int, int]]
+    joint: tuple[tuple[tuple[int, int], ...], ...]
+
+
+def kernel_reads(listing: Listing) -> KernelReads:
+    """How the kernels of `build_program` read."""
+    inner: set[tuple[int, int]] = set()
+    joint: list[tuple[tuple[int, int], ...]] = []
+    for group in _fused(listing, _pinned(listing)).groups:
+        inner |= {(op, position) for op in group.ops for position in range(len(listing.ops[op].operands))}
+        inner -= {(read.op, read.operand) for read in (*group.reads, *group.free_reads)}
+        joint += (tuple(sites) for sites in _sites(group).values() if len(sites) > 1)
+    return KernelReads(frozenset(inner), tuple(joint))
+
+
+def _pinned(listing: Listing) -> frozenset[int]:
+    """What the function returns and what is handed on."""
+    results = {result.value for result in listing.results}
+    return frozenset(results.union(source.value for flow in listing.data_flows for source in flow.sources))
+
+
+def _fused(listing: Listing, pinned: frozenset[int]) -> Fusion:
+    grouped = frozenset(member.value for group in listing.groups for member in group.members)
+    return fuse(listing, pinned | grouped, grouped)
 
 
 def donated_pairs(listing: Listing) -> tuple[tuple[int, int], ...]:
@@ -155,9 +182,7 @@ def _kernel(
     widths: Widths,
 ) -> Kernel:
     root = listing.ops[group.root]
-    by_read: dict[tuple[int, TensorMapping], list[tuple[int, int]]] = {}
-    for op, operand, value, mapping in group.reads:
-        by_read.setdefault((value, mapping), []).append((op, operand))
+    by_read = _sites(group)
     ways = linear_ways(group, [value for value, _ in by_read], listing, zeros)
     rule = rule_of(root, listing)
     outputs = [(v, m) for v, m in zip(root.results, rule.results, strict=False) if _is_ranked(listing, v)]
@@ -215,6 +240,14 @@ def _kernel(
         is_alias,
         ways,
     )
+
+
+def _sites(group: Group) -> dict[tuple[int, TensorMapping], list[tuple[int, int]]]:
+    """Where each operand of a kernel is read."""
+    found: dict[tuple[int, TensorMapping], list[tuple[int, int]]] = {}
+    for op, operand, value, mapping in group.reads:
+        found.setdefault((value, mapping), []).append((op, operand))
+    return found
 
 
 def _windows(root: Op, uses: Sequence[tuple[int, Sequence[int]]]) -> Iterator[Window]:

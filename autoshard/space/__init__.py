@@ -10,7 +10,15 @@ from autoshard.space.shardings import (
     wanted_shardings,
     with_unreduced,
 )
-from autoshard.space.strategies import MOVES, Strategy, distinct, strategies, strategy_of, wanted_strategies
+from autoshard.space.strategies import (
+    MOVES,
+    Strategy,
+    distinct,
+    reduced_axes,
+    strategies,
+    strategy_of,
+    wanted_strategies,
+)
 
 __all__ = [
     "MOVES",
@@ -21,6 +29,7 @@ __all__ = [
     "distinct",
     "find_cuts",
     "flow_shardings",
+    "reduced_axes",
     "reducible_axes",
     "searched_axes",
     "strategies",

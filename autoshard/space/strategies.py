@@ -123,7 +123,7 @@ def strategy_of(
     factor_axes = factor_axes_of(rule, (*rule.operands, *rule.results), (*operands, *results), mesh)
     if factor_axes is None or not _is_allowed(shape, factor_axes):
         return None
-    own = _reduced(rule, factor_axes, mesh)
+    own = reduced_axes(rule, factor_axes, mesh)
     kept = {axis for result in results for axis in result.unreduced}
     if (kept & set(own) and not shape.leaves_addends) or not _pass_through(shape, operands, kept - set(own)):
         return None
@@ -183,7 +183,7 @@ def _of_assignment(shape: KernelShape, factor_axes: FactorAxes, mesh: Mesh) -> I
         demanded, produced = (
             tuple(replace(s, unreduced=partial) for s in each) for each in (demanded, produced)
         )
-    reduced = _reduced(rule, factor_axes, mesh)
+    reduced = reduced_axes(rule, factor_axes, mesh)
     variants = [produced]
     if reduced and len(produced) == 1:
         variants += [(scattered,) for scattered in _scattered(produced[0], reduced, shape, mesh)]
@@ -194,7 +194,8 @@ def _of_assignment(shape: KernelShape, factor_axes: FactorAxes, mesh: Mesh) -> I
         yield Strategy(factor_axes, demanded, produced, kept, reduced)
 
 
-def _reduced(rule: OpShardingRule, factor_axes: FactorAxes, mesh: Mesh) -> tuple[AxisRef, ...]:
+def reduced_axes(rule: OpShardingRule, factor_axes: FactorAxes, mesh: Mesh) -> tuple[AxisRef, ...]:
+    """Those of the factors that are summed over, in mesh order."""
     axes = [
         axis
         for factor, mine in zip(rule.factors, factor_axes, strict=True)

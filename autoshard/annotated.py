@@ -1,0 +1,56 @@
+"""The shardings that a module already has, completed by Shardy's propagation, and their price; nothing is searched."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoshard.baselines import propagated
+from autoshard.breakdown import Breakdown, break_down
+from autoshard.cost import PricedGraph, follow, look_through
+from autoshard.loading import Loaded
+from autoshard.mlir import passes
+from autoshard.plans import Plan
+from autoshard.pricing import price
+from autoshard.program import build_program, demands_of
+from autoshard.progress import Progress, silent
+from autoshard.recording import plan_of_choice
+
+
+@dataclass(frozen=True, slots=True)
+class AsWritten:
+    """The shardings that a module already has, as a choice of the problem."""
+
+    loaded: Loaded
+    priced: PricedGraph
+    choice: NDArray[np.int64]
+
+    def plan(self) -> Plan:
+        """Their price."""
+        proved = "priced as it is; nothing was searched"
+        return plan_of_choice(self.loaded, self.priced, self.choice, "feasible", proved, 0, (), {})
+
+    def breakdown(self) -> Breakdown:
+        """Where the time goes."""
+        return break_down(self.priced, self.choice, self.loaded.hardware)
+
+
+def cost_loaded(loaded: Loaded, progress: Progress = silent) -> Plan:
+    """The price of the shardings that the module already has, completed by Shardy's propagation."""
+    return price_as_written(loaded, progress).plan()
+
+
+def price_as_written(loaded: Loaded, progress: Progress = silent) -> AsWritten:
+    """What `cost_loaded` prices, ready to be explained too."""
+    progress("propagating", None)
+    values = propagated(loaded, {})
+    values |= {
+        demand.value: demand.sharding
+        for demand in demands_of(loaded.listing)
+        if demand.result is None and demand.sharding.is_foreign  # on which propagation is silent
+    }
+    progress("pricing", None)
+    listing, given = look_through(loaded.listing, values, passes.decompose_reshards)
+    loaded = replace(loaded, listing=listing, program=build_program(listing, loaded.program.carried_pairs))
+    priced = price(loaded, given=given)
+    return AsWritten(loaded, priced, follow(priced, values))

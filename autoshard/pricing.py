@@ -1,0 +1,54 @@
+"""A program priced: every choice of it, at the prices of its hardware and of whoever compiles it."""
+
+from autoshard.cost import (
+    Decompose,
+    Given,
+    Graph,
+    PricedGraph,
+    Wanted,
+    assemble,
+    build_graph,
+    wanted_at_levels,
+)
+from autoshard.loading import Loaded, keeps_partial_sums
+from autoshard.mlir import passes
+from autoshard.program import demands_of, priority_levels
+from autoshard.progress import Progress, silent
+
+
+def price(loaded: Loaded, wanted: Wanted | None = None, given: Given | None = None) -> PricedGraph:
+    """The problem behind a plan, in which demands are met; with `wanted`, one in which those may be met or not; with `given`, one that
+    leaves no choice where that can be had.
+    """
+    keeps = keeps_partial_sums(loaded.form)
+    graph = build_graph(loaded.program, loaded.mesh, given, wanted, keeps_partial_sums=keeps)
+    return _assembled(loaded, graph, passes.decompose_reshards)
+
+
+def repriced(loaded: Loaded, priced: PricedGraph) -> PricedGraph:
+    """The same choices in the same order at the prices of `loaded`, which has other figures."""
+    return _assembled(loaded, priced.graph, priced.reshards.known)
+
+
+def _assembled(loaded: Loaded, graph: Graph, decompose: Decompose) -> PricedGraph:
+    return assemble(
+        graph,
+        loaded.hardware,
+        loaded.communication,
+        decompose,
+        loaded.memory_bytes,
+        lowering=loaded.lowering,
+        overlap=loaded.overlap,
+    )
+
+
+def price_for_planning(loaded: Loaded, progress: Progress = silent) -> PricedGraph:
+    """The problem that a plan solves.
+
+    Raises:
+        AutoshardError: there is no sharding that all members of a sharding group can take.
+    """
+    progress("pricing", None)
+    levels = priority_levels(loaded.listing)
+    wanted = wanted_at_levels(demands_of(loaded.listing), levels) if len(levels) > 1 else None
+    return price(loaded, wanted)
