@@ -134,7 +134,7 @@ def read_module(
     source = module if isinstance(module, SourceModule) else load(module)
     mesh = resolve_mesh(source, list(request.mesh) if request.mesh is not None else None)
     communication = place_mesh(hardware, [(axis.name, axis.size) for axis in mesh.axes], request.layout)
-    as_written, handles = read(source, mesh)
+    as_written, handles = read(source, mesh, drops_dead=True)
     about_meshes = warnings_of_meshes(source, mesh, is_asked=request.mesh is not None)
     as_written = replace(as_written, warnings=(*about_meshes, *as_written.warnings))
     refuse_unsound(as_written)

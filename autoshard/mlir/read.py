@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from autoshard.errors import AutoshardError
 from autoshard.mlir.context import ir
+from autoshard.mlir.dead import drop_dead
 from autoshard.mlir.facts import RULE, FactBook
 from autoshard.mlir.flops import MATMULS
 from autoshard.mlir.groups import group_members
@@ -45,8 +46,8 @@ class Handles:
     user_rules: frozenset[int]  # ops whose rule the user wrote
 
 
-def read(source: SourceModule, mesh: Mesh) -> tuple[Listing, Handles]:
-    """List a module for planning on `mesh`.
+def read(source: SourceModule, mesh: Mesh, *, drops_dead: bool = False) -> tuple[Listing, Handles]:
+    """List a module for planning on `mesh`, without ops that nobody reads if so asked.
 
     Raises:
         AutoshardError: dynamic shapes, recursion, a demand on another mesh, or a sharding group that cannot be.
@@ -55,6 +56,8 @@ def read(source: SourceModule, mesh: Mesh) -> tuple[Listing, Handles]:
     lift_meshes(module)
     add_mesh(module, mesh)
     inline_calls(module, source.main)
+    if drops_dead:
+        drop_dead(module, source.main)
     walked = walk(module, source.main)
     locations = Locations(source.name)
     refuse_useless(walked, locations)
