@@ -29,6 +29,11 @@ def compute_ns(planned: Planned, reads: Reads, hardware: Hardware) -> int:
     return total
 
 
+def kernel_ns(planned: Planned, read: KernelRead, hardware: Hardware) -> int:
+    """Of one run of one kernel."""
+    return _kernel_ns(read, _written(planned, read.kernel), hardware)
+
+
 def _written(planned: Planned, kernel: Kernel) -> tuple[TensorSharding, ...]:
     return tuple(
         planned.produced.get(value, TensorSharding.replicated_closed(type_.rank))

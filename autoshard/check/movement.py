@@ -24,6 +24,7 @@ from autoshard.check.overlap import MOVED_AHEAD, Hideable, find_hideable
 from autoshard.check.parts import Part, Parts, axis_refs, continued, joined, num_shards, parts_of
 from autoshard.check.planned import Planned, Site
 from autoshard.check.reads import KernelRead, Reads
+from autoshard.check.scattering import InProduct, in_product, part_bytes
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.mlir.passes import decompose_reshards
 from autoshard.plans import EmittedCollective, PlannedCollective
@@ -61,6 +62,7 @@ class _Moved:
     kept_bytes: int = 0  # of what sends nothing, as wide as it would travel
     hidden_ns: int = 0
     merged: tuple[Sent, ...] | None = None  # in place of `sent`, where readers ask for the same
+    passes_ns: int = 0  # of a sum that is scattered in a product, all passes together
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,8 @@ def _priced(planned: Planned, moved: _Moved, prices: Prices) -> PlannedCollectiv
 
 def _ns_of(prices: Prices, moved: _Moved) -> int:
     """What it takes to send what is sent; a copy of the part that a device keeps for what is kept."""
+    if moved.passes_ns:
+        return moved.passes_ns
     if prices.lowering != "xla-tpu" and moved.kind not in LOCAL:
         return _ns(prices, moved.kind, moved.bytes, moved.axes)
     copied = _ns(prices, moved.kind, moved.kept_bytes, moved.axes) if moved.kind in LOCAL else 0
@@ -162,7 +166,22 @@ def _of_kernel(planned: Planned, read: KernelRead, prices: Prices) -> Iterator[_
         kind = "reduce_scatter" if _is_scattered(planned, read, value) else "all_reduce"
         bytes_ = produced.local_bytes(type_)
         sent = sent_for_sum(prices.lowering, kind, axes, bytes_, len(kernel.results))
-        yield _Moved(kind, axes, bytes_, kernel.repeat, root, sent)
+        moved = _Moved(kind, axes, bytes_, kernel.repeat, root, sent)
+        is_scattered = kind == "reduce_scatter" and prices.lowering == "xla-tpu"
+        inside = _in_product(planned, read, value, axes, prices) if is_scattered else None
+        if inside is not None:
+            passed = (Sent("collective_permute", axes, inside.bytes),)
+            all_ns = inside.waits_ns + inside.hidden_ns
+            moved = replace(moved, sent=passed, hidden_ns=inside.hidden_ns, passes_ns=all_ns)
+        yield moved
+
+
+def _in_product(
+    planned: Planned, read: KernelRead, value: int, axes: tuple[AxisRef, ...], prices: Prices
+) -> InProduct | None:
+    part = part_bytes(planned, read, value)
+    pass_ns = _ns(prices, "collective_permute", part, axes) if part else 0
+    return in_product(planned, read, prices.hardware, part, pass_ns) if part else None
 
 
 def _of_user(planned: Planned, read: KernelRead, prices: Prices) -> _Moved:

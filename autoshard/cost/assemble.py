@@ -74,7 +74,9 @@ def assemble_at(
     _announce(graph, reshards)
     reshards.resolve()
     prices = {
-        space: price_kernel(space.shape, space.strategies, hardware, collectives, reshards, graph.layouts)
+        space: price_kernel(
+            space.shape, space.strategies, hardware, collectives, reshards, graph.layouts, graph.mesh
+        )
         for space in graph.spaces.values()
     }
     builder = ProblemBuilder()

@@ -1,8 +1,8 @@
 """What a kernel costs under each of its strategies: a roofline on local shapes, plus the collectives that belong to the op itself.
 
 Those are: the all-reduce of partial sums over the reduced axes (a reduce-scatter where the result settles split over exactly
-those), the halo exchange of windows, slices, pads and reverses along split dimensions, and the collective itself where the user wrote
-one. Work that is replicated costs its full price on every device.
+those, which may go on while the product runs: `cost.scattering`), the halo exchange of windows, slices, pads and reverses along split
+dimensions, and the collective itself where the user wrote one. Work that is replicated costs its full price on every device.
 
     flops_local = flops * prod_f ceil(size_f / shards_f) / size_f        over the factors f of the rule
 """
@@ -18,8 +18,9 @@ from autoshard.cost.halo import halo_rows
 from autoshard.cost.layouts import Ints, LayoutsByRank
 from autoshard.cost.lowering import CollectivePrices, Emitted
 from autoshard.cost.reshard import Collective, ReshardPrices
+from autoshard.cost.scattering import scattered_in_product
 from autoshard.program import KernelShape
-from autoshard.sharding import AxisRef, FactorKind, total_size
+from autoshard.sharding import AxisRef, FactorKind, Mesh, total_size
 from autoshard.space import Strategy
 from costmodels import Hardware, Roofline, whole_ns
 
@@ -46,13 +47,16 @@ def price_kernel(
     prices: CollectivePrices,
     reshards: ReshardPrices,
     layouts: LayoutsByRank,
+    mesh: Mesh,
 ) -> KernelPrices:
     """Prices of all strategies of a kernel shape; `reshards` must know the pairs (produced, settled)."""
+    kernel_ns = compute_ns(shape, strategies, hardware)
     collectives = tuple(
-        tuple(_own_collectives(shape, strategy, prices, reshards, layouts)) for strategy in strategies
+        tuple(_own_collectives(shape, strategy, int(ns), prices, reshards, layouts, mesh))
+        for strategy, ns in zip(strategies, kernel_ns, strict=True)
     )
     return KernelPrices(
-        compute_ns(shape, strategies, hardware),
+        kernel_ns,
         np.asarray([sum(c.ns for c in mine) for mine in collectives], dtype=np.int64),
         collectives,
     )
@@ -130,9 +134,11 @@ def _bytes_moved(shape: KernelShape, strategy: Strategy) -> int:
 def _own_collectives(
     shape: KernelShape,
     strategy: Strategy,
+    kernel_ns: int,
     prices: CollectivePrices,
     reshards: ReshardPrices,
     layouts: LayoutsByRank,
+    mesh: Mesh,
 ) -> list[Collective]:
     found = [*_halo(shape, strategy, prices), *_user_collective(shape, strategy, prices)]
     for number, type_ in enumerate(shape.results):
@@ -143,7 +149,9 @@ def _own_collectives(
         if strategy.reduced:
             kind = "reduce_scatter" if strategy.is_scattered else "all_reduce"
             bytes_ = produced.local_bytes(type_)
-            found.append(_sum(kind, strategy.reduced, bytes_, prices, is_joint=len(shape.results) > 1))
+            inside = scattered_in_product(shape, strategy, kernel_ns, prices, mesh)
+            sum_ = _sum(kind, strategy.reduced, bytes_, prices, is_joint=len(shape.results) > 1)
+            found.append(sum_ if inside is None else inside)
         found.extend([] if strategy.is_scattered else steps)  # a scattered sum has its part already
     return found
 

@@ -13,7 +13,7 @@ from autoshard.mlir.signature import attributes_of, set_attributes
 from autoshard.mlir.tensors import Shardings
 from autoshard.mlir.variants import Choices
 from autoshard.mlir.walk import SHARDING, Handoff, Walked, scope_chain
-from autoshard.sharding import TensorSharding
+from autoshard.sharding import PRODUCT, TensorSharding, is_cut_over_all
 
 WITH_SHARDING = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 _SCALAR = TensorSharding(())
@@ -193,10 +193,23 @@ class _Emitter:
             return value
         if value not in self._settled:
             base, at, produced = value, _after_definition(value), self._choices.produced(number)
-            if settled != produced and not self._emission.annotates_ops:
+            if settled != produced and not (
+                self._emission.annotates_ops or self._is_scattered(value, number)
+            ):
                 base = self._change(base, produced, produced, at)
             self._settled[value] = self._change(base, produced, settled, at)
         return self._settled[value]
+
+    def _is_scattered(self, value: Value, number: int) -> bool:
+        """Whether XLA may scatter the sum while the product runs, which it does not do where the whole sum is constrained."""
+        type_ = self._listing.values[number].type
+        is_product = isinstance(value, ir.OpResult) and value.owner.name == PRODUCT
+        produced, settled = self._choices.produced(number), self._choices.settled(number)
+        return (
+            is_product
+            and type_ is not None
+            and is_cut_over_all(produced, settled, type_.shape, self._listing.mesh)
+        )
 
     def _shared_copy(
         self, value: Value, base: Value, settled: TensorSharding, sharding: TensorSharding

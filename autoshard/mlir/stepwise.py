@@ -3,7 +3,8 @@
 XLA's partitioner takes a change that Shardy makes of several collectives in its own way: one that moves two axes gathers the value over all
 devices and slices it, one that drops an axis and adds another exchanges and permutes (seen in what libtpu 0.0.51 compiles for v5e,
 v5p: of the 240 changes between shardings of a rank 3 over two axes in mesh order, 60). A change that is one collective of Shardy's is
-that collective in XLA too. So each step of Shardy's sequence gets a constraint of its own.
+that collective in XLA too. So each step of Shardy's sequence gets a constraint of its own. Sums that XLA scatters while their product
+runs (`sharding.scattering`) have none of the whole sum before the cut (`mlir.emit`).
 """
 
 from collections.abc import Sequence

@@ -1,13 +1,14 @@
 """Which arguments hold the batch: found from the program, not from names.
 
 A leading dimension is a batch dimension as far as the program keeps it whole: it follows the kernels' rules from the arguments to the
-matrix multiplications and is never summed over on the way. Of the candidate sizes, the one with the most such work wins.
+matrix multiplications and is never summed over on the way. Of the candidate sizes, the one with the most such work wins. Where a
+kernel has it along two factors, some have the size by chance (as many heads as sequences): those that bring less work than they cost.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from autoshard.program.records import Flow, FlowKind, Kernel, Program
-from autoshard.sharding import FactorKind
+from autoshard.sharding import FactorKind, TensorType
 
 
 def batch_arguments(program: Program) -> tuple[Flow, ...]:
@@ -20,7 +21,17 @@ def batch_arguments(program: Program) -> tuple[Flow, ...]:
             candidates.setdefault(flow.type.shape[0], []).append(flow)
     scores = {size: _work_along(program, flows) for size, flows in candidates.items()}
     best = max(scores, key=lambda size: (scores[size], -_bytes(candidates[size])), default=None)
-    return tuple(candidates[best]) if best is not None and scores[best] > 0 else ()
+    return _of_one_kind(program, candidates[best]) if best is not None and scores[best] > 0 else ()
+
+
+def _of_one_kind(program: Program, flows: list[Flow]) -> tuple[Flow, ...]:
+    if all(len(factors) < 2 for _, factors in _marked_kernels(program, flows)):
+        return tuple(flows)
+    by_type: dict[TensorType, list[Flow]] = {}
+    for flow in flows:
+        by_type.setdefault(flow.type, []).append(flow)
+    brings_work = {type_ for type_, mine in by_type.items() if _work_along(program, mine) >= 0}
+    return tuple(flow for flow in flows if flow.type in brings_work)
 
 
 def _bytes(flows: list[Flow]) -> int:
@@ -29,25 +40,31 @@ def _bytes(flows: list[Flow]) -> int:
 
 def _work_along(program: Program, flows: list[Flow]) -> int:
     """FLOPs of kernels that keep the dimension, less those that sum over it."""
+    work = 0
+    for kernel, factors in _marked_kernels(program, flows):
+        kinds = {kernel.shape.rule.factors[f].kind for f in factors}
+        flops = kernel.shape.flops * kernel.repeat * (100 if kernel.shape.is_matmul else 1)
+        work += -flops if FactorKind.REDUCTION in kinds else flops
+    return work
+
+
+def _marked_kernels(program: Program, flows: list[Flow]) -> Iterator[tuple[Kernel, set[int]]]:
+    """The kernels that the dimension reaches, and the factors along which it does."""
     marked: dict[int, frozenset[int]] = {flow.value: frozenset({0}) for flow in flows}
     aliases = {
         s.value: flow.value for flow in program.flows if flow.kind is FlowKind.CARRIED for s in flow.sources
     }
-    work = 0
     for kernel in program.kernels:
         factors = _marked_factors(kernel, marked)
         if not factors:
             continue
-        kinds = {kernel.shape.rule.factors[f].kind for f in factors}
-        flops = kernel.shape.flops * kernel.repeat * (100 if kernel.shape.is_matmul else 1)
-        work += -flops if FactorKind.REDUCTION in kinds else flops
+        yield kernel, factors
         for value, mapping in zip(kernel.results, kernel.shape.rule.results, strict=True):
             dims = frozenset(d for d, dim in enumerate(mapping) if dim and dim[0] in factors)
             if dims:
                 marked[value] = dims
                 if value in aliases:
                     marked[aliases[value]] = dims
-    return work
 
 
 def _marked_factors(kernel: Kernel, marked: Mapping[int, frozenset[int]]) -> set[int]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from autoshard import AutoshardError
-from autoshard.plans import Plan, PlannedCollective, Price
+from autoshard.plans import EmittedCollective, Plan, PlannedCollective, Price
 from autoshard.xla.beside import by_kind, differences
 from autoshard.xla.collectives import CompiledCollective
 from autoshard.xla.compiled import KindTotal
@@ -236,12 +236,24 @@ def planned(*collectives: PlannedCollective, lowering: str = "shardy") -> Plan:
 
 
 def test_predictions_in_the_compilers_terms() -> None:
-    """Operand bytes: of a gather the result's share; what slices sends nothing; halos are exchanged by permutes."""
+    """What the plan says that is emitted, and nothing for what sends nothing."""
     plan = planned(
-        PlannedCollective("all_gather", ("x", "y:(2)4"), 1600, 1, 3, "a"),
+        PlannedCollective(
+            "all_gather",
+            ("x", "y:(2)4"),
+            1600,
+            1,
+            3,
+            "a",
+            emitted=(EmittedCollective("all_gather", 16, 100),),
+        ),
         PlannedCollective("all_slice", ("x",), 1600, 1, 1, "b"),
-        PlannedCollective("halo_exchange", ("y",), 32, 1, 2, "c"),
-        PlannedCollective("reduce_scatter", ("y",), 64, 1, 1, "d"),
+        PlannedCollective(
+            "halo_exchange", ("y",), 32, 1, 2, "c", emitted=(EmittedCollective("collective_permute", 8, 32),)
+        ),
+        PlannedCollective(
+            "reduce_scatter", ("y",), 64, 1, 1, "d", emitted=(EmittedCollective("all_reduce", 8, 64),)
+        ),
     )
     gather, halo, scatter = predicted_collectives(plan)
     assert (gather.kind, gather.group_size, gather.operand_bytes, gather.total_bytes) == (
@@ -251,7 +263,7 @@ def test_predictions_in_the_compilers_terms() -> None:
         300,
     )
     assert (halo.kind, halo.total_bytes) == ("collective-permute", 64)
-    assert (scatter.kind, scatter.operand_bytes) == ("reduce-scatter", 64)
+    assert (scatter.kind, scatter.operand_bytes) == ("all-reduce", 64)
 
 
 def predicted(kind: str, size: int, where: str) -> PredictedCollective:

@@ -1,0 +1,37 @@
+"""What a sum costs that is scattered while its product runs (`sharding.scattering`).
+
+The loop passes every part of the result on n + 1 times, one hop each, and
+
+    exposed = one pass + max(0, n passes - product)
+    hidden  = the other passes
+
+XLA makes that loop where the product takes longer than one pass, seen on v5e 2x4 and 4x4 and v5p 2x2x4 (a result of 33.5 MB, products of
+a tenth to ten times that time); other sums go everywhere and are sliced.
+"""
+
+from autoshard.cost.lowering import CollectivePrices, Emitted
+from autoshard.cost.reshard import Collective
+from autoshard.program import KernelShape
+from autoshard.sharding import PRODUCT, Mesh, is_cut_over_all
+from autoshard.space import Strategy
+
+
+def scattered_in_product(
+    shape: KernelShape, strategy: Strategy, product_ns: int, prices: CollectivePrices, mesh: Mesh
+) -> Collective | None:
+    """The collective of a kernel whose sum is scattered that way; None where it is not."""
+    if prices.lowering != "xla-tpu" or shape.name != PRODUCT or not strategy.is_scattered:
+        return None
+    whole, axes, type_ = strategy.produced[0], strategy.reduced, shape.results[0]
+    if not is_cut_over_all(whole, strategy.settled[0], type_.shape, mesh):
+        return None
+    part_bytes = strategy.settled[0].local_bytes(type_)
+    pass_ns = prices.ns_of_one("collective_permute", part_bytes, axes)
+    if product_ns <= pass_ns:
+        return None
+    exposed_ns = pass_ns + max(0, mesh.num_devices * pass_ns - product_ns)
+    hidden_ns = (mesh.num_devices + 1) * pass_ns - exposed_ns
+    emitted = Emitted("collective_permute", axes, (mesh.num_devices + 1) * part_bytes)
+    return Collective(
+        "reduce_scatter", axes, whole.local_bytes(type_), exposed_ns, hidden_ns, emitted=(emitted,)
+    )

@@ -1,0 +1,59 @@
+"""Sums that XLA scatters while their product runs: what is written, emitted and waited for."""
+
+import pytest
+
+from autoshard import pipeline
+from autoshard.check import Subject, check
+from autoshard.plans import Plan, emitted_bytes
+from costmodels import load
+
+HARDWARE = load("tpu-v5e")
+WIDTH = 4096
+ROWS = '[{"x", "y"}, {}]'
+PART_BYTES = WIDTH * WIDTH * 2 // 16
+
+
+def gradient(rows: int, result: str, y: int = 4) -> str:
+    """A weight's gradient from a batch that is split over all devices."""
+    batch = '#sdy.sharding<@mesh, [{"x", "y"}, {}]>'
+    return f"""
+      sdy.mesh @mesh = <["x"=4, "y"={y}]>
+      func.func @main(%a: tensor<{rows}x{WIDTH}xbf16> {{sdy.sharding = {batch}}},
+                      %g: tensor<{rows}x{WIDTH}xbf16> {{sdy.sharding = {batch}}})
+          -> (tensor<{WIDTH}x{WIDTH}xbf16> {{sdy.sharding = #sdy.sharding<@mesh, {result}>}}) {{
+        %0 = stablehlo.dot_general %a, %g, contracting_dims = [0] x [0]
+          : (tensor<{rows}x{WIDTH}xbf16>, tensor<{rows}x{WIDTH}xbf16>) -> tensor<{WIDTH}x{WIDTH}xbf16>
+        return %0 : tensor<{WIDTH}x{WIDTH}xbf16>
+      }}"""
+
+
+def planned(text: str) -> tuple[Plan, str]:
+    """The plan, which the checker finds right, and the module as XLA gets it."""
+    loaded = pipeline.load_module(text.encode(), pipeline.Request(memory_bytes=None))
+    plan = pipeline.plan_loaded(loaded)
+    findings = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).findings
+    assert [finding.name for finding in findings if not finding.ok] == []
+    return plan, pipeline.write_planned(loaded, plan)
+
+
+def pass_ns() -> int:
+    return int(HARDWARE.place([("x", 4), ("y", 4)]).collective_permute_ns(PART_BYTES, ["x", "y"]))
+
+
+@pytest.mark.parametrize("rows", [16384, 1 << 20])
+def test_passes_hide_behind_the_product(rows: int) -> None:
+    """17 passes of a part among 16 devices: the first waits, and what the product is too short for. Nothing constrains the whole sum."""
+    plan, written = planned(gradient(rows, ROWS))
+    (sum_,) = plan.price.collectives
+    assert [(one.kind, one.bytes) for one in sum_.emitted] == [("collective_permute", 17 * PART_BYTES)]
+    assert sum_.ns == max(pass_ns(), 17 * pass_ns() - plan.price.compute_ns)
+    assert sum_.ns + sum_.hidden_ns == 17 * pass_ns()
+    assert "[{}, {}]" not in written
+
+
+@pytest.mark.parametrize(("rows", "result", "y"), [(1024, ROWS, 4), (1 << 20, ROWS, 16)])
+def test_other_sums_go_everywhere(rows: int, result: str, y: int) -> None:
+    """Where the product is shorter than a pass, or there are more than 16 devices."""
+    plan, _ = planned(gradient(rows, result, y))
+    assert "collective_permute" not in emitted_bytes(plan.price)
+    assert not any(one.hidden_ns for one in plan.price.collectives)
