@@ -21,7 +21,10 @@ def price(loaded: Loaded, wanted: Wanted | None = None, given: Given | None = No
     leaves no choice where that can be had.
     """
     keeps = keeps_partial_sums(loaded.form)
-    graph = build_graph(loaded.program, loaded.mesh, given, wanted, keeps_partial_sums=keeps)
+    hoists = loaded.lowering == "xla-tpu"
+    graph = build_graph(
+        loaded.program, loaded.mesh, given, wanted, keeps_partial_sums=keeps, hoists=hoists
+    )
     return _assembled(loaded, graph, passes.decompose_reshards)
 
 

@@ -242,7 +242,8 @@ class _OneMesh:
         loaded, search = self.loaded, self.search
         keeps = keeps_partial_sums(loaded.form)
         search.progress("pricing", None)
-        self.graph: Graph = build_graph(loaded.program, loaded.mesh, keeps_partial_sums=keeps)
+        hoists = loaded.lowering == "xla-tpu"
+        self.graph: Graph = build_graph(loaded.program, loaded.mesh, keeps_partial_sums=keeps, hoists=hoists)
         asked = AskedPrices(self.models[0], loaded.hardware, loaded.lowering)
         first = self._assembled(asked)
         self.decompose = first.reshards.known

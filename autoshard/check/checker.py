@@ -72,7 +72,7 @@ def check(subject: Subject, plan: Plan, emitted: Sequence[Collective] | None = N
     if not shardings.ok:
         return CheckReport(tuple(findings), (*LEGALITY, *FIGURES))
     runs, rules = check_rules(planned)
-    reads, consistent = find_reads(planned, runs)
+    reads, consistent = find_reads(planned, runs, plan.lowering)
     findings += [*boundaries(planned, plan), rules, partial_sums(planned, runs), consistent]
     if not rules.ok:
         return CheckReport(tuple(findings), FIGURES)

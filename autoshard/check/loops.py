@@ -47,6 +47,11 @@ class Loops:
         self._by_times = found
         self._all = tuple(found.values())
         self._by_region: dict[int, Where] = {}
+        self._unchanged = {
+            flow.target: flow.sources[0].value
+            for flow in listing.data_flows
+            if flow.kind == "while" and {source.value for source in flow.sources[1:]} <= {flow.target}
+        }
         self.carrying = {f.target: found[f.begin, f.end] for f in listing.data_flows if f.kind == "while"}
 
     def around_op(self, time: int) -> Where:
@@ -69,6 +74,15 @@ class Loops:
                 if loop.begin <= source.time <= loop.end and loop.repeat <= source.repeat
             ]
         return {loop: "body" if loop is own else loop.part_at(source.time) for loop in around}
+
+    def before(self, value: int, where: Where) -> tuple[int, Where, Loop | None]:
+        """The value that was handed to the loops which carry one unchanged, where a read of it can be, and before which loop."""
+        loop = None
+        while value in self._unchanged and self.carrying[value] in where:
+            loop = self.carrying[value]
+            where = {other: part for other, part in where.items() if other is not loop}
+            value = self._unchanged[value]
+        return value, where, loop
 
 
 def _body_begin(regions: Sequence[int], flow: DataFlow, condition: int) -> int:

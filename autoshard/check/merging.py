@@ -16,26 +16,28 @@ _Taken = tuple[int, Body, tuple[TensorSharding, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A change of sharding that a reader of a value asks for: the shardings after its steps, and what may travel."""
+    """A change of sharding that a reader of a value asks for, step by step, and what may travel."""
 
     value: int
     body: Body
-    after: tuple[TensorSharding, ...]
+    passed: tuple[TensorSharding, ...]  # from the first to the last
     travels: TensorType
 
+    @property
+    def steps(self) -> range:
+        return range(1, len(self.passed))
+
     def taken(self, step: int) -> _Taken:
-        return self.value, self.body, self.after[: step + 1]
+        return self.value, self.body, self.passed[: step + 1]
 
 
 def carried_out(asked: Sequence[Asked | None]) -> list[list[TensorType | None]]:
     """What travels in each step of each change; None where an earlier one has it too. A change that no reader asks for is empty."""
     types: dict[_Taken, TensorType] = {}
     for one in asked:
-        for step in range(len(one.after) if one else 0):
+        for step in one.steps if one else ():
             assert one is not None
             known = types.setdefault(one.taken(step), one.travels)
             if one.travels.num_bytes > known.num_bytes:
                 types[one.taken(step)] = one.travels
-    return [
-        [types.pop(one.taken(step), None) for step in range(len(one.after))] if one else [] for one in asked
-    ]
+    return [[types.pop(one.taken(step), None) for step in one.steps] if one else [] for one in asked]

@@ -291,7 +291,7 @@ def _reshards(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Reshar
             yield Reshard(type_, together, settled, found, made_times, mine[0].op, hidden)
         for read in mine:
             hidden = hideable.of_read(value, read.op)
-            reader = value, frozenset(read.where.items())
+            reader = value if read.source < 0 else read.source, frozenset(read.where.items())
             yield Reshard(type_, read.travels, found, read.sharding, read.repeat, read.op, hidden, reader)
 
 
@@ -312,7 +312,8 @@ def _of_reshards(mesh: Mesh, reshards: Sequence[Reshard], prices: Prices) -> Ite
 def _asked(reshard: Reshard, steps: Sequence[CollectiveStep], prices: Prices) -> Asked | None:
     if prices.lowering != "xla-tpu" or reshard.reader_of is None:
         return None
-    return Asked(*reshard.reader_of, tuple(step.out_sharding for step in steps), reshard.travels)
+    shardings = (reshard.origin, *(step.out_sharding for step in steps))
+    return Asked(*reshard.reader_of, shardings, reshard.travels)
 
 
 def _merged(

@@ -29,6 +29,7 @@ class Read:
     op: int  # that needs it; -1: arguments and results
     where: Where
     needs_copy: bool  # whether a reshard for it makes a buffer that nothing else accounts for
+    source: int = -1  # the value, or what the loops that carry it unchanged were handed
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Reads:
     of_value: dict[int, list[Read]]
 
 
-def find_reads(planned: Planned, runs: Mapping[int, Run]) -> tuple[Reads, Finding]:
+def find_reads(planned: Planned, runs: Mapping[int, Run], lowering: str) -> tuple[Reads, Finding]:
     """All reads, and whether they agree with the recorded uses. Kernels whose root is not in `runs` are left out."""
     clones = _clone_reads(planned)
     loops = planned.loops
@@ -73,9 +74,23 @@ def find_reads(planned: Planned, runs: Mapping[int, Run]) -> tuple[Reads, Findin
             offenders += _use_errors(planned, use, sharding, clones)
     for value, read in _flow_reads(planned):
         of_value.setdefault(value, []).append(read)
+    if lowering == "xla-tpu":
+        for value, mine in of_value.items():
+            of_value[value] = [_before_loops(planned, value, read) for read in mine]
     count = sum(len(found.kernel.uses) for found in kernels)
     what = "reads of a kernel follow from how it runs"
     return Reads(tuple(kernels), of_value), of_offenders("reads", offenders, count, what)
+
+
+def _before_loops(planned: Planned, value: int, read: Read) -> Read:
+    """The read as XLA carries it out: what loops do not change is brought to its sharding before them."""
+    source, where, loop = planned.loops.before(value, read.where)
+    if loop is None:
+        return read
+    repeat = max([1, *(other.repeat for other in where)])
+    return replace(
+        read, repeat=repeat, time=loop.begin, end=max(read.end, loop.end), where=where, source=source
+    )
 
 
 def _copy_end(planned: Planned, kernel: Kernel) -> int:

@@ -89,6 +89,9 @@ class Edge:
     begin: int  # when a copy made for this read exists
     end: int
     sites: tuple[tuple[int, int], ...]
+    source: int = (
+        -1
+    )  # the value, or what the loops that carry it unchanged were handed; -1: of no single reader
     loops: tuple[Loop, ...] = ()  # around the read
 
 
@@ -108,6 +111,7 @@ class Graph:
     partial: PartialPlan = field(default_factory=PartialPlan)
     moved_once: dict[int, TensorSharding] = field(default_factory=dict[int, TensorSharding])
     """Of given shardings: values whose only reader is a reshard, and what to; Shardy merges a sum and its slice to a reduce-scatter."""
+    hoists: bool = False  # whether the compiler moves what does not change out of loops
     any_order: bool = False  # of the axes of a dimension, because the user wrote one that is not mesh order
     nodes: list[Node] = field(default_factory=list[Node])
     edges: list[Edge] = field(default_factory=list[Edge])
@@ -127,6 +131,7 @@ class _Read:
     end: int  # until when a copy made for this read is needed
     place: Place
     sites: tuple[tuple[int, int], ...]
+    source: int = -1  # what loops were handed for the value, where that is what is read
 
 
 def build_graph(
@@ -136,6 +141,7 @@ def build_graph(
     wanted: Wanted | None = None,
     *,
     keeps_partial_sums: bool = False,
+    hoists: bool = False,
 ) -> Graph:
     """All nodes and edges of a program; kernel nodes come in program order, each after the flows.
 
@@ -144,6 +150,7 @@ def build_graph(
             exactly that where there is one. None: everything is open.
         wanted: demands that nodes can meet, in place of those that they must meet: choices are those without any demand and those
             that meet one of these. None: what is demanded is met.
+        hoists: whether the compiler that carries the plan out moves what does not change in a loop out of it.
         keeps_partial_sums: whether the form that carries the plan has partial sums, which are then left partial where that may pay.
     """
     partial = _partial_plan(program, mesh, given) if keeps_partial_sums else PartialPlan()
@@ -156,6 +163,7 @@ def build_graph(
         given,
         wanted,
         partial,
+        hoists=hoists,
         any_order=not _in_mesh_order(program, mesh, given),
         moved_once=_moved_once(program, given) if given is not None else {},
     )
@@ -166,11 +174,23 @@ def build_graph(
         reads += _add_kernel(graph, index, kernel)
     by_value: dict[int, list[_Read]] = {}
     for read in reads:
-        by_value.setdefault(read.value, []).append(read)
+        by_value.setdefault(read.value, []).append(_hoisted(graph, read) if hoists else read)
     for value, mine in by_value.items():
         if value in graph.provider:  # a value without one is recomputed for each use
             _connect(graph, value, mine)
     return graph
+
+
+def _hoisted(graph: Graph, read: _Read) -> _Read:
+    """The read where the compiler changes its sharding: before the loops that carry the value unchanged."""
+    found = graph.loops.outside(read.value, read.place)
+    if found is None:
+        return read
+    source, place, loop = found
+    repeat = max((around.repeat for around in place.loops), default=1)
+    return replace(
+        read, repeat=repeat, time=loop.begin, end=max(read.end, loop.end), place=place, source=source
+    )
 
 
 def _moved_once(program: Program, given: Given) -> dict[int, TensorSharding]:
@@ -393,6 +413,7 @@ def _connect(graph: Graph, value: int, reads: list[_Read]) -> None:
                 read.time,
                 read.end,
                 read.sites,
+                value if read.source < 0 else read.source,
                 read.place.loops,
             )
         )

@@ -35,6 +35,11 @@ class SharedCopy:
     end: int
 
 
+def _never_changes(flow: DataFlow) -> bool:
+    """Whether every trip of the loop hands on what it was handed."""
+    return all(source.value == flow.target for source in flow.sources[1:])
+
+
 class Loops:
     """The loops of one listing, and which of them carries a value."""
 
@@ -46,6 +51,7 @@ class Loops:
         }
         self._carrier = {flow.target: self._by_times[flow.begin, flow.end] for flow in flows}
         self._loops = tuple(self._by_times.values())
+        self._handed_in = {flow.target: flow.sources[0].value for flow in flows if _never_changes(flow)}
 
     def around_op(self, time: int) -> Place:
         return Place(time, tuple(loop for loop in self._loops if loop.holds(time)))
@@ -68,6 +74,17 @@ class Loops:
     def at_end(self, time: int) -> Place:
         """Where the function returns, at `time`."""
         return Place(time - 1, ())
+
+    def outside(self, value: int, place: Place) -> tuple[int, Place, Loop] | None:
+        """Where a compiler does what does not change in the loops around `place`.
+
+        The value that these were handed, the place before them, and the outermost of them; None where none carries the value unchanged.
+        """
+        left = None
+        while value in self._handed_in and (loop := self._carrier[value]) in place.loops:
+            value, left = self._handed_in[value], loop
+            place = Place(loop.begin, tuple(other for other in place.loops if other is not loop))
+        return None if left is None else (value, place, left)
 
     def shared_copy(self, value: int, reads: Sequence[tuple[Place, int]]) -> SharedCopy:
         """The copy for reads at given (place, end of need)."""

@@ -14,8 +14,8 @@ from autoshard.cost.lowering import Emitted
 from autoshard.cost.reshard import ReshardPrices
 from autoshard.sharding import TensorSharding, TensorType, dtype_bits
 
-_Path = tuple[int, int, tuple[Loop, ...], tuple[TensorSharding, ...]]
-"""The provider, its result, the loops around the reader, and the shardings on the way."""
+_Path = tuple[int, tuple[Loop, ...], tuple[TensorSharding, ...]]
+"""The value, the loops around the reader, and the shardings on the way, the first included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,27 +28,37 @@ class Move:
 
 
 def emitted_once(reshards: ReshardPrices, moves: Sequence[Move]) -> Iterator[tuple[tuple[Emitted, ...], ...]]:
-    """For each move what is emitted for each of its steps: nothing for one that a move before it has too."""
+    """For each move what is emitted for each of its steps: nothing for one that a reader before has too."""
     paths = [list(_paths(reshards, move)) for move in moves]
     widest: dict[_Path, TensorType] = {}
     for move, mine in zip(moves, paths, strict=True):
         for path in mine:
             widest[path] = max(widest.get(path, move.edge.travels), move.edge.travels, key=_bits)
-    done: set[_Path] = set()
     for move, mine in zip(moves, paths, strict=True):
+        alone = reshards.collectives(move.edge.type, move.origin, move.target, move.edge.travels)
+        if not mine:
+            yield tuple(step.emitted for step in alone)
+            continue
         found: list[tuple[Emitted, ...]] = []
         for step, path in enumerate(mine):
-            sent = reshards.collectives(move.edge.type, move.origin, move.target, widest[path])[step]
-            found.append(() if path in done and reshards.merges_equal else sent.emitted)
-            done.add(path)
+            type_ = widest.pop(path, None)
+            steps = (
+                alone
+                if type_ is None
+                else reshards.collectives(move.edge.type, move.origin, move.target, type_)
+            )
+            found.append(() if type_ is None else steps[step].emitted)
         yield tuple(found)
 
 
 def _paths(reshards: ReshardPrices, move: Move) -> Iterator[_Path]:
+    """None where nothing is merged."""
     edge = move.edge
+    if edge.source < 0 or not reshards.merges_equal:
+        return
     passed = reshards.path(edge.type.rank, move.origin, move.target)
-    for end in range(1, len(passed) + 1):
-        yield edge.provider, edge.result, edge.loops, passed[:end]
+    for end in range(2, len(passed) + 1):
+        yield edge.source, edge.loops, passed[:end]
 
 
 def _bits(type_: TensorType) -> int:

@@ -153,10 +153,9 @@ class ReshardPrices:
         return self._prices.merges_equal
 
     def path(self, rank: int, origin: int, target: int) -> tuple[TensorSharding, ...]:
-        """The shardings after each step from one to another."""
-        if origin == target:
-            return ()
-        return tuple(step.out_sharding for step in self._sequences[rank, origin, target])
+        """The sharding that it starts from, and those after each step."""
+        steps = self._sequences[rank, origin, target] if origin != target else ()
+        return (self._layouts[rank].shardings[origin], *(step.out_sharding for step in steps))
 
     def _carried_out(
         self, step: CollectiveStep, before: TensorSharding, bytes_: int, sent: TensorType

@@ -33,7 +33,9 @@ def sent(readers: list[Reader], lowering: Lowering = "xla-tpu") -> list[list[int
         reshards.want(2, origin, target)
     reshards.resolve()
     moves = [
-        Move(Edge(0, 0, 1 + i, 0, WIDE, travels, 1, 0, 1, ((i, 0),), loops), int(origin[0]), int(target[0]))
+        Move(
+            Edge(0, 0, 1 + i, 0, WIDE, travels, 1, 0, 1, ((i, 0),), 7, loops), int(origin[0]), int(target[0])
+        )
         for i, ((_, travels, loops), target) in enumerate(zip(readers, targets, strict=True))
     ]
     return [[one.bytes for step in steps for one in step] for steps in emitted_once(reshards, moves)]
@@ -61,11 +63,11 @@ def test_shardys_passes_merge_nothing() -> None:
 
 def test_the_checker_merges_first_steps_too() -> None:
     """A reader that goes on from where another one ends, and one of another value."""
-    rows, whole = (parse_sharding(text, MESH) for text in (ROWS, WHOLE))
+    split, rows, whole = (parse_sharding(text, MESH) for text in (SPLIT, ROWS, WHOLE))
     asked = [
-        Asked(1, frozenset(), (rows,), NARROW),
-        Asked(1, frozenset(), (rows, whole), WIDE),
+        Asked(1, frozenset(), (split, rows), NARROW),
+        Asked(1, frozenset(), (split, rows, whole), WIDE),
         None,
-        Asked(2, frozenset(), (rows,), NARROW),
+        Asked(2, frozenset(), (split, rows), NARROW),
     ]
     assert carried_out(asked) == [[WIDE], [None, WIDE], [], [NARROW]]
