@@ -69,7 +69,7 @@ def sent_for_step(
     permutes = tuple(Sent("collective_permute", permute_axes, bytes_) for bytes_ in misplaced)
     if step.kind == "all_slice":
         return permutes
-    if step.kind == "all_gather" and _is_summed_vector(type_) and held & 511:
+    if step.kind == "all_gather" and is_summed_vector(type_) and held & 511:
         return (*permutes, Sent("all_reduce", step.axes, held * devices))
     if step.kind == "all_gather":
         return (*permutes, _compiled(lowering, Sent(step.kind, step.axes, held)))
@@ -81,7 +81,8 @@ def sent_for_step(
     return (_compiled(lowering, Sent(step.kind, step.axes, held)),)
 
 
-def _is_summed_vector(type_: TensorType) -> bool:
+def is_summed_vector(type_: TensorType) -> bool:
+    """Whether its small parts are gathered by a sum, for which it stays as wide as it is."""
     return type_.num_bytes <= 1 << 16 and sum(size > 1 for size in type_.shape) < 2
 
 
@@ -108,7 +109,7 @@ def _padded_bytes(before: TensorSharding, after: TensorSharding, type_: TensorTy
 
 
 def _misplaced_bytes(before: TensorSharding, after: TensorSharding, type_: TensorType) -> list[int]:
-    """On one device, for each dimension: of the last coarse part, the rows by which its fine parts begin elsewhere."""
+    """On one device, by dimension and neighbour: of the last coarse part, the rows by which its fine parts begin elsewhere."""
     found: list[int] = []
     own = [math.ceil(size / old) for size, old in zip(type_.shape, _shards(before), strict=True)]
     for dim, (old, new) in enumerate(zip(_shards(before), _shards(after), strict=True)):
@@ -116,8 +117,11 @@ def _misplaced_bytes(before: TensorSharding, after: TensorSharding, type_: Tenso
         if coarse > 1 and fine > coarse and fine % coarse == 0:
             size = type_.shape[dim]
             last = coarse - 1
-            rows = last * (fine // coarse) * math.ceil(size / fine) - last * math.ceil(size / coarse)
-            if rows:
-                shape = [rows if d == dim else part for d, part in enumerate(own)]
-                found.append(TensorType(tuple(shape), type_.dtype).num_bytes)
+            begin = last * (fine // coarse) * math.ceil(size / fine)
+            end = last * math.ceil(size / coarse)
+            for neighbour in range(last):
+                rows = min(begin - end - neighbour * own[dim], own[dim])
+                if rows > 0:
+                    shape = [rows if d == dim else part for d, part in enumerate(own)]
+                    found.append(TensorType(tuple(shape), type_.dtype).num_bytes)
     return found

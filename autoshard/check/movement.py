@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from autoshard.check.emitted import HALO, LOCAL, Sent, sent_for, sent_for_step, sent_for_sum
+from autoshard.check.emitted import HALO, LOCAL, Sent, is_summed_vector, sent_for, sent_for_step, sent_for_sum
 from autoshard.check.halo import rows_from_others
 from autoshard.check.loops import copies_made
 from autoshard.check.merging import Asked, Body, carried_out
@@ -164,9 +164,9 @@ def _of_kernel(planned: Planned, read: KernelRead, prices: Prices) -> Iterator[_
     for value, type_ in zip(kernel.results, kernel.shape.results, strict=True):
         produced = planned.produced.get(value, TensorSharding.replicated_closed(type_.rank))
         kind = "reduce_scatter" if _is_scattered(planned, read, value) else "all_reduce"
-        bytes_ = produced.local_bytes(type_)
-        sent = sent_for_sum(prices.lowering, kind, axes, bytes_, len(kernel.results))
-        moved = _Moved(kind, axes, bytes_, kernel.repeat, root, sent)
+        leaves = _sent(prices, type_, planned.program.widths.of_value(value))
+        sent = sent_for_sum(prices.lowering, kind, axes, produced.local_bytes(leaves), len(kernel.results))
+        moved = _Moved(kind, axes, produced.local_bytes(type_), kernel.repeat, root, sent)
         is_scattered = kind == "reduce_scatter" and prices.lowering == "xla-tpu"
         inside = _in_product(planned, read, value, axes, prices) if is_scattered else None
         if inside is not None:
@@ -263,7 +263,8 @@ def _sites(kernel: Kernel, value: int, operand: int) -> tuple[Site, ...]:
 
 
 def _sent(prices: Prices, type_: TensorType, travels: TensorType) -> TensorType:
-    return travels if prices.lowering == "xla-tpu" else type_
+    is_narrowed = prices.lowering == "xla-tpu" and not is_summed_vector(type_)
+    return travels if is_narrowed else type_
 
 
 def _reshards(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Reshard]:

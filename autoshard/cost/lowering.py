@@ -39,7 +39,13 @@ LOCAL = frozenset({"all_slice", "replicated_to_unreduced", "sharded_to_unreduced
 
 SMALL_SHARD_BYTES = 128 * 1024
 MANY_DEVICES = 33
+SHORT_VECTOR_BYTES = 64 * 1024
 COMBINED_LATENCY_SHARE = 4  # an all-reduce pays one part in so many of its latency
+
+
+def is_short_vector(type_: TensorType) -> bool:
+    """Whether it has one dimension, beside those of one element, and few bytes."""
+    return type_.num_bytes <= SHORT_VECTOR_BYTES and max(type_.shape, default=1) == type_.num_elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +73,8 @@ class CollectivePrices:
 
     def sent(self, type_: TensorType, travels: TensorType) -> TensorType:
         """What goes between devices of a value that may travel as `travels`."""
-        return travels if self.lowering == "xla-tpu" else type_
+        is_narrowed = self.lowering == "xla-tpu" and not is_short_vector(type_)
+        return travels if is_narrowed else type_
 
     def emitted(self, kind: str, bytes_: int, axes: tuple[AxisRef, ...]) -> tuple[Emitted, ...]:
         """What one collective is compiled to where everything divides; `bytes_` as in costmodels."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoshard.cost.layouts import Ints, LayoutsByRank
-from autoshard.cost.lowering import LOCAL, CollectivePrices, Emitted
+from autoshard.cost.lowering import LOCAL, CollectivePrices, Emitted, is_short_vector
 from autoshard.cost.meshes import crossing, is_crossing
-from autoshard.cost.uneven import emitted_step, is_short_vector
+from autoshard.cost.uneven import emitted_step
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.problem.model import Bools
 from autoshard.sharding import AxisRef, Mesh, TensorSharding, TensorType, total_size

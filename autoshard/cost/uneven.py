@@ -4,23 +4,23 @@ Every device holds ceil(size / shards) elements of a dimension, the last ones pa
 same way, so that all parts are of one size. Where a dimension that is split already is split further, or less, the parts of the two
 shardings do not begin at the same elements unless ceil(size / many) * (many / few) = ceil(size / few). XLA then
 
-- first moves the rows that lie with another device, by permutes of in all (few - 1) * (the difference of the two sides) rows,
+- first moves the rows that lie with another device: in all (few - 1) * (the difference of the two sides) rows, by a permute from each
+  neighbour that has some of them, of no more than it holds,
 - and gathers over all devices that hold a part, and slices, where axes are to be exchanged.
 
-A vector of up to 64 KiB (seen: 53 kB, and not 120 kB, over 4 and over 16 devices) is gathered by summing zero-padded ones, unless its parts
-fill rows of the vector registers, 512 bytes each: over 16 devices 2 kB of bf16 and 4 kB of f32 are summed, 8 kB of bf16 are not; over 4
-neither 2 kB are.
+A vector of up to 64 KiB (seen: 53 kB, and not 120 kB, over 4 and over 16 devices) is gathered by summing zero-padded ones, in its own
+type, unless its parts fill rows of the vector registers, 512 bytes each: over 16 devices 2 kB of bf16 and 4 kB of f32 are summed, 8 kB
+of bf16 are not; over 4 neither 2 kB are.
 
 Seen in what libtpu 0.0.51 compiles for v5e 4x4: dimensions of 52 and 197 over axes of 4 and 4, all pairs of shardings of two dimensions.
 """
 
 from collections.abc import Iterable, Iterator
 
-from autoshard.cost.lowering import Emitted
+from autoshard.cost.lowering import Emitted, is_short_vector
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.sharding import AxisRef, TensorSharding, TensorType, total_size
 
-_SHORT_VECTOR_BYTES = 64 * 1024
 _ROW_BYTES = 512
 
 
@@ -43,11 +43,6 @@ def emitted_step(step: CollectiveStep, before: TensorSharding, type_: TensorType
             return (Emitted(step.kind, step.axes, held),)
 
 
-def is_short_vector(type_: TensorType) -> bool:
-    """Whether it has one dimension, beside those of one element, and few bytes."""
-    return type_.num_bytes <= _SHORT_VECTOR_BYTES and max(type_.shape, default=1) == type_.num_elements
-
-
 def _exchanged_bytes(before: TensorSharding, after: TensorSharding, type_: TensorType) -> int:
     """Of the operand of an exchange on one device: the parts that it holds, what is to be sent padded to parts of one size."""
     held, sent = before.local_shape(type_.shape), after.local_shape(type_.shape)
@@ -61,13 +56,16 @@ def _exchanged_bytes(before: TensorSharding, after: TensorSharding, type_: Tenso
 def _shifts(
     axes: Iterable[AxisRef], before: TensorSharding, after: TensorSharding, type_: TensorType
 ) -> Iterator[Emitted]:
-    """A permute for each dimension of which parts before and after begin at different elements."""
-    held = before.local_shape(type_.shape)
+    """Permutes for each dimension of which parts before and after begin at different elements."""
+    held, axes = before.local_shape(type_.shape), tuple(axes)
     for dim, (size, old, new) in enumerate(zip(type_.shape, before.dims, after.dims, strict=True)):
         few, many = sorted((old.num_shards, new.num_shards))
         if few == 1 or few == many or many % few:
             continue
-        rows = (few - 1) * (-(-size // many) * (many // few) - -(-size // few))
-        if rows:
-            moved = TensorType((*held[:dim], rows, *held[dim + 1 :]), type_.dtype)
-            yield Emitted("collective_permute", tuple(axes), moved.num_bytes)
+        left = (few - 1) * (-(-size // many) * (many // few) - -(-size // few))
+        for _ in range(few - 1):
+            rows = min(left, held[dim])
+            left -= rows
+            if rows:
+                moved = TensorType((*held[:dim], rows, *held[dim + 1 :]), type_.dtype)
+                yield Emitted("collective_permute", axes, moved.num_bytes)

@@ -102,3 +102,17 @@ def test_short_vectors_are_gathered_by_a_sum(rows: int, columns: int, kind: str)
     """Up to 64 KiB in all, whatever the number of devices, where a part is not of whole rows of 512 bytes."""
     size = rows if kind == "all_reduce" else rows * columns / 4
     assert emitted('[{"x"}, {}]', "[{}, {}]", rows, columns) == [(kind, 4, size)]
+
+
+def test_parts_of_fewer_rows_than_devices_come_from_several_neighbours() -> None:
+    """4 rows over 4 and then over 16 devices: the first group of 4 has them all, one from each neighbour of the coarse parts."""
+    row = ("collective_permute", 16, 64.0)
+    assert emitted('[{"x"}, {}]', '[{"x", "y"}, {}]', 4) == [row, row, row]
+
+
+@pytest.mark.parametrize(("elements", "dtype"), [(1024, "f32"), (1 << 20, "bf16")])
+def test_short_vectors_travel_as_they_are(elements: int, dtype: str) -> None:
+    """What sums gather is not narrowed."""
+    prices = CollectivePrices(communication(MESH), HARDWARE, "xla-tpu")
+    sent = prices.sent(TensorType((elements,), "f32"), TensorType((elements,), "bf16"))
+    assert sent.dtype == dtype

@@ -2,6 +2,7 @@
 
 import pytest
 
+from autoshard import pipeline
 from autoshard.check.merging import Asked, carried_out
 from autoshard.cost.graph import Edge
 from autoshard.cost.layouts import LayoutsByRank
@@ -9,6 +10,7 @@ from autoshard.cost.loops import Loop
 from autoshard.cost.lowering import CollectivePrices, Lowering
 from autoshard.cost.merged import Move, emitted_once
 from autoshard.cost.reshard import ReshardPrices
+from autoshard.mlir.forms import Form
 from autoshard.mlir.passes import decompose_reshards
 from autoshard.sharding import Mesh, TensorType, parse_sharding
 from tests.cost.priced import HARDWARE, communication
@@ -71,3 +73,51 @@ def test_the_checker_merges_first_steps_too() -> None:
         Asked(2, frozenset(), (split, rows), NARROW),
     ]
     assert carried_out(asked) == [[WIDE], [None, WIDE], [], [NARROW]]
+
+
+def test_sums_are_as_narrow_as_their_result_is_read() -> None:
+    """A product of default precision whose partial sums a product alone reads: half of the bytes of its float32 result."""
+    text = """sdy.mesh @mesh = <["x"=4]>
+func.func @main(%a: tensor<64x512xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"x"}]>}, %b: tensor<512x256xf32>, %c: tensor<256x128xf32>)
+    -> tensor<64x128xf32> {
+  %p = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<64x512xf32>, tensor<512x256xf32>) -> tensor<64x256xf32>
+  %s = sdy.sharding_constraint %p <@mesh, [{}, {}]> : tensor<64x256xf32>
+  %r = stablehlo.dot_general %s, %c, contracting_dims = [1] x [0] : (tensor<64x256xf32>, tensor<256x128xf32>) -> tensor<64x128xf32>
+  return %r : tensor<64x128xf32>
+}"""
+    request = pipeline.Request(mesh=(("x", 4),), hardware="tpu-v5e", memory_bytes=None, form="xla")
+    plan = pipeline.plan_loaded(pipeline.load_module(text.encode(), request))
+    (sum_,) = (one for one in plan.price.collectives if one.kind == "all_reduce")
+    assert (sum_.bytes, sum_.emitted[0].bytes) == (64 * 256 * 4, 64 * 256 * 2)
+
+
+LOOP = """sdy.mesh @mesh = <["x"=4]>
+func.func @main(%a: tensor<64x512xf32>, %b: tensor<512x512xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) -> tensor<64x512xf32> {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %w:3 = stablehlo.while(%i = %zero, %s = %a, %m = %b) : tensor<i32>, tensor<64x512xf32>, tensor<512x512xf32> cond {
+    %end = stablehlo.constant dense<9> : tensor<i32>
+    %c = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %c : tensor<i1>
+  } do {
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %n = stablehlo.add %i, %one : tensor<i32>
+    %p = stablehlo.dot_general %s, %m, contracting_dims = [1] x [0] : (tensor<64x512xf32>, tensor<512x512xf32>) -> tensor<64x512xf32>
+    %t = stablehlo.tanh %p : tensor<64x512xf32>
+    stablehlo.return %n, %t, %m : tensor<i32>, tensor<64x512xf32>, tensor<512x512xf32>
+  }
+  return %w#1 : tensor<64x512xf32>
+}"""
+
+
+@pytest.mark.parametrize(("form", "runs"), [("xla", 1), ("shardy", 9)])
+def test_what_a_loop_does_not_change_is_moved_before_it(form: Form, runs: int) -> None:
+    """By XLA; Shardy's passes leave it in each trip. What the loop changes is moved in each."""
+    request = pipeline.Request(mesh=(("x", 4),), hardware="tpu-v5e", memory_bytes=None, form=form)
+    graph = pipeline.price(pipeline.load_module(LOOP.encode(), request)).graph
+    product = next(
+        number
+        for number, node in enumerate(graph.nodes)
+        if node.kernel >= 0 and graph.program.kernels[node.kernel].shape.is_matmul
+    )
+    reads = {edge.type.shape: edge.repeat for edge in graph.edges if edge.reader == product}
+    assert reads == {(64, 512): 9, (512, 512): runs}
