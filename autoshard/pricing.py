@@ -22,9 +22,7 @@ def price(loaded: Loaded, wanted: Wanted | None = None, given: Given | None = No
     """
     keeps = keeps_partial_sums(loaded.form)
     hoists = loaded.lowering == "xla-tpu"
-    graph = build_graph(
-        loaded.program, loaded.mesh, given, wanted, keeps_partial_sums=keeps, hoists=hoists
-    )
+    graph = build_graph(loaded.program, loaded.mesh, given, wanted, keeps_partial_sums=keeps, hoists=hoists)
     return _assembled(loaded, graph, passes.decompose_reshards)
 
 
