@@ -69,7 +69,7 @@ def plan_placements(
     """The best plan of a module over all distinct placements of its mesh on the topology that it was loaded for.
 
     Args:
-        time_limit_s: for solving, all placements together; the one that the module was loaded on comes first.
+        time_limit_s: for solving, and pricing all placements but the one that the module was loaded on, which comes first.
 
     Raises:
         AutoshardError: demands of several priorities, whose plans have no one price to compare.
@@ -79,7 +79,7 @@ def plan_placements(
     axes = tuple((axis.name, axis.size) for axis in loaded.mesh.axes)
     models = placements_of(loaded.hardware, axes, layout.topology, layout.slices)
     search = _Search(time_limit_s, seed, threads, progress)
-    search.examine(loaded, models, time_limit_s, is_first_asked=True)
+    search.examine(loaded, models, 1, is_first_asked=True)
     return search.result()
 
 
@@ -99,8 +99,8 @@ def plan_meshes(
     Args:
         request: its mesh is what is searched, its placement too unless that is row-major; without a topology, the shape nearest to a cube.
         most_axes: of a mesh, at most 3; they are called x, y and z.
-        time_limit_s: for solving, all meshes together; those with few axes of even sizes come first. Reading and pricing each
-            mesh comes on top.
+        time_limit_s: for all meshes together, those with few axes of even sizes first; only reading and pricing the first of them
+            comes on top.
 
     Raises:
         AutoshardError: a module with meshes of its own, or a number of devices that the hardware does not come in.
@@ -128,7 +128,7 @@ def plan_meshes(
         progress(f"mesh {_mesh_text(axes)}", number / len(meshes))
         where = placement_text(models[0].placement) or None
         asked = replace(request, mesh=axes, topology=topology, slices=slices, placement=where)
-        search.examine(load_module(source, asked), models, search.left_s / (len(meshes) - number))
+        search.examine(load_module(source, asked), models, len(meshes) - number)
     return search.result()
 
 
@@ -178,14 +178,23 @@ class _Found:
 class _Search:
     """The best plan so far, and what is known of each mesh and placement."""
 
-    left_s: float
-    """Time for solving."""
+    time_limit_s: float
     seed: int
     threads: int
     progress: Progress
+    ends: float | None = None
+    """When the time is over; it begins when there is a first problem to solve."""
     best: _Found | None = None
     first: _Found | None = None
     rows: list[Examined] = field(default_factory=list[Examined])
+
+    @property
+    def left_s(self) -> float:
+        return self.time_limit_s if self.ends is None else self.ends - time.monotonic()
+
+    def begin(self) -> None:
+        """There is something to solve; nothing happens where the time has begun."""
+        self.ends = self.ends if self.ends is not None else time.monotonic() + self.time_limit_s
 
     def leave(self, axes: MeshAxes, models: Sequence[Communication]) -> None:
         """Note that there was no time for these."""
@@ -194,10 +203,14 @@ class _Search:
         ]
 
     def examine(
-        self, loaded: Loaded, models: Sequence[Communication], share_s: float, *, is_first_asked: bool = False
+        self, loaded: Loaded, models: Sequence[Communication], to_come: int, *, is_first_asked: bool = False
     ) -> None:
-        """Plan one mesh on those placements that may win."""
-        mesh = _OneMesh(self, loaded, models, len(self.rows), share_s)
+        """Plan one mesh on those placements that may win.
+
+        Args:
+            to_come: meshes, this one among them, that share the time that is left.
+        """
+        mesh = _OneMesh(self, loaded, models, len(self.rows), to_come)
         self.leave(mesh.axes, models)
         mesh.run(is_first_asked=is_first_asked)
 
@@ -225,10 +238,10 @@ class _OneMesh:
     """One mesh, whose choices are listed once, under the prices of each placement; rows from `row` on are its placements'."""
 
     def __init__(
-        self, search: _Search, loaded: Loaded, models: Sequence[Communication], row: int, left_s: float
+        self, search: _Search, loaded: Loaded, models: Sequence[Communication], row: int, to_come: int
     ) -> None:
         self.search, self.loaded, self.models, self.row = search, loaded, models, row
-        self.left_s = left_s
+        self.to_come, self.ends = to_come, 0.0
         self.axes = tuple((axis.name, axis.size) for axis in loaded.mesh.axes)
         self.prices = [CollectivePrices(model, loaded.hardware, loaded.lowering) for model in models]
         self.decompose: Decompose = passes.decompose_reshards
@@ -236,6 +249,11 @@ class _OneMesh:
         self.baselines: list[BaselineChoice] = []
         self.bound = 0
         self.incumbent: tuple[PricedGraph, NDArray[np.int64]] | None = None
+
+    @property
+    def left_s(self) -> float:
+        """Time for this mesh."""
+        return self.ends - time.monotonic()
 
     def run(self, *, is_first_asked: bool) -> None:
         """Fill in the rows."""
@@ -249,6 +267,8 @@ class _OneMesh:
         self.decompose = first.reshards.known
         self.baselines = baseline_choices(replace(loaded, communication=self.models[0]), first)
         self.hints = [choice for _, choice, _ in self.baselines if choice is not None]
+        search.begin()
+        self.ends = time.monotonic() + search.left_s / self.to_come
         covered = undominated([asked.again(prices) for prices in self.prices])
         open_ = [number for number, other in enumerate(covered) if other is None]
         if is_first_asked or (search.best is None and 0 in open_):
@@ -315,8 +335,7 @@ class _OneMesh:
 
     def _solved(self, priced: PricedGraph, share: float) -> Solution:
         """Solved within that share of the time that is left to this mesh."""
-        began = time.monotonic()
-        found = solve(
+        return solve(
             priced.problem,
             time_limit_s=max(self.left_s, 0.0) * share,
             seed=self.search.seed,
@@ -325,10 +344,6 @@ class _OneMesh:
             progress=self.search.progress,
             cutoff=self.search.step_ns(),
         )
-        seconds = time.monotonic() - began
-        self.left_s -= seconds
-        self.search.left_s -= seconds
-        return found
 
     def _price_of_incumbent(self, number: int) -> tuple[int, int]:
         """What the collectives of this mesh's best plan take on another placement; a guess of how good that is."""

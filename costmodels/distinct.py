@@ -50,21 +50,35 @@ def _all(mesh: MeshSizes, shape: Sequence[int], kinds: Sequence[DimensionKind]) 
             for length in lengths:
                 flat.append(Piece(dimension, stride, length))
                 stride *= length
-        yield from _given(flat, [size for _, size in mesh], [[] for _ in mesh])
+        is_like_next = [
+            one.dimension == other.dimension
+            and one.length == other.length
+            and not kinds[one.dimension].is_spaced
+            for one, other in itertools.pairwise(flat)
+        ]
+        yield from _given(flat, [*is_like_next, False], [size for _, size in mesh], [[] for _ in mesh], 0)
 
 
-def _given(parts: list[Piece], left: list[int], taken: list[list[Piece]]) -> Iterator[Pieces]:
-    """Every way to give the parts to axes that have so many devices left."""
+def _given(
+    parts: Sequence[Piece],
+    is_like_next: Sequence[bool],
+    left: list[int],
+    taken: list[list[Piece]],
+    first: int,
+) -> Iterator[Pieces]:
+    """Every way to give the parts to axes that have so many devices left, the next one to axis `first` or one after it; of parts that
+    are like the next, each goes to an axis that is not before that of the one before.
+    """
     if not parts:
         if all(size == 1 for size in left):
             yield tuple(tuple(sorted(merged(mine), key=_minor_first)) for mine in taken)
         return
-    part, *rest = parts
+    part = parts[0]
     for axis, size in enumerate(left):
-        if size % part.length == 0:
+        if axis >= first and size % part.length == 0:
             left[axis] //= part.length
             taken[axis].append(part)
-            yield from _given(rest, left, taken)
+            yield from _given(parts[1:], is_like_next[1:], left, taken, axis if is_like_next[0] else 0)
             taken[axis].pop()
             left[axis] = size
 
