@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import costmodels
-from autoshard.cost import CollectivePrices, Lowering, sized_steps
+from autoshard.cost import CollectivePrices, Lowering, priced_steps, sends_otherwise, sized_steps
 from autoshard.errors import AutoshardError
 from autoshard.hardware import (
     Layout,
@@ -29,6 +29,7 @@ from autoshard.loading import lowering_of
 from autoshard.mlir import passes
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.mlir.forms import Form
+from autoshard.plans import EmittedCollective
 from autoshard.report.units import bytes_text
 from autoshard.sharding import Mesh, TensorSharding, TensorType, sharding_of_user, total_size
 
@@ -50,6 +51,7 @@ class ReshardStep:
     bytes: int
     ns: int
     sharding: str  # of its result
+    emitted: tuple[EmittedCollective, ...] = ()  # what the compiler makes of it, which is what is priced
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,23 +101,21 @@ class Resharder:
         type_ = shape if isinstance(shape, TensorType) else parse_type(shape)
         _require_fit(type_, self.before, "the sharding before")
         _require_fit(type_, self.after, "the sharding after")
-        sizes = self._bytes(np.asarray([type_.shape], dtype=np.int64), type_.dtype)
+        priced = priced_steps(self.prices, self.before, self.sequence, type_)
         steps = tuple(
             ReshardStep(
-                step.kind,
-                tuple(str(axis).replace('"', "") for axis in step.axes),
-                int(bytes_[0]),
-                int(self.prices.ns(step.kind, int(bytes_[0]), step.axes)),
+                one.kind,
+                tuple(str(axis).replace('"', "") for axis in one.axes),
+                one.bytes,
+                one.ns,
                 str(step.out_sharding),
+                tuple(EmittedCollective(e.kind, total_size(e.axes), e.bytes) for e in one.emitted),
             )
-            for step, bytes_ in zip(self.sequence, sizes, strict=True)
+            for step, one in zip(self.sequence, priced, strict=True)
         )
         warnings = extrapolated(
             self.prices.hardware,
-            [
-                PricedWork(step.kind, {"bytes": int(bytes_[0]), "devices": total_size(step.axes)})
-                for step, bytes_ in zip(self.sequence, sizes, strict=True)
-            ],
+            [PricedWork(one.kind, {"bytes": one.bytes, "devices": total_size(one.axes)}) for one in priced],
         )
         mesh = tuple((axis.name, axis.size) for axis in self.mesh.axes)
         ends = str(self.before), str(self.after)
@@ -140,16 +140,37 @@ class Resharder:
         total = np.zeros(len(sizes), dtype=np.int64)
         for step, bytes_ in zip(self.sequence, self._bytes(sizes, dtype), strict=True):
             total += self.prices.ns(step.kind, bytes_, step.axes)
+        for number in np.flatnonzero(self._sends_otherwise(sizes, dtype)):
+            type_ = TensorType(tuple(sizes[number].tolist()), dtype)
+            total[number] = sum(
+                one.ns for one in priced_steps(self.prices, self.before, self.sequence, type_)
+            )
         return total
 
     def _bytes(self, shapes: NDArray[np.int64], dtype: str) -> list[NDArray[np.int64]]:
-        """For every step the bytes [N] on one device that its price goes by."""
+        """For every step the bytes [N] on one device that its price goes by where shapes divide."""
         bits = element_bits(dtype)
         found: list[NDArray[np.int64]] = []
         for _, sized_by in sized_steps(self.before, self.sequence):
-            shards = np.asarray([dim.num_shards for dim in sized_by.dims], dtype=np.int64)
-            found.append((np.prod(-(-shapes // shards), axis=1) * bits + 7) // 8)
+            found.append((np.prod(-(-shapes // _shards([sized_by])), axis=1) * bits + 7) // 8)
         return found
+
+    def _sends_otherwise(self, shapes: NDArray[np.int64], dtype: str) -> NDArray[np.bool_]:
+        """[N] whether a step of the sequence is carried out in another way than by its bytes."""
+        shards = _shards([self.before, *(step.out_sharding for step in self.sequence)])
+        return np.asarray(
+            [
+                sends_otherwise(self.prices.lowering, TensorType(tuple(shape), dtype), shards).any()
+                for shape in shapes.tolist()
+            ],
+            dtype=np.bool_,
+        )
+
+
+def _shards(shardings: Sequence[TensorSharding]) -> NDArray[np.int64]:
+    """[N, rank] into how many parts each dimension is split."""
+    rows = [[dim.num_shards for dim in sharding.dims] for sharding in shardings]
+    return np.asarray(rows, dtype=np.int64).reshape(len(rows), shardings[0].rank)
 
 
 def resharder(

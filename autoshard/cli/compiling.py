@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autoshard.cli.options import all_option, carry_option, json_option, parse_carry, read_model
+from autoshard.cli.options import carry_option, json_option, parse_carry, read_model
 from autoshard.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     help="Give up compiling after so long. Default: no limit.",
 )
 @json_option
-@all_option
+@click.option("--all", "show_all", is_flag=True, help="Print every difference, not only the largest.")
 def compile_command(
     planned: str,
     target: str,

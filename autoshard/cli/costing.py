@@ -18,6 +18,7 @@ from autoshard.cli.options import (
     placement_option,
     print_plan,
     read_model,
+    refuse_auto_mesh,
     request_options,
     slices_option,
     topology_option,
@@ -98,9 +99,13 @@ def cost_reshard(
     form: str,
     as_json: bool,
 ) -> None:
-    """Print the collectives that Shardy makes of a reshard, and what they take."""
+    """Print the collectives that Shardy makes of a reshard, what the compiler carries them out as, and what they take.
+
+    Prices are those that a plan pays for a value that travels in its own type.
+    """
     from autoshard.queries import reshard
 
+    refuse_auto_mesh(mesh)
     found = reshard(
         shape,
         before,
@@ -134,11 +139,18 @@ def _steps(found: "Reshard") -> "RenderableType":
     from autoshard.report.units import bytes_text, time_text
 
     table = Table(box=None, pad_edge=False)
-    for heading in ("kind", "axes", "bytes a device", "time", "then"):
+    for heading in ("kind", "axes", "bytes a device", "time", "carried out as", "then"):
         table.add_column(heading, justify="right" if heading in ("bytes a device", "time") else "left")
     for step in found.steps:
-        axes = Text(",".join(step.axes))
-        table.add_row(step.kind, axes, bytes_text(step.bytes), time_text(step.ns), Text(step.sharding))
+        emitted = " and ".join(f"{one.kind} of {bytes_text(one.bytes)}" for one in step.emitted)
+        table.add_row(
+            step.kind,
+            Text(",".join(step.axes)),
+            bytes_text(step.bytes),
+            time_text(step.ns),
+            emitted or "nothing sent",
+            Text(step.sharding),
+        )
     return table
 
 

@@ -104,11 +104,7 @@ class Asked:
     def request(self, default_mesh: str | None = None) -> "Request":
         """Raises AutoshardError: a text that says nothing."""
         refuse_auto(self.placement)
-        if self.mesh == AUTO:
-            raise AutoshardError(
-                "--mesh auto is for autoshard plan, which searches",
-                fix="name axes, as in --mesh data=4,model=4",
-            )
+        refuse_auto_mesh(self.mesh)
         return self.with_auto(default_mesh)
 
     @property
@@ -135,6 +131,14 @@ class Asked:
             slices=self.slices,
             placement=self.placement,
             overlap=overlap_named(self.overlap),
+        )
+
+
+def refuse_auto_mesh(mesh: str | None) -> None:
+    """Raises AutoshardError: a mesh that is to be searched for, where nothing is searched."""
+    if mesh == AUTO:
+        raise AutoshardError(
+            "--mesh auto is for autoshard plan, which searches", fix="name axes, as in --mesh data=4,model=4"
         )
 
 

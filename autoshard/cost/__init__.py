@@ -11,7 +11,7 @@ from autoshard.cost.lowering import CollectivePrices, Emitted, Lowering
 from autoshard.cost.readback import Chosen, ChosenCollective, ChosenValue, chosen_ends, read_back
 from autoshard.cost.recall import recall
 from autoshard.cost.requirements import Requirement, bound, decider, joined, masked, requirement
-from autoshard.cost.reshard import Collective, Decompose, sized_steps
+from autoshard.cost.reshard import Collective, Decompose, priced_steps, sends_otherwise, sized_steps
 from autoshard.cost.ties import Tie, Ties, find_ties, tie_table
 
 __all__ = [
@@ -47,9 +47,11 @@ __all__ = [
     "local_work",
     "look_through",
     "masked",
+    "priced_steps",
     "read_back",
     "recall",
     "requirement",
+    "sends_otherwise",
     "sized_steps",
     "tie_table",
     "undominated",

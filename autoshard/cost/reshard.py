@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoshard.cost.layouts import Ints, LayoutsByRank
-from autoshard.cost.lowering import LOCAL, CollectivePrices, Emitted, is_short_vector
+from autoshard.cost.lowering import LOCAL, CollectivePrices, Emitted, Lowering, is_short_vector
 from autoshard.cost.meshes import crossing, is_crossing
 from autoshard.cost.uneven import emitted_step
 from autoshard.mlir.collective import CollectiveStep
@@ -138,14 +138,8 @@ class ReshardPrices:
         if origin == target:
             return []
         before = self._layouts[type_.rank].shardings[origin]
-        found: list[Collective] = []
-        sent = self._prices.sent(type_, type_ if travels is None else travels)
         steps = self._sequences[type_.rank, origin, target]
-        for step, sized_by in sized_steps(before, steps):
-            ns, emitted = self._carried_out(step, before, sized_by.local_bytes(sent), sent)
-            found.append(Collective(step.kind, step.axes, sized_by.local_bytes(type_), ns, emitted=emitted))
-            before = step.out_sharding
-        return found
+        return priced_steps(self._prices, before, steps, type_, travels)
 
     @property
     def merges_equal(self) -> bool:
@@ -156,18 +150,6 @@ class ReshardPrices:
         """The sharding that it starts from, and those after each step."""
         steps = self._sequences[rank, origin, target] if origin != target else ()
         return (self._layouts[rank].shardings[origin], *(step.out_sharding for step in steps))
-
-    def _carried_out(
-        self, step: CollectiveStep, before: TensorSharding, bytes_: int, sent: TensorType
-    ) -> tuple[int, tuple[Emitted, ...]]:
-        """The price of one step, and what is emitted for it."""
-        prices = self._prices
-        if prices.lowering != "xla-tpu" or _is_between_meshes(step, before):
-            ns = prices.ns_of_one(step.kind, bytes_, step.axes)
-            return ns, prices.emitted(step.kind, bytes_, step.axes)
-        emitted = tuple(map(prices.carried_out, emitted_step(step, before, sent)))
-        copied = prices.ns_of_one(step.kind, bytes_, step.axes) if step.kind in LOCAL else 0
-        return copied + sum(map(prices.ns_of_emitted, emitted)), emitted
 
     def _flatten(self, rank: int) -> _Steps:
         rows: list[tuple[int, int, int, int, int, int]] = []
@@ -206,19 +188,53 @@ class ReshardPrices:
                 continue
             before, after = (layouts.shardings[ids[index]] for ids in (steps.before, steps.after))
             step = CollectiveStep(kind, axes, after)
-            ns[index], _ = self._carried_out(step, before, int(bytes_[index]), type_)
+            ns[index], _ = _carried_out(self._prices, step, before, int(bytes_[index]), type_)
         np.add.at(prices, (steps.origin, steps.target), ns)
         return prices
 
     def _is_uneven(self, steps: _Steps, type_: TensorType) -> Bools:
-        """[N] whether the compiler may send something else than the step's bytes, for parts that do not divide or are short."""
-        if self._prices.lowering != "xla-tpu":
-            return np.zeros(len(steps.group), dtype=np.bool_)
-        if is_short_vector(type_):
-            return np.ones(len(steps.group), dtype=np.bool_)
-        remainders = np.asarray(type_.shape, dtype=np.int64) % self._layouts[type_.rank].divisors()
-        is_padded = np.asarray(remainders.any(axis=1), dtype=np.bool_)
+        """[N] whether the compiler may send something else than the step's bytes."""
+        is_padded = sends_otherwise(self._prices.lowering, type_, self._layouts[type_.rank].divisors())
         return is_padded[steps.before] | is_padded[steps.after]
+
+
+def sends_otherwise(lowering: Lowering, type_: TensorType, shards: Ints) -> Bools:
+    """[N] whether a step from or to parts of so many shards [N, dimension] may send something else than its bytes: for parts that do not
+    divide, or are short.
+    """
+    if lowering != "xla-tpu" or is_short_vector(type_):
+        return np.full(len(shards), lowering == "xla-tpu", dtype=np.bool_)
+    remainders = np.asarray(type_.shape, dtype=np.int64) % shards
+    return np.asarray(remainders.any(axis=1), dtype=np.bool_)
+
+
+def priced_steps(
+    prices: CollectivePrices,
+    before: TensorSharding,
+    steps: Sequence[CollectiveStep],
+    type_: TensorType,
+    travels: TensorType | None = None,
+) -> list[Collective]:
+    """The steps of a reshard from `before`, priced; `travels` is what may be sent in place of `type_`."""
+    found: list[Collective] = []
+    sent = prices.sent(type_, type_ if travels is None else travels)
+    for step, sized_by in sized_steps(before, steps):
+        ns, emitted = _carried_out(prices, step, before, sized_by.local_bytes(sent), sent)
+        found.append(Collective(step.kind, step.axes, sized_by.local_bytes(type_), ns, emitted=emitted))
+        before = step.out_sharding
+    return found
+
+
+def _carried_out(
+    prices: CollectivePrices, step: CollectiveStep, before: TensorSharding, bytes_: int, sent: TensorType
+) -> tuple[int, tuple[Emitted, ...]]:
+    """The price of one step, and what is emitted for it."""
+    if prices.lowering != "xla-tpu" or _is_between_meshes(step, before):
+        ns = prices.ns_of_one(step.kind, bytes_, step.axes)
+        return ns, prices.emitted(step.kind, bytes_, step.axes)
+    emitted = tuple(map(prices.carried_out, emitted_step(step, before, sent)))
+    copied = prices.ns_of_one(step.kind, bytes_, step.axes) if step.kind in LOCAL else 0
+    return copied + sum(map(prices.ns_of_emitted, emitted)), emitted
 
 
 def _is_between_meshes(step: CollectiveStep, before: TensorSharding) -> bool:

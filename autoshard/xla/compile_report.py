@@ -13,6 +13,7 @@ from autoshard.report.units import bytes_text, time_text
 from autoshard.xla.beside import Side, by_kind, differences
 from autoshard.xla.compiled import Compiled
 from autoshard.xla.prediction import Prediction
+from autoshard.xla.targets import parse_target
 
 _MOST_ROWS = 20
 
@@ -37,12 +38,25 @@ class CompileReport:
         readers = {constraint: self.places.get(op, op) for constraint, op in self.compiled.readers.items()}
         return differences(self.prediction.collectives, self.compiled.collectives, {**self.places, **readers})
 
+    @property
+    def note(self) -> str:
+        """What to keep in mind where the prediction is for other hardware than the target."""
+        profile = parse_target(self.compiled.target).profile
+        if self.prediction is None or self.prediction.hardware == profile:
+            return ""
+        has_none = "" if profile is not None else f", since there is no profile of {self.compiled.target}"
+        return (
+            f"the prediction is for {self.prediction.hardware}{has_none}: what its compiler makes of collectives and memory, and every "
+            "time, is not that of the target"
+        )
+
     def to_json(self) -> str:
-        data = {"fits": True, "compiled": self.compiled.to_data()}
+        data: dict[str, object] = {"fits": True, "compiled": self.compiled.to_data()}
         if self.prediction is not None:
             data["prediction"] = msgspec.to_builtins(self.prediction)
             data["kinds"] = msgspec.to_builtins(self.kinds)
             data["differences"] = msgspec.to_builtins(self.differences)
+            data["note"] = self.note
         return msgspec.json.format(msgspec.json.encode(data), indent=1).decode()
 
     def to_text(self, width: int = 150, *, show_all: bool = False) -> str:
@@ -55,6 +69,8 @@ class CompileReport:
         )
         if self.prediction is not None:
             console.print(f"Predicted: {self.prediction.source}, on {self.prediction.hardware}")
+        if self.note:
+            console.print(f"note: {self.note}")
         for table in (self._collectives(), self._memory(), self._time()):
             if table is not None:
                 console.print(table)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from autoshard.errors import AutoshardError
 from autoshard.xla.gpus import target_config
 from autoshard.xla.options import compile_options
 
@@ -22,9 +23,7 @@ def main(folder: Path) -> None:
 
     devices = _devices(request["kind"], request["slice"], request["num_devices"])
     if len(devices) != request["num_devices"]:
-        raise RuntimeError(
-            f"XlaRuntimeError: the target has {len(devices)} devices, not {request['num_devices']}"
-        )
+        raise AutoshardError(f"the target has {len(devices)} devices, not {request['num_devices']}")
     by_id = {device.id: device for device in devices}
     devices = [by_id[id_] for id_ in request["device_ids"]]
     from jaxlib import xla_client
@@ -37,11 +36,23 @@ def main(folder: Path) -> None:
     compile_ = client.compile_and_load if request["kind"] == "cpu" else client.compile
     executable = compile_(module, xla_client.DeviceList(tuple(devices)), options)
     memory = executable.get_compiled_memory_stats()
-    (folder / "compiled.hlo").write_text("\n".join(one.to_string() for one in executable.hlo_modules()))
+    (folder / "compiled.hlo").write_text(_hlo_text(executable))
     sizes = {
         kind: getattr(memory, f"{kind}_size_in_bytes") for kind in ("argument", "output", "alias", "temp")
     }
     (folder / "result.json").write_text(json.dumps(sizes))
+
+
+def _hlo_text(executable: Any) -> str:
+    try:
+        return "\n".join(one.to_string() for one in executable.hlo_modules())
+    except (
+        RuntimeError
+    ) as error:  # seen of libtpu 0.0.51 for tpu7x, whose asynchronous ops XLA does not read back
+        raise AutoshardError(
+            f"it compiled the module, and the HLO that it made cannot be read back: {error}",
+            fix="leave --full out: the fast form reads what the compiler dumps before it generates code",
+        ) from error
 
 
 def _devices(kind: str, slice_name: str, count: int) -> list[Any]:

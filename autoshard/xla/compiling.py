@@ -47,7 +47,7 @@ _GPU_FLAGS = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
 
 _FINAL = "after_optimizations_after_buffer_assignment.txt"
 _ASSIGNMENT = "after_optimizations-buffer-assignment.txt"
-_SCHEDULE = "*.schedule.txt"
+_SCHEDULE = ".schedule.txt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +174,20 @@ def dumped_file(dump: Path, ending: str) -> Path | None:
     return next(dump.glob(f"{first}.*{ending}"), None)
 
 
+def dumped_schedule(dump: Path) -> Path | None:
+    """The schedule of the module itself, which has the module's name without its number."""
+    final = dumped_file(dump, _FINAL)
+    if final is None:
+        return None
+    _, _, named = final.name.partition(".")
+    found = (
+        file
+        for file in dump.glob(f"*{_SCHEDULE}")
+        if named.startswith(file.name.removesuffix("schedule.txt"))
+    )
+    return max(found, key=lambda file: len(file.name), default=None)
+
+
 def _is_dumped(dump: Path) -> bool:
     """Whether the final module is there to its end; it is the last to be written."""
     final = dumped_file(dump, _FINAL)
@@ -185,8 +199,7 @@ def _is_dumped(dump: Path) -> bool:
 
 
 def _dumped(folder: Path, dump: Path, probe: int | None, target: Target) -> _Dumped:
-    schedules = sorted(dump.glob(_SCHEDULE))
-    schedule = schedules[-1].read_text() if schedules else None
+    schedule = dumped_schedule(dump)
     result = folder / "result.json"
     final = folder / "compiled.hlo" if result.exists() else dumped_file(dump, _FINAL)
     assert final is not None, "the worker is stopped only when the final module is there"
@@ -196,7 +209,7 @@ def _dumped(folder: Path, dump: Path, probe: int | None, target: Target) -> _Dum
     else:
         sizes = json.loads(result.read_text())
         memory = CompiledMemory(sizes["argument"], sizes["output"], sizes["alias"], sizes["temp"])
-    return _Dumped(final.read_text(), schedule, memory)
+    return _Dumped(final.read_text(), None if schedule is None else schedule.read_text(), memory)
 
 
 def _read(

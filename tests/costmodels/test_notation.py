@@ -206,3 +206,12 @@ def test_the_most_compact_shape() -> None:
     assert V5E.compact_topology(1) == ((1,), 1)
     with pytest.raises(HardwareError, match="no 1 slices of this torus"):
         V5E.compact_topology(37, slices=1)
+
+
+def test_placements_on_very_many_slices_are_listed() -> None:
+    """How many slices an axis has is what counts: twelve factors of 2 among them are no more than seven."""
+    few, many = (
+        load("tpu-v5e").placements([("x", size), ("y", size)], (16, 16), slices=size * size // 256)
+        for size in (256, 1024)
+    )
+    assert len(few) == len(many) == 136
