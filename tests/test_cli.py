@@ -130,7 +130,7 @@ BAD_INPUT: dict[str, tuple[dict[str, str | bytes], tuple[str, ...], tuple[str, .
     ),
     "unknown hardware": ({}, ("model.mlir", *ON_X, "--hardware", "tpu-v99"), ("tpu-v99", *costmodels.names())),
     "profile without a figure": (
-        {"chip.toml": profile(hbm_gb="")},
+        {"chip.toml": profile(hbm_gib="")},
         ("model.mlir", *ON_X, "--hardware", "chip.toml"),
         ("chip.toml", "hbm_gb"),
     ),

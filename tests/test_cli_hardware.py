@@ -61,10 +61,10 @@ def test_units(key: str, expected: str) -> None:
 
 def test_a_profile_of_the_users_own(autoshard: Terminal) -> None:
     """By its path, with what its file says."""
-    autoshard.write("mine.toml", profile(hbm_gb="hbm_gb = 24"))
+    autoshard.write("mine.toml", profile(hbm_gib="hbm_gib = 24"))
     listed = json.loads(autoshard("hardware", "mine.toml", "--json").out)
     assert listed["name"] == "mine"
-    assert listed["figures"]["chip.hbm_gb"]["value"] == 24
+    assert listed["figures"]["chip.hbm_gib"]["value"] == 24
     assert load("tpu-v5e").figures() != load(autoshard.folder / "mine.toml").figures()
 
 

@@ -156,7 +156,7 @@ def _flow_read(planned: Planned, source: FlowSource, sharding: TensorSharding, f
     end, needs_copy = source.time + 1, flow.kind is FlowKind.RESULT
     if source.site[0] != RESULT_SITE:
         where = planned.loops.around_source(planned.listing.data_flows[number], position)
-        if planned.listing.data_flows[number].crossing is not None:  # what is handed over keeps its buffer
+        if flow.is_handed_on:  # what is handed over keeps its buffer
             end, needs_copy = max(end, planned.program.lifetimes[flow.value].end), True
     travels = planned.program.widths.of_use(source.value, (source.site,))
     return Read(sharding, travels, source.repeat, source.time, end, -1, where, needs_copy)

@@ -234,7 +234,7 @@ def _add_flow(graph: Graph, index: int, flow: Flow) -> list[_Read]:
     node = len(graph.nodes) - 1
     if flow.kind is not FlowKind.RESULT:
         graph.provider[flow.value] = (node, 0)
-    renamed = graph.program.lifetimes[flow.value].end if flow.crossing is not None else 0
+    renamed = graph.program.lifetimes[flow.value].end if flow.is_handed_on else 0
     return [
         _Read(s.value, node, 0, s.repeat, s.time, max(s.time + 1, renamed), _place(graph, s), (s.site,))
         for s in flow.sources

@@ -92,7 +92,7 @@ def copies_count(graph: Graph, edge: Edge) -> bool:
     """Whether a reshard makes a buffer that is not the reader's own (a carried value has its own lifetime)."""
     number = graph.nodes[edge.reader].flow
     flow = graph.program.flows[number] if number >= 0 else None
-    return flow is None or flow.kind is FlowKind.RESULT or flow.crossing is not None
+    return flow is None or flow.kind is FlowKind.RESULT or flow.is_handed_on
 
 
 def _items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Lifetime]) -> Iterator[Item]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from autoshard.mlir.context import ir
-from autoshard.mlir.flops import TypedOp, flops
+from autoshard.mlir.flops import TypedOp, flops, is_matmul
 from autoshard.mlir.linearity import Ways, body_name, leaves_addends, linear_ways
 from autoshard.mlir.listing import Window
 from autoshard.mlir.rules import own_rule, with_whole_windows
@@ -35,6 +35,7 @@ class OpFacts:
     linear: Ways = ()
     leaves_addends: bool = False
     reducer: str = ""
+    is_matmul: bool = False
 
 
 class FactBook:
@@ -65,7 +66,9 @@ class FactBook:
         if rule is not None and op.name == "stablehlo.convolution":
             rule = with_whole_windows(op, rule)
         if rule is None:
-            return OpFacts(None, flops(op, None), None, linear=linear_ways(op))
+            return OpFacts(
+                None, flops(op, None), None, linear=linear_ways(op), is_matmul=is_matmul(op.name, None)
+            )
         rule = self._interned.setdefault(rule, rule)
         is_attached = attribute is None and rule.factors and op.operands and op.name not in _LOOKED_THROUGH
         return OpFacts(
@@ -76,6 +79,7 @@ class FactBook:
             linear_ways(op),
             leaves_addends(op),
             body_name(op.op),
+            is_matmul(op.name, rule),
         )
 
     def _parsed(self, attribute: ir.Attribute) -> OpShardingRule:

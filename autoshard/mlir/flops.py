@@ -21,6 +21,7 @@ MATMULS = frozenset(
         "chlo.ragged_dot",
     }
 )
+DOTS = frozenset({"stablehlo.dot_general", "stablehlo.dot"})
 DATA_MOVEMENT = frozenset(
     {
         "chlo.constant", "chlo.constant_like", "sdy.constant", "sdy.propagation_barrier", "sdy.reshard",
@@ -58,6 +59,26 @@ class TypedOp:
     op: ir.Operation  # an example, for its attributes
 
 
+def is_matmul(name: str, rule: OpShardingRule | None) -> bool:
+    """Whether an op runs on the matrix unit.
+
+    A dot that sums nothing is a multiplication with broadcast operands, and one whose operands share all dimensions a multiplication
+    and a reduction; XLA makes them so (`AlgebraicSimplifier`; seen with libtpu 0.0.51 for v5e, bf16 and f32).
+    """
+    if name not in DOTS or rule is None:
+        return name in MATMULS
+    lhs, rhs = ({f for dim in mapping for f in dim} for mapping in rule.operands)
+    result = {f for dim in rule.results[0] for f in dim}
+    large = {f for f, factor in enumerate(rule.factors) if factor.size > 1}
+    return _sums(rule) and bool((lhs ^ rhs) & result & large)
+
+
+def _sums(rule: OpShardingRule) -> bool:
+    """Whether the rule has a factor that the result lacks."""
+    result = {f for dim in rule.results[0] for f in dim}
+    return any(factor.size > 1 and f not in result for f, factor in enumerate(rule.factors))
+
+
 def flops(op: TypedOp, rule: OpShardingRule | None) -> int:
     counter = _COUNTERS.get(op.name)
     if counter is not None:
@@ -83,7 +104,7 @@ def _shape(type_: TensorType | None) -> tuple[int, ...]:
 
 def _dot(op: TypedOp, rule: OpShardingRule | None) -> int:
     if rule is not None:
-        return 2 * factor_volume(rule)
+        return (2 if _sums(rule) else 1) * factor_volume(rule)
     lhs, result = _shape(op.operands[0]), _largest(op.results)
     return 2 * result * lhs[-1] if lhs else 2 * result
 

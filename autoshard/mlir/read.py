@@ -169,7 +169,7 @@ def _ops(
                 produced,
                 facts.rule,
                 facts.flops,
-                name in MATMULS,
+                facts.is_matmul,
                 repeats[scope],
                 scope,
                 location,

@@ -17,10 +17,12 @@ from autoshard.program.fusion import (
     into_matmuls,
     is_elementwise,
     is_recomputed,
+    is_reduction,
     rule_of,
     stored_operands,
 )
-from autoshard.program.lifetime import lifetimes, permanent_arguments, recompute, returned
+from autoshard.program.handing import handing_flows
+from autoshard.program.lifetime import lifetimes, permanent_arguments, recompute, returned, slices_in_loops
 from autoshard.program.linearity import linear_ways
 from autoshard.program.minor import minor_dims
 from autoshard.program.records import (
@@ -85,10 +87,13 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
         )
         for group in fusion.groups
     )
-    flows = _flows(listing, pairs, fusion)
-    ample = lifetimes(listing, keep_costly(kernels, listing, permanent), pairs, fusion.free)
-    kernels, lives = recompute(kernels, lifetimes(listing, kernels, pairs, fusion.free), repeatable)
-    fresh = returned(listing, kernels, pairs)
+    handing = handing_flows(listing, fusion.free)
+    flows = _flows(listing, pairs, frozenset(flow.target for flow in handing))
+    slices = slices_in_loops(kernels, listing, handing)
+    kept = keep_costly(kernels, listing, permanent)
+    _, ample = recompute(kept, lifetimes(listing, kept, pairs, fusion.free), slices)
+    kernels, lives = recompute(kernels, lifetimes(listing, kernels, pairs, fusion.free), repeatable | slices)
+    fresh = returned(listing, kernels, handing, pairs)
     return Program(
         listing,
         kernels,
@@ -199,7 +204,7 @@ def _kernel(
             roots[root.results[0]] = stored
         elif is_elementwise(root):
             repeatable[root.results[0]] = stored
-    is_fused = is_elementwise(root) or root.name == "stablehlo.reduce"
+    is_fused = is_elementwise(root) or is_reduction(root)
     uses = [
         (value, [operand for op, operand in sites if op == group.root])
         for (value, _), sites in by_read.items()
@@ -268,7 +273,9 @@ def _matmul_roles(rule: OpShardingRule) -> str:
     )
 
 
-def _flows(listing: Listing, pairs: tuple[tuple[int, int], ...], fusion: Fusion) -> tuple[Flow, ...]:
+def _flows(
+    listing: Listing, pairs: tuple[tuple[int, int], ...], handed_on: frozenset[int]
+) -> tuple[Flow, ...]:
     end = len(listing.ops)
     written = {(demand.value, demand.result): str(demand) for demand in demands_of(listing)}
     fed_by = {argument: result for result, argument in pairs}
@@ -309,6 +316,7 @@ def _flows(listing: Listing, pairs: tuple[tuple[int, int], ...], fusion: Fusion)
                     data_flow.kind,
                     manual_axes=data_flow.manual_axes,
                     crossing=data_flow.crossing,
+                    is_handed_on=data_flow.target in handed_on,
                 )
             )
     carried = {result for result, _ in pairs}

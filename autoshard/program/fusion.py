@@ -44,6 +44,7 @@ COSTLY = frozenset(
 )
 """Elementwise ops of many instructions each, which XLA's fusion does not repeat (`InstructionFusion::IsExpensive`)."""
 BROADCAST = "stablehlo.broadcast_in_dim"
+_DOTS = frozenset({"stablehlo.dot_general", "stablehlo.dot"})
 NOT_FUSED = frozenset(
     {
         "sdy.sharding_constraint", "sdy.reshard", "sdy.propagation_barrier", "stablehlo.custom_call", "stablehlo.all_reduce",
@@ -155,8 +156,20 @@ def is_elementwise(op: Op) -> bool:
     if rule is None or len(op.results) != 1 or op.name in NOT_FUSED or op.demand is not None:
         return False
     result = rule.results[0]
-    return all(mapping in (result, ()) for mapping in rule.operands) and all(
+    return all(_is_of(mapping, result, op) for mapping in rule.operands) and all(
         factor.kind is FactorKind.PASS_THROUGH and not factor.is_blocked for factor in rule.factors
+    )
+
+
+def is_reduction(op: Op) -> bool:
+    """A reduction, also one that is written as a dot; what makes its operands is evaluated inside."""
+    return op.name == "stablehlo.reduce" or (op.name in _DOTS and not op.is_matmul and not is_elementwise(op))
+
+
+def _is_of(operand: TensorMapping, result: TensorMapping, op: Op) -> bool:
+    """Whether each element of the result reads one of this operand; a dot that sums nothing broadcasts its operands."""
+    return operand in (result, ()) or (
+        op.name in _DOTS and not op.is_matmul and all(dim in result for dim in operand)
     )
 
 
@@ -218,7 +231,7 @@ def fuse(listing: Listing, pinned: frozenset[int], grouped: frozenset[int] = fro
         group.mapping.update(zip(op.results, rule.results, strict=False))
         _read(group, op, index, rule.operands, free, listing)
         is_off_mesh = op.demand is not None and op.demand.is_foreign
-        is_fusing = elementwise(op) or (op.name == "stablehlo.reduce" and not is_off_mesh)
+        is_fusing = elementwise(op) or (is_reduction(op) and not is_off_mesh)
         member[index] = (group,) if is_fusing else ()
     return Fusion(tuple(groups[i] for i in sorted(groups)), free, frozenset(cloneable))
 

@@ -4,7 +4,7 @@ A kernel's result exists from its time to its last use; a value that dies at a k
 that kernel's result. Arguments stay for the whole program unless donated, and so do the results that take over no argument's buffer: a
 runtime hands both over before the program runs (XLA reports them apart from temporary memory). Carried state is held once: a loop's
 new value, or a donated argument's successor, takes the old one's buffer when the old one is dead by then. A reshape's result is its
-operand's buffer, and so is what enters or leaves a manual computation.
+operand's buffer, and so is what a loop carries unchanged, and what enters or leaves a manual computation.
 Elementwise results take no memory where a compiler rather repeats the work: see `fusion.is_recomputed`, `recompute` and `ample`.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from autoshard.mlir.listing import DataFlow, Listing
+from autoshard.program.handing import handing_flows
 from autoshard.program.records import Kernel, Lifetime
 
 
@@ -23,20 +24,21 @@ def lifetimes(
 ) -> dict[int, Lifetime]:
     """Half-open lifetimes of every value that an argument, a data-flow op or a kernel defines, ranked or not."""
     end_of_program = len(listing.ops) + 1
+    handing = handing_flows(listing, free)
     begin: dict[int, int] = {argument.value: 0 for argument in listing.arguments}
     begin.update((flow.target, flow.begin) for flow in listing.data_flows)
     for kernel in kernels:
         begin.update(dict.fromkeys(kernel.results, kernel.time))
-    last = _last_uses(listing, kernels, begin)
+    last = _last_uses(listing, kernels, handing, begin)
     aliases = {value for kernel in kernels if kernel.is_alias for value in kernel.results}
-    aliases |= {flow.target for flow in _crossings(listing)}
+    aliases |= {flow.target for flow in handing}
     end = {value: max(last.get(value, 0), begin[value] + 1) for value in begin}
     for flow in listing.data_flows:
         end[flow.target] = max(end[flow.target], flow.end)
-    shared = aliases | _sharing_a_buffer(listing, kernels, pairs, begin, last)
+    shared = aliases | _sharing_a_buffer(listing, kernels, handing, pairs, begin, last)
     for value in permanent_arguments(listing, pairs):
         end[value] = end_of_program
-    results = returned(listing, kernels, pairs) & begin.keys()
+    results = returned(listing, kernels, handing, pairs) & begin.keys()
     within = written_over(listing, kernels, results, last)
     begin.update(dict.fromkeys(results, 0))
     return {
@@ -54,10 +56,12 @@ def permanent_arguments(listing: Listing, pairs: Sequence[tuple[int, int]]) -> f
     return frozenset({a.value for a in listing.arguments if not a.is_donated} | carried)
 
 
-def returned(listing: Listing, kernels: Sequence[Kernel], pairs: Sequence[tuple[int, int]]) -> frozenset[int]:
+def returned(
+    listing: Listing, kernels: Sequence[Kernel], handing: Sequence[DataFlow], pairs: Sequence[tuple[int, int]]
+) -> frozenset[int]:
     """Values whose buffers become results that take over no argument's: they are written into memory that is there from the start."""
     renamed = {k.results[0]: k.uses[0].value for k in kernels if k.is_alias and len(k.uses) == 1}
-    renamed |= {flow.target: flow.sources[0].value for flow in _crossings(listing)}
+    renamed |= {flow.target: flow.sources[0].value for flow in handing}
     carried = {result for result, _ in pairs}
     found = {_behind(r.value, renamed) for i, r in enumerate(listing.results) if i not in carried}
     return frozenset(found - {argument.value for argument in listing.arguments})
@@ -115,11 +119,25 @@ def recompute(
     return tuple(done), found
 
 
+def slices_in_loops(
+    kernels: Sequence[Kernel], listing: Listing, handing: Sequence[DataFlow]
+) -> dict[int, frozenset[int]]:
+    """The buffer behind each slice at an index that changes: of what a loop steps through, XLA cuts slices out where they are read."""
+    handed = {flow.target: flow.sources[0].value for flow in handing}
+    return {
+        kernel.results[0]: frozenset({_behind(kernel.uses[0].value, handed)})
+        for kernel in kernels
+        if listing.ops[kernel.time].name == "stablehlo.dynamic_slice" and kernel.uses and kernel.results
+    }
+
+
 def _outlives(buffer: Lifetime | None, value: Lifetime) -> bool:
     return buffer is not None and buffer.is_own_buffer and buffer.end >= value.end
 
 
-def _last_uses(listing: Listing, kernels: Sequence[Kernel], begin: dict[int, int]) -> dict[int, int]:
+def _last_uses(
+    listing: Listing, kernels: Sequence[Kernel], handing: Sequence[DataFlow], begin: dict[int, int]
+) -> dict[int, int]:
     """Half-open end of the last read of each value; reads inside a loop of a value from outside count until the loop's end."""
     loops = sorted(
         {(flow.begin, flow.end) for flow in listing.data_flows if flow.kind == "while"},
@@ -138,10 +156,11 @@ def _last_uses(listing: Listing, kernels: Sequence[Kernel], begin: dict[int, int
             last[source.value] = max(last.get(source.value, 0), source.time)
     for result in listing.results:
         last[result.value] = len(listing.ops) + 1
-    for step in _backwards(listing, kernels):
+    for step in _backwards(kernels, handing):
         if isinstance(step, DataFlow):
-            (source,) = step.sources
-            time = max(last.get(step.target, 0), loop_end(source.value, source.time))
+            source = step.sources[0]
+            kept = step.end if step.kind == "while" else 0
+            time = max(last.get(step.target, 0), kept, loop_end(source.value, source.time))
             last[source.value] = max(last.get(source.value, 0), time)
             continue
         time = step.time if step.is_in_place else step.time + 1
@@ -152,31 +171,27 @@ def _last_uses(listing: Listing, kernels: Sequence[Kernel], begin: dict[int, int
     return last
 
 
-def _crossings(listing: Listing) -> list[DataFlow]:
-    """What enters and leaves manual computations, in program order."""
-    return [flow for flow in listing.data_flows if flow.crossing is not None]
-
-
-def _backwards(listing: Listing, kernels: Sequence[Kernel]) -> Iterator[Kernel | DataFlow]:
-    """Kernels and crossings, readers before what they read; a crossing at time t comes before the kernel at t."""
-    crossings = _crossings(listing)
+def _backwards(kernels: Sequence[Kernel], handing: Sequence[DataFlow]) -> Iterator[Kernel | DataFlow]:
+    """Kernels and what hands buffers on, readers before what they read; a flow at time t comes before the kernel at t."""
+    flows = list(handing)
     for kernel in reversed(kernels):
-        while crossings and crossings[-1].begin > kernel.time:
-            yield crossings.pop()
+        while flows and flows[-1].begin > kernel.time:
+            yield flows.pop()
         yield kernel
-    yield from reversed(crossings)
+    yield from reversed(flows)
 
 
 def _sharing_a_buffer(
     listing: Listing,
     kernels: Sequence[Kernel],
+    handing: Sequence[DataFlow],
     pairs: Sequence[tuple[int, int]],
     begin: dict[int, int],
     last: dict[int, int],
 ) -> set[int]:
     """Values written into the buffer of the state that they replace."""
     shared: set[int] = set()
-    handed = {flow.target: flow.sources[0].value for flow in _crossings(listing)}
+    handed = {flow.target: flow.sources[0].value for flow in handing}
     for result, argument in pairs:
         value, state = _behind(listing.results[result].value, handed), listing.arguments[argument].value
         if value != state and last.get(state, 0) <= begin.get(value, 0) + 1:

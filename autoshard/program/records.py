@@ -108,6 +108,7 @@ class Flow:
     written: tuple[str, ...] = ()  # each demand as a sentence, with its place
     manual_axes: tuple[AxisRef, ...] = ()  # which only demands may name
     crossing: Crossing | None = None  # into or out of a manual computation: the sources are on its other side
+    is_handed_on: bool = False  # it is the source's buffer, or the copy that a change of sharding makes
 
     @property
     def least(self) -> TensorSharding | None:

@@ -28,6 +28,8 @@ class CompiledMemory:
 def memory_of_assignment(text: str, ignored_parameter: int | None = None) -> CompiledMemory:
     """From the text of a buffer assignment: its allocations in main memory (colour 0). Of the tables of tuples, all count as output.
 
+    What is local to a thread does not count: parameters of computations that run on another core stand for buffers of their callers.
+
     `ignored_parameter`: one that the module was given for other ends.
     """
     argument = output = alias = temporary = 0
@@ -42,7 +44,9 @@ def memory_of_assignment(text: str, ignored_parameter: int | None = None) -> Com
         argument += int(size) * (parameter is not None)
         output += int(size) * is_live_out
         alias += int(size) * (is_live_out and parameter is not None)
-        temporary += int(size) * (not is_live_out and parameter is None)
+        temporary += int(size) * (
+            not is_live_out and parameter is None and not notes.endswith("thread-local:")
+        )
     return CompiledMemory(argument, output, alias, temporary)
 
 

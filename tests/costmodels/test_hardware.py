@@ -31,7 +31,7 @@ def test_a_name_with_or_without_suffix_is_the_same_profile(name: str) -> None:
 def test_a_profile_of_the_users_own(tmp_path: Path) -> None:
     """A path, as text or as Path, is read, and the file's stem is the name."""
     path = tmp_path / "mine.toml"
-    path.write_text(V5E.replace("hbm_gb = 16", "hbm_gb = 24"))
+    path.write_text(V5E.replace("hbm_gib = 16", "hbm_gb = 24"))
     assert load(path) == load(str(path))
     assert (load(path).name, load(path).hbm_bytes) == ("mine", 24 * 10**9)
 
@@ -46,17 +46,17 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "expected"),
     [
-        ("hbm_gb = 16", "hbm_mb = 16000", 5, "hbm_mb is not a known key\n  Did you mean hbm_gb?"),
-        ("hbm_gb = 16", "", 3, "give exactly one of hbm_gb (decimal) and hbm_gib (binary)"),
-        ("hbm_gb = 16", "hbm_gb = 16\nhbm_gib = 16", 3, "give exactly one of hbm_gb"),
-        ("hbm_gb = 16", "hbm_gb = -16", 5, "hbm_gb: Expected `float` >= 0.001"),
-        ("hbm_gb = 16", "hbm_gb = 0", 5, "hbm_gb: Expected `float` >= 0.001"),
-        ("hbm_gb = 16", "hbm_gb = 1e-300", 5, "hbm_gb: Expected `float` >= 0.001"),
-        ("hbm_gb = 16", "hbm_gb = 16_000_000_000", 5, "hbm_gb: Expected `float` <= 10000"),
-        ("hbm_gb = 16", 'hbm_gb = "16"', 5, "hbm_gb: Expected `float | null`, got `str`"),
-        ("hbm_gb = 16", "hbm_gb = true", 5, "hbm_gb: Expected `float | null`, got `bool`"),
-        ("hbm_gb = 16", "hbm_gb = nan", 5, "hbm_gb is nan"),
-        ("hbm_gb = 16", "hbm_gb = inf", 5, "hbm_gb is inf"),
+        ("hbm_gib = 16", "hbm_mb = 16000", 5, "hbm_mb is not a known key\n  Did you mean hbm_gb?"),
+        ("hbm_gib = 16", "", 3, "give exactly one of hbm_gb (decimal) and hbm_gib (binary)"),
+        ("hbm_gib = 16", "hbm_gb = 16\nhbm_gib = 16", 3, "give exactly one of hbm_gb"),
+        ("hbm_gib = 16", "hbm_gb = -16", 5, "hbm_gb: Expected `float` >= 0.001"),
+        ("hbm_gib = 16", "hbm_gb = 0", 5, "hbm_gb: Expected `float` >= 0.001"),
+        ("hbm_gib = 16", "hbm_gb = 1e-300", 5, "hbm_gb: Expected `float` >= 0.001"),
+        ("hbm_gib = 16", "hbm_gb = 16_000_000_000", 5, "hbm_gb: Expected `float` <= 10000"),
+        ("hbm_gib = 16", 'hbm_gb = "16"', 5, "hbm_gb: Expected `float | null`, got `str`"),
+        ("hbm_gib = 16", "hbm_gb = true", 5, "hbm_gb: Expected `float | null`, got `bool`"),
+        ("hbm_gib = 16", "hbm_gb = nan", 5, "hbm_gb is nan"),
+        ("hbm_gib = 16", "hbm_gb = inf", 5, "hbm_gb is inf"),
         ("bf16_tflop_per_s = 197\n", "", 3, "bf16_tflop_per_s is missing from [chip]"),
         ("[topology]", "[topologie]", 1, "topologie is not a known key\n  Did you mean topology?"),
         ('kind = "torus"', 'kind = "ring"', 0, "kind: Invalid value 'ring'"),

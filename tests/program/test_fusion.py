@@ -62,6 +62,36 @@ def test_reduction_takes_what_it_sums() -> None:
     assert kernels(multiplied, "tensor<8x8xf32>") == [["negate"], ["dot_general"]]
 
 
+@pytest.mark.parametrize(
+    ("dot", "result", "expected"),
+    [
+        (
+            "batching_dims = [0] x [0], contracting_dims = [1] x [1]",
+            "tensor<8xf32>",
+            [["negate", "dot_general"]],
+        ),
+        ("batching_dims = [0, 1] x [0, 1], contracting_dims = [] x []", T, [["negate", "dot_general"]]),
+        ("contracting_dims = [1] x [1]", "tensor<8x8xf32>", [["negate"], ["dot_general"]]),
+    ],
+)
+def test_a_dot_that_is_no_matrix_product(dot: str, result: str, expected: list[list[str]]) -> None:
+    """One that sums nothing is elementwise, one whose operands share all dimensions a reduction: both fuse what they read."""
+    body = f"%0 = stablehlo.negate %a : {T}\n%1 = stablehlo.dot_general %0, %b, {dot} : ({T}, {T}) -> {result}\nreturn %1 : {result}"
+    program = program_of(main_of(body, f"%a: {T}, %b: {T}", result))
+    assert kernel_ops(program) == expected
+    assert program.kernels[-1].shape.is_matmul == (len(expected) > 1)
+
+
+def test_outer_product_joins_its_reader() -> None:
+    """It is elementwise although each operand lacks a dimension of the result."""
+    body = f"""
+      %0 = stablehlo.dot_general %r, %c, contracting_dims = [] x [] : (tensor<8xf32>, tensor<16xf32>) -> {T}
+      %1 = stablehlo.add %0, %a : {T}
+      return %1 : {T}"""
+    program = program_of(main_of(body, f"%a: {T}, %r: tensor<8xf32>, %c: tensor<16xf32>", T))
+    assert kernel_ops(program) == [["dot_general", "add"]]
+
+
 def test_result_keeps_its_kernel() -> None:
     """A value that main returns is stored even where an elementwise op reads it too."""
     body = f"""%0 = stablehlo.exponential %a : {T}

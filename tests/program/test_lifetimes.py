@@ -169,6 +169,89 @@ def test_costly_work_is_kept_while_there_is_memory() -> None:
     assert not program.ample_lifetimes[negated].is_own_buffer
 
 
+@pytest.mark.parametrize("is_used_later", [False, True])
+def test_costly_work_takes_the_place_of_what_it_is_made_of(is_used_later: bool) -> None:
+    """An exponential that only reductions and elementwise kernels read is kept instead of what it is made of, but not beside it."""
+    last = "%0" if is_used_later else "%a"
+    body = f"""
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %0 = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
+      %1 = stablehlo.exponential %0 : {T}
+      %2 = stablehlo.reduce(%1 init: %zero) applies stablehlo.add across dimensions = [1] : ({T}, tensor<f32>) -> tensor<8xf32>
+      %3 = stablehlo.broadcast_in_dim %2, dims = [0] : (tensor<8xf32>) -> {T}
+      %4 = stablehlo.divide %1, %3 : {T}
+      %5 = stablehlo.dot_general %4, %w, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
+      %6 = stablehlo.dot_general {last}, %5, contracting_dims = [1] x [1] : ({T}, {T}) -> tensor<8x8xf32>
+      return %6 : tensor<8x8xf32>"""
+    program = program_of(main_of(body, f"%a: {T}, %w: {W}", "tensor<8x8xf32>"))
+    (made,) = (k for k in program.kernels if program.listing.ops[k.time].name == "stablehlo.exponential")
+    assert program.ample_lifetimes[made.results[0]].is_own_buffer is not is_used_later
+
+
+@pytest.mark.parametrize(
+    ("made", "is_stored"),
+    [
+        ("stablehlo.dot_general %w, %w, contracting_dims = [1] x [0] : (W, W) -> W", True),
+        ("stablehlo.broadcast_in_dim %one, dims = [] : (tensor<f32>) -> W", False),
+        ("stablehlo.iota dim = 0 : W", True),
+    ],
+)
+def test_what_a_loop_carries_unchanged(made: str, is_stored: bool) -> None:
+    """It is the buffer that the loop was given, kept to the loop's end; constants are not stored, what is made of an iota is."""
+    body = f"""
+      %zero = stablehlo.constant dense<0> : tensor<i32>
+      %one = stablehlo.constant dense<1.0> : tensor<f32>
+      %e = {made.replace("W", W)}
+      %r:3 = stablehlo.while(%x = %a, %f = %e, %i = %zero) : {T}, {W}, tensor<i32>
+      cond {{
+        %five = stablehlo.constant dense<5> : tensor<i32>
+        %p = stablehlo.compare LT, %i, %five : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        stablehlo.return %p : tensor<i1>
+      }} do {{
+        %y = stablehlo.dot_general %x, %f, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
+        %next = stablehlo.constant dense<1> : tensor<i32>
+        %j = stablehlo.add %i, %next : tensor<i32>
+        stablehlo.return %y, %f, %j : {T}, {W}, tensor<i32>
+      }}
+      return %r#0 : {T}"""
+    program = program_of(main_of(body, f"%a: {T}, %w: {W}", T))
+    (carried,) = (f for f in program.flows if f.kind is FlowKind.CARRIED and str(f.type) == W)
+    given = carried.sources[0].value
+    lives = program.lifetimes
+    held = [v for v in (given, carried.value) if v in lives and lives[v].is_own_buffer]
+    assert len(held) == is_stored
+    assert all(lives[v].end >= lives[carried.value].end for v in held)
+
+
+@pytest.mark.parametrize("is_carried", [False, True])
+def test_a_slice_of_what_a_loop_steps_through_has_no_buffer(is_carried: bool) -> None:
+    """Its readers cut it out, whether the loop reads the whole from outside or carries it unchanged."""
+    stack = "tensor<5x16x16xf32>"
+    read = "%c" if is_carried else "%s"
+    body = f"""
+      %zero = stablehlo.constant dense<0> : tensor<i32>
+      %r:3 = stablehlo.while(%x = %a, %c = %s, %i = %zero) : {T}, {stack}, tensor<i32>
+      cond {{
+        %five = stablehlo.constant dense<5> : tensor<i32>
+        %p = stablehlo.compare LT, %i, %five : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        stablehlo.return %p : tensor<i1>
+      }} do {{
+        %no = stablehlo.constant dense<0> : tensor<i32>
+        %1 = stablehlo.dynamic_slice {read}, %i, %no, %no, sizes = [1, 16, 16]
+          : ({stack}, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x16x16xf32>
+        %2 = stablehlo.reshape %1 : (tensor<1x16x16xf32>) -> {W}
+        %y = stablehlo.dot_general %x, %2, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
+        %next = stablehlo.constant dense<1> : tensor<i32>
+        %j = stablehlo.add %i, %next : tensor<i32>
+        stablehlo.return %y, %c, %j : {T}, {stack}, tensor<i32>
+      }}
+      return %r#0 : {T}"""
+    program = program_of(main_of(body, f"%a: {T}, %s: {stack}", T))
+    (cut,) = (k for k in program.kernels if program.listing.ops[k.time].name == "stablehlo.dynamic_slice")
+    for lives in (program.lifetimes, program.ample_lifetimes):
+        assert not lives[cut.results[0]].is_own_buffer
+
+
 def test_results_lend_their_memory() -> None:
     """Until a result is made, the largest values lie where it goes, one at a time; what is larger than it, or lives longer, does not."""
     wide = "tensor<8x64xf32>"

@@ -1,0 +1,30 @@
+"""Data flow that hands a buffer on: into and out of manual computations, and through loops that carry a value unchanged.
+
+What such a flow makes is its source's buffer, or where the sharding changes the copy that the change makes. A loop does not store
+constants that it carries either: XLA sinks them into the body (`WhileLoopConstantSinking`). What is made of an iota it stores.
+"""
+
+from autoshard.mlir.listing import DataFlow, Listing
+
+
+def handing_flows(listing: Listing, free: frozenset[int]) -> tuple[DataFlow, ...]:
+    """In program order; `free` are the values that are recomputed wherever they are used."""
+    varying = _made_of_iota(listing)
+    return tuple(
+        flow
+        for flow in listing.data_flows
+        if flow.crossing is not None or (is_invariant(flow) and flow.sources[0].value not in free & varying)
+    )
+
+
+def is_invariant(flow: DataFlow) -> bool:
+    """Whether it is what a loop carries from trip to trip as it is."""
+    return flow.kind == "while" and all(source.value == flow.target for source in flow.sources[1:])
+
+
+def _made_of_iota(listing: Listing) -> frozenset[int]:
+    found: set[int] = set()
+    for op in listing.ops:
+        if op.name == "stablehlo.iota" or not found.isdisjoint(op.operands):
+            found.update(op.results)
+    return frozenset(found)
