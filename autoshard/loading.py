@@ -28,10 +28,9 @@ from autoshard.sharding import Mesh
 from costmodels import Communication, Hardware
 from costmodels.figures import Torus
 
-MEMORY_MARGIN = 0.05
-"""Part of a chip's usable memory that the default budget leaves free. Plans of three programs that fill it took 0.96 to 1.02 of what was
-predicted (libtpu 0.0.51, v5e 4x4: llama3-8B and GPT-OSS-20B forward, ResNet-50 training), and v5e really offers 16.9 GB where its data
-sheet says 16: together 10 % over the budget."""
+MEMORY_MARGIN = 0.04
+"""Part of what the compiler offers programs (`usable_hbm_bytes`) that the default budget leaves free: nearly twice what the worst plan exceeded
+its prediction by among those predicted within a tenth of the budget (2.2 %, libtpu 0.0.51, v5e 4x4; experiments/fidelity, memory)."""
 
 
 MeshAxes = Sequence[tuple[str, int]]

@@ -4,7 +4,8 @@
 
 Reads the plans of FOLDER and what the judge said of them (`plans.py` makes both); predicts each plan anew, as `autoshard check` does, so
 that a change of the model needs no new compilation. Writes a row a plan: predicted bytes, compiled bytes, their ratio, and whether it
-compiled; prints the share of compiled plans within 10 % of the prediction, the largest excess, and every plan that was said to fit and did
+compiled, and plots both beside the table; prints the share of compiled plans within 10 % of the prediction, the largest excess, the
+largest among plans predicted within a tenth of their budget (what `MEMORY_MARGIN` has to cover), and every plan that was said to fit and did
 not compile. A prediction beyond the plan's budget is of a plan that was not said to fit.
 """
 
@@ -15,11 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import plans
+from plot import scatter
 
 from autoshard.check import Subject, check
 from autoshard.loading import Loaded, analyse, read_planned
 
 WITHIN = 0.1
+TIGHT = 0.9
+"""Part of its budget from which on a plan is tight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,7 @@ class Row:
     predicted_bytes: int
     compiled_bytes: int | None  # None: it ran out of memory, or the judge failed
     said_to_fit: bool
+    is_tight: bool
     error: str
 
     @property
@@ -51,8 +56,9 @@ def rows(program: Path, folder: Path, target: str, names: list[str]) -> Iterator
         limit = drawn.plan.memory_bytes
         compiled = said["memory"]["hbm_total"] if said.get("ok") else None
         fits = limit is None or predicted <= limit
+        is_tight = limit is not None and predicted >= TIGHT * limit
         error = "" if compiled is not None else str(said.get("error", "")).split("\n")[0][:160]
-        yield Row(plans.program_name(program), drawn.name, predicted, compiled, fits, error)
+        yield Row(plans.program_name(program), drawn.name, predicted, compiled, fits, is_tight, error)
 
 
 def summary(found: list[Row]) -> Iterator[str]:
@@ -63,6 +69,9 @@ def summary(found: list[Row]) -> Iterator[str]:
         yield f"{len(ratios)} plans said to fit compiled, {inside} of them within {WITHIN:.0%} of the prediction"
         for ratio, row in (ratios[0], ratios[len(ratios) // 2], ratios[-1]):
             yield f"compiled / predicted {ratio:.3f}: {row.program} {row.plan}"
+    tight = [(ratio, row) for ratio, row in ratios if row.is_tight]
+    for ratio, row in tight[-1:]:
+        yield f"{len(tight)} of them tight, at most {ratio:.3f}: {row.program} {row.plan}"
     failed = [row for row in found if row.said_to_fit and row.compiled_bytes is None]
     yield f"said to fit and not compiled: {len(failed)}"
     yield from (f"  {row.program} {row.plan}: {row.error}" for row in failed)
@@ -105,6 +114,11 @@ def main() -> None:
                     row.error,
                 )
             )
+    series: dict[str, list[tuple[float, float]]] = {}
+    for row in found:
+        if row.compiled_bytes is not None:
+            series.setdefault(row.program, []).append((row.predicted_bytes, row.compiled_bytes))
+    given.table.with_suffix(".svg").write_text(scatter(series, "predicted bytes", "compiled bytes"))
     print("\n".join(summary(found)))
 
 
