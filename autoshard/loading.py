@@ -29,8 +29,8 @@ from costmodels import Communication, Hardware
 from costmodels.figures import Torus
 
 MEMORY_MARGIN = 0.04
-"""Part of what the compiler offers programs (`usable_hbm_bytes`) that the default budget leaves free: nearly twice what the worst plan exceeded
-its prediction by among those predicted within a tenth of the budget (2.2 %, libtpu 0.0.51, v5e 4x4; experiments/fidelity, memory)."""
+"""Part of what the compiler offers programs (`usable_hbm_bytes`) that the default budget leaves free: nearly twice the 2.2 % that the worst
+plan exceeded its prediction by, of those predicted within a tenth of the budget (libtpu 0.0.51, v5e 4x4; experiments/fidelity)."""
 
 
 MeshAxes = Sequence[tuple[str, int]]

@@ -4,9 +4,9 @@
 
 Reads the plans of FOLDER and what the judge said of them (`plans.py` makes both); predicts each plan anew, as `autoshard check` does, so
 that a change of the model needs no new compilation. Writes a row a plan: predicted bytes, compiled bytes, their ratio, and whether it
-compiled, and plots both beside the table; prints the share of compiled plans within 10 % of the prediction, the largest excess, the
-largest among plans predicted within a tenth of their budget (what `MEMORY_MARGIN` has to cover), and every plan that was said to fit and did
-not compile. A prediction beyond the plan's budget is of a plan that was not said to fit.
+compiled, and plots both beside the table; prints the share of compiled plans within 10 % of the prediction, the largest excess,
+the largest among plans predicted within a tenth of their budget (what `MEMORY_MARGIN` has to cover), and every
+plan that was said to fit and did not compile. A prediction beyond the plan's budget is of a plan that was not said to fit.
 """
 
 import argparse
@@ -52,7 +52,11 @@ def rows(program: Path, folder: Path, target: str, names: list[str]) -> Iterator
             read[key] = analyse(read_planned(program, drawn.plan))
         loaded = read[key]
         report = check(Subject(loaded.program, loaded.hardware, loaded.communication), drawn.plan)
-        predicted = next(int(f.expected) for f in report.findings if f.name == "peak")
+        peaks = [f.expected for f in report.findings if f.name == "peak" and isinstance(f.expected, int)]
+        if not peaks:
+            print(f"{plans.program_name(program)} {drawn.name}: not a plan of this version")
+            continue
+        (predicted,) = peaks
         limit = drawn.plan.memory_bytes
         compiled = said["memory"]["hbm_total"] if said.get("ok") else None
         fits = limit is None or predicted <= limit
