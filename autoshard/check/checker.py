@@ -10,7 +10,14 @@ from autoshard.check.compute import compute_ns
 from autoshard.check.deep import compare_emitted
 from autoshard.check.identity import identity
 from autoshard.check.memory import find_peak
-from autoshard.check.movement import Prices, differences, find_collectives, find_left_as_reshards, totals
+from autoshard.check.movement import (
+    Prices,
+    differences,
+    find_collectives,
+    find_left_as_reshards,
+    hideable_of,
+    totals,
+)
 from autoshard.check.partial import partial_sums
 from autoshard.check.planned import Planned, read_shardings
 from autoshard.check.reads import Reads, find_reads
@@ -88,7 +95,7 @@ def _figures(subject: Subject, plan: Plan, planned: Planned, reads: Reads, price
     price = plan.price
     compute = compute_ns(planned, reads, subject.hardware)
     communication = sum(c.ns * c.repeat for c in collectives)
-    peak = find_peak(planned, reads, subject.hardware, plan.memory_bytes)
+    peak = find_peak(planned, reads, subject.hardware, plan.memory_bytes, hideable_of(planned, reads, prices))
     ops = planned.listing.ops
     at = planned.where(peak.time) if peak.time < len(ops) else "the end of the program"
     return [

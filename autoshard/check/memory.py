@@ -5,8 +5,9 @@ memory of a result what exceeds the result's bytes over the number of devices; a
 resharded result while its kernel runs, and so one that the program returns in another layout than it is written in; what a renamed
 value pads more than the value whose buffer it has; the copy that a reshard makes for a read, while it is read (by a kernel without a
 buffer: as long as that one's result is); a shared copy from its first reader to its last, and through a loop that reads it and did not
-make it. The copy made for a carried value is that value itself. Bytes are those that the hardware stores, gaps in the heap included
-where they come and go.
+make it; both from earlier on where they come behind compute.
+The copy made for a carried value is that value itself. Bytes are those that the hardware stores, gaps in the heap included where they
+come and go.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoshard.check.loops import Loop, kept_through
+from autoshard.check.overlap import Hideable
 from autoshard.check.planned import Planned
 from autoshard.check.reads import Read, Reads
 from autoshard.program import FlowKind, Lifetime, MinorDims
@@ -65,22 +67,24 @@ class _Stored:
         return int(self._hardware.stored_bytes(shape, bits, dims, is_temporary=is_temporary)[0])
 
 
-def find_peak(planned: Planned, reads: Reads, hardware: Hardware, limit: int | None) -> Peak:
+def find_peak(
+    planned: Planned, reads: Reads, hardware: Hardware, limit: int | None, hideable: Hideable
+) -> Peak:
     """With memory to spare, unless that is beyond the limit: then as much as the limit, or what the program needs at least."""
     stored = _Stored(planned, hardware)
-    ample = _peak(planned, reads, stored, planned.program.ample_lifetimes)
-    least = _peak(planned, reads, stored, planned.program.lifetimes)
+    ample = _peak(planned, reads, stored, planned.program.ample_lifetimes, hideable)
+    least = _peak(planned, reads, stored, planned.program.lifetimes, hideable)
     taken = ample.bytes if limit is None else min(ample.bytes, limit)
     return Peak(max(taken, least.bytes), ample.time)
 
 
-def _peak(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> Peak:
+def _peak(planned: Planned, reads: Reads, stored: _Stored, lives: Lives, hideable: Hideable) -> Peak:
     changes: dict[int, int] = {}
     for buffers in (
         _values(planned, reads, stored, lives),
         _renamed(planned, reads, stored, lives),
         _unsettled(planned, reads, stored),
-        _copies(planned, reads, stored),
+        _copies(planned, reads, stored, hideable),
     ):
         for buffer in buffers:
             if buffer.begin < buffer.end:
@@ -149,16 +153,17 @@ def _unsettled(planned: Planned, reads: Reads, stored: _Stored) -> Iterator[Buff
                 )
 
 
-def _copies(planned: Planned, reads: Reads, stored: _Stored) -> Iterator[Buffer]:
+def _copies(planned: Planned, reads: Reads, stored: _Stored, hideable: Hideable) -> Iterator[Buffer]:
     for value, mine in reads.of_value.items():
         type_, settled = planned.type_of(value), planned.settled[value]
         found = planned.shared.get(value, settled)
         if found != settled:
             begin, end = _life_of_shared(mine, planned.loops.carrying.get(value))
-            yield Buffer(begin, end, stored.at_least(type_, found))
+            yield Buffer(hideable.begin_of_copy(value, begin), end, stored.at_least(type_, found))
         for read in mine:
             if read.needs_copy and read.sharding != found:
-                yield Buffer(read.time, read.end, stored.at_least(type_, read.sharding))
+                begin = hideable.begin_of_read(value, read.op, read.time)
+                yield Buffer(begin, read.end, stored.at_least(type_, read.sharding))
 
 
 def _life_of_shared(reads: Sequence[Read], carrier: Loop | None) -> tuple[int, int]:

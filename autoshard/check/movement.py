@@ -268,7 +268,7 @@ def _sent(prices: Prices, type_: TensorType, travels: TensorType) -> TensorType:
 
 
 def _reshards(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Reshard]:
-    hideable = find_hideable(planned, reads, prices.hardware) if prices.overlap == "async" else Hideable()
+    hideable = hideable_of(planned, reads, prices)
     made = {v: read for read in reads.kernels for v in read.kernel.results}
     for value, run in made.items():
         kernel = run.kernel
@@ -332,6 +332,13 @@ def _merged(
         travels = types[number]
         wide = replace(reshard, travels=travels) if travels is not None else None
         yield replace(one, merged=list(_sized(wide, steps, prices))[number].sent if wide is not None else ())
+
+
+def hideable_of(planned: Planned, reads: Reads, prices: Prices) -> Hideable:
+    """Nothing where the plan assumes no overlap."""
+    if prices.overlap != "async":
+        return Hideable()
+    return find_hideable(planned, reads, prices.hardware, prices.communication)
 
 
 def _across_meshes(mesh: Mesh, reshards: Sequence[Reshard], prices: Prices) -> Iterator[_Moved]:

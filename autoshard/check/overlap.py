@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from autoshard.check.planned import Planned
 from autoshard.check.reads import Reads
-from autoshard.program import prefetchable
-from costmodels import Hardware
+from autoshard.program import Ahead, prefetchable
+from costmodels import Communication, Hardware
 
 MOVED_AHEAD = ("all_gather", "collective_permute")
 
@@ -22,6 +22,8 @@ class Hideable:
     early: frozenset[int] = frozenset()
     by_reader: dict[int, int] = field(default_factory=dict[int, int])
     by_copy: dict[int, int] = field(default_factory=dict[int, int])
+    ahead: Ahead | None = None
+    gather_ns: dict[int, int] = field(default_factory=dict[int, int])
 
     def of_read(self, value: int, op: int) -> int:
         return self.by_reader.get(op, 0) if value in self.early else 0
@@ -29,21 +31,43 @@ class Hideable:
     def of_copy(self, value: int) -> int:
         return self.by_copy.get(value, 0) if value in self.early else 0
 
+    def begin_of_read(self, value: int, op: int, time: int) -> int:
+        """From when a copy for a read at `time` takes memory."""
+        return self._begin(value, time) if self.of_read(value, op) else time
 
-def find_hideable(planned: Planned, reads: Reads, hardware: Hardware) -> Hideable:
+    def begin_of_copy(self, value: int, time: int) -> int:
+        return self._begin(value, time) if self.of_copy(value) else time
+
+    def _begin(self, value: int, time: int) -> int:
+        """So early that products take as long as the value's gather over all devices."""
+        return self.ahead.begin(time, self.gather_ns[value]) if self.ahead is not None else time
+
+
+def find_hideable(
+    planned: Planned, reads: Reads, hardware: Hardware, communication: Communication
+) -> Hideable:
     early = prefetchable(planned.program)
     devices = planned.mesh.num_devices
     by_reader: dict[int, int] = {}
+    products: dict[int, float] = {}
     readers: dict[int, list[int]] = {}
     for read in sorted(reads.kernels, key=lambda one: one.kernel.time):
         kernel = read.kernel
         sharing = Counter(use.value in early for use in kernel.uses)[True]
         for use in kernel.uses:
             readers.setdefault(use.value, []).append(kernel.ops[-1])
-        if kernel.shape.is_matmul and sharing:
+        if kernel.shape.is_matmul and kernel.uses:
             product = hardware.kernel_roofline(
                 kernel.shape.flops / devices, 0, kernel.shape.operands[0].dtype, unit="matrix"
             )
-            by_reader[kernel.ops[-1]] = int(float(product.work_ns) / 2 / sharing)
+            products[kernel.ops[-1]] = float(product.work_ns)
+            if sharing:
+                by_reader[kernel.ops[-1]] = int(float(product.work_ns) / 2 / sharing)
     by_copy = {value: by_reader.get(ops[1], 0) for value, ops in readers.items() if len(ops) > 1}
-    return Hideable(early, by_reader, by_copy)
+    kernels = planned.program.kernels
+    ahead = Ahead(planned.program, [products.get(kernel.ops[-1], 0.0) for kernel in kernels])
+    gather_ns = {
+        value: int(communication.all_gather_ns(planned.type_of(value).num_bytes, planned.mesh.axis_names))
+        for value in early
+    }
+    return Hideable(early, by_reader, by_copy, ahead, gather_ns)

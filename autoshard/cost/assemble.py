@@ -16,7 +16,7 @@ from autoshard.cost.kernel import KernelPrices, price_kernel
 from autoshard.cost.layouts import Ints
 from autoshard.cost.lowering import CollectivePrices, Lowering
 from autoshard.cost.memory import Sizes, add_memory, copies_count, copy_bytes, expected_peak
-from autoshard.cost.overlap import ASYNCHRONOUS, hidden_ns, hideable_ns
+from autoshard.cost.overlap import ASYNCHRONOUS, begins, hidden_ns, hideable_ns
 from autoshard.cost.reshard import Decompose, ReshardPrices
 from autoshard.cost.ties import Ties, find_ties, tie_table
 from autoshard.overlaps import Overlap
@@ -136,6 +136,7 @@ def _add_edges(
     tables: dict[tuple[TensorType, bytes, bytes, int, int], Table] = {}
     copies: dict[tuple[TensorType, bytes, bytes], Ints] = {}
     by_identity: dict[tuple[TensorType, TensorType, int, int, int, int], tuple[Table, Ints]] = {}
+    begin_of = begins(graph, hideable, prices)
     for index, edge in enumerate(graph.edges):
         supply, demand = _ends(graph, edge)
         at_most_ns = hideable.get(index, 0)
@@ -153,7 +154,7 @@ def _add_edges(
             found = by_identity[quick] = (tables[priced], copies[key])
         number = builder.add_edge(edge.provider, edge.reader, found[0])
         if copies_count(graph, edge) and found[1].any():
-            builder.add_edge_usage(number, edge.begin, edge.end, found[1])
+            builder.add_edge_usage(number, begin_of.get(index, edge.begin), edge.end, found[1])
 
 
 def _exposed_ns(

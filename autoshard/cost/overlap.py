@@ -9,21 +9,23 @@
 
          which is a lower bound on the kernel's own time under any strategy. A copy shared by several readers counts with the second
          of them, since it spares that one's gather. With the half, copy and read together never hide more than the kernels take.
+         The copy takes memory from when on the products until its read take as long as a gather of the whole value.
 
 Seen in what libtpu 0.0.51 compiles for v5e (4x4, ten programs): all-reduces, reduce-scatters and all-to-alls are synchronous; gathers of
 weights are asynchronous and hidden whole (Llama-3 8B forward, a loop over layers: 155 ms of gathers, none exposed); gathers and permutes
 of activations stay exposed to nine tenths, since the next kernel waits for them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from autoshard.cost.graph import Graph
 from autoshard.cost.layouts import Ints
+from autoshard.cost.lowering import CollectivePrices
 from autoshard.cost.reshard import Collective
-from autoshard.program import KernelShape, prefetchable
+from autoshard.program import Ahead, KernelShape, prefetchable
 from costmodels import Hardware
 
 ASYNCHRONOUS = frozenset({"all_gather", "collective_permute"})
@@ -51,6 +53,22 @@ def hideable_ns(graph: Graph, hardware: Hardware) -> dict[int, int]:
     return {number: ns for number, ns in found.items() if ns}
 
 
+def begins(graph: Graph, hideable: Mapping[int, int], prices: CollectivePrices) -> dict[int, int]:
+    """Edge -> from when on the copy that its reshard makes takes memory, of edges that hide something.
+
+    A gather starts so early that products take as long as it does, of the whole value over all devices.
+    """
+    devices = graph.mesh.num_devices
+    work_ns = [_least_ns(kernel.shape, devices, prices.hardware) for kernel in graph.program.kernels]
+    ahead = Ahead(graph.program, work_ns)
+    found: dict[int, int] = {}
+    for number in hideable:
+        edge = graph.edges[number]
+        gather_ns = prices.communication.all_gather_ns(edge.type.num_bytes, graph.mesh.axis_names)
+        found[number] = ahead.begin(edge.begin, gather_ns)
+    return found
+
+
 def hidden_ns(asynchronous_ns: Ints, hideable: int) -> Ints:
     """What of the asynchronous part of a reshard runs behind compute; `hideable` is of `hideable_ns`."""
     return np.minimum(asynchronous_ns * HIDDEN_PERCENT // 100, hideable)
@@ -69,10 +87,17 @@ def hide(steps: Sequence[Collective], hideable: int) -> list[Collective]:
 
 
 def _allowance_ns(shape: KernelShape, early_operands: int, devices: int, hardware: Hardware) -> int:
-    if not shape.is_matmul or not early_operands:
+    if not early_operands:
         return 0
+    return int(HIDING_SHARE * _least_ns(shape, devices, hardware) / early_operands)
+
+
+def _least_ns(shape: KernelShape, devices: int, hardware: Hardware) -> float:
+    """Of a product under any strategy, on the matrix unit; 0 of other kernels."""
+    if not shape.is_matmul or not shape.operands:  # of constants
+        return 0.0
     line = hardware.kernel_roofline(shape.flops / devices, 0, shape.operands[0].dtype, unit="matrix")
-    return int(HIDING_SHARE * float(line.work_ns) / early_operands)
+    return float(line.work_ns)
 
 
 def _kernel_readers(graph: Graph) -> dict[int, list[int]]:

@@ -12,7 +12,7 @@ from autoshard.program.demands import (
 )
 from autoshard.program.groups import both, with_group_demands
 from autoshard.program.linearity import LinearWay
-from autoshard.program.prefetch import prefetchable
+from autoshard.program.prefetch import Ahead, prefetchable
 from autoshard.program.records import (
     RESULT_SITE,
     Flow,
@@ -30,6 +30,7 @@ from autoshard.program.unreduced import refuse_unsound, without_unreduced
 
 __all__ = [
     "RESULT_SITE",
+    "Ahead",
     "Demand",
     "Flow",
     "FlowKind",

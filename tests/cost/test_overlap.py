@@ -2,7 +2,7 @@
 
 from autoshard import pipeline
 from autoshard.plans import Plan
-from autoshard.program import prefetchable
+from autoshard.program import Ahead, prefetchable
 from costmodels import load
 
 HARDWARE = load("tpu-v5e")
@@ -84,3 +84,19 @@ def test_only_what_is_there_ahead() -> None:
     activation = kernels["dot_general"].uses[0].value
     assert weight in early
     assert activation not in early
+
+
+def test_what_comes_early_takes_memory_early() -> None:
+    """So early that the products until then take as long as the gather, and not before the function begins."""
+    text = """
+      func.func @main(%a: tensor<64x64xf32>, %w: tensor<64x64xf32>) -> tensor<64x64xf32> {
+        %0 = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+        %1 = stablehlo.dot_general %0, %w, contracting_dims = [1] x [0] : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+        %2 = stablehlo.dot_general %1, %w, contracting_dims = [1] x [0] : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+        return %2 : tensor<64x64xf32>
+      }"""
+    program = pipeline.load_module(text.encode(), pipeline.Request(mesh=(("x", 2),))).program
+    first, second, third = (kernel.time for kernel in program.kernels)
+    ahead = Ahead(program, [10.0, 10.0, 10.0])
+    assert [ahead.begin(third, ns) for ns in (0, 10, 11, 1000)] == [third, second, first, first]
+    assert ahead.begin(first, 10) == first
