@@ -73,7 +73,8 @@ form_option = click.option(
     type=click.Choice(FORMS),
     default="xla",
     show_default=True,
-    help="Whose compiler runs the plan: prices are of what it emits, and -o is written for it.",
+    help="Whose compiler runs the plan: prices are of what it emits, and -o is written for it. Prices of xla on TPUs are of what XLA "
+    "makes of Shardy's collectives; on GPUs, and in all other forms, of those collectives as they are.",
 )
 overlap_option = click.option(
     "--overlap",

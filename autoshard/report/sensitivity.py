@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autoshard.explanations import End, FigureRange, Replacement, Sensitivity
-from autoshard.report.units import time_text
+from autoshard.report.units import times_text
 
 MOST_MOVED = 6
 
@@ -48,11 +48,13 @@ def sensitivity_data(found: Sensitivity) -> dict[str, Any]:
 
 
 def _headline(found: Sensitivity) -> Iterator[str]:
-    yield f"predicted step {time_text(found.step_ns)} on {found.hardware}"
+    step, planned = times_text(found.step_ns, found.planned_ns)
+    yield f"predicted step {step} on {found.hardware}"
     if found.planned_ns != found.step_ns:
-        yield f"the plan says {time_text(found.planned_ns)}: it was priced by another version or profile"
+        yield f"the plan says {planned}: it was priced by another version or profile"
     if found.better is not None:
-        yield f"a plan of {time_text(found.better.step_ns)} is better at the profile's own figures: plan again"
+        better, mine = times_text(found.better.step_ns, found.step_ns)
+        yield f"a plan of {better} is better than {mine} at the profile's own figures: plan again"
 
 
 def _table(found: Sensitivity) -> Table:
@@ -80,16 +82,17 @@ def _end(end: End, open_: str) -> str:
 
 
 def _certainty(row: FigureRange) -> str:
-    where = "" if row.is_linear else f" at the {len(row.looked_at)} factors looked at"
+    count = len(row.looked_at)
+    where = "" if row.is_linear else f" at the {count} factor{'' if count == 1 else 's'} looked at"
     if row.is_proved:
         return f"yes{where}"
     return f"no: nothing better found{where}; at most {100 * row.gap:.2g} % better exists there"
 
 
 def _beyond(row: FigureRange, found: Replacement, show_all: bool) -> Iterator[str]:
+    better, mine = times_text(found.step_ns, found.plan_ns)
     yield (
-        f"  {row.figure} times {found.factor:.3g} ({found.value:.4g} {row.unit}): "
-        f"{time_text(found.step_ns)} instead of {time_text(found.plan_ns)}"
+        f"  {row.figure} times {found.factor:.3g} ({found.value:.4g} {row.unit}): {better} instead of {mine}"
     )
     yield from (f"    {line}" for line in _moved(found, show_all))
 

@@ -43,3 +43,9 @@ def time_text(ns: int) -> str:
         if ns >= size:
             return f"{ns / size:.4g} {unit}"
     return f"{ns} ns"
+
+
+def times_text(ns: int, other_ns: int) -> tuple[str, str]:
+    """Two times that differ, with as many digits as it takes to see that."""
+    texts = time_text(ns), time_text(other_ns)
+    return texts if ns == other_ns or texts[0] != texts[1] else (f"{ns} ns", f"{other_ns} ns")

@@ -52,7 +52,7 @@ def _hlo_text(executable: Any) -> str:
         raise AutoshardError(
             f"it compiled the module, and the HLO that it made cannot be read back: {error}",
             fix="leave --full out: the fast form reads what the compiler dumps before it generates code",
-        ) from error
+        ) from None
 
 
 def _devices(kind: str, slice_name: str, count: int) -> list[Any]:

@@ -20,6 +20,7 @@ from autoshard.problem import evaluate
 from autoshard.ranging import FIGURES, figures_of_plan, sensitivity_of
 from autoshard.ranging.sensitivity import TOLERANCE, enough
 from autoshard.recording import plan_of_choice
+from autoshard.report.units import times_text
 from autoshard.solve import solve
 from costmodels import KINDS, load, names
 from tests.programs import PROGRAMS
@@ -240,3 +241,8 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     found = autoshard.sensitivity(module, plan, figures=["link-bandwidth"])
     assert found.figures[0].low is not None
     assert data["figures"][0]["low"]["factor"] == found.figures[0].low.factor
+
+
+def test_times_that_differ_read_differently() -> None:
+    assert times_text(20_226, 20_231) == ("20226 ns", "20231 ns")
+    assert times_text(20_226, 20_326) == ("20.23 µs", "20.33 µs")
