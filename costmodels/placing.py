@@ -139,7 +139,11 @@ def _default_slices(
 ) -> tuple[int, tuple[int, ...]]:
     devices = math.prod(size for _, size in mesh)
     if devices % cores:
-        raise HardwareError(f"{devices} devices do not fill chips of {cores} devices each", where="mesh")
+        raise HardwareError(
+            f"{devices} devices do not fill chips of {cores} devices each",
+            where="mesh",
+            fix=f"Give a mesh of a multiple of {cores} devices.",
+        )
     chips = devices // cores
     if slices and chips % slices:
         raise HardwareError(

@@ -52,7 +52,11 @@ def compact_slices(
     """
     family = f"Slices have up to {torus.dimensions} dimensions of up to {torus.max_dimension_chips} chips, {torus.max_chips} in all"
     if devices % cores:
-        raise HardwareError(f"{devices} devices do not fill chips of {cores} devices each", where="devices")
+        raise HardwareError(
+            f"{devices} devices do not fill chips of {cores} devices each",
+            where="devices",
+            fix=f"Give a multiple of {cores}.",
+        )
     chips = devices // cores
     counts = [slices] if slices else [1] if not has_network else range(1, chips + 1)
     for count in counts:

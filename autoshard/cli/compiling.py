@@ -108,7 +108,11 @@ def compile_command(
             _write(keep_hlo, compiled.hlo_text)
         if plan is None and not no_predict:
             plan = _priced(model, found, profile, carry, progress)
-    source = "autoshard cost of the module as written" if plan_file is None else f"the plan {plan_file}"
+    source = (
+        "autoshard cost of the module as written"
+        if plan_file is None or plan is None
+        else f"the plan {plan_file}{_elsewhere(plan, found)}"
+    )
     places = {} if plan is None or plan_file is None else _places(model, plan)
     report = CompileReport(compiled, None if plan is None else prediction_of(plan, source), places)
     click.echo(report.to_json() if as_json else report.to_text(show_all=show_all), nl=as_json)
@@ -126,18 +130,30 @@ def _plan(file: Path, target: "Target") -> "Plan":
             where=str(file),
             fix=f"name a target of {devices} devices, or plan for a mesh of {target.num_devices}",
         )
-    slices = found.slices or 1
-    if found.device_order and target.kind != "cpu" and (found.topology != target.topology or slices > 1):
-        sizes = "x".join(map(str, found.topology))
-        where = sizes if slices == 1 else f"{slices} slices of {sizes}"
+    if found.device_order and target.kind != "cpu" and not _is_on(found, target):
         raise AutoshardError(
-            f"the plan places its mesh on {where}, the target is {target}",
+            f"the plan places its mesh on {_topology_text(found)}, the target is {target}",
             where=str(file),
             fix="name the target of the plan's topology"
-            if slices == 1
+            if (found.slices or 1) == 1
             else f"targets are one slice each: name cpu:{devices}, or leave --plan out",
         )
     return found
+
+
+def _is_on(plan: "Plan", target: "Target") -> bool:
+    return plan.topology == target.topology and (plan.slices or 1) == 1
+
+
+def _topology_text(plan: "Plan") -> str:
+    sizes = "x".join(map(str, plan.topology))
+    return sizes if (plan.slices or 1) == 1 else f"{plan.slices} slices of {sizes}"
+
+
+def _elsewhere(plan: "Plan", target: "Target") -> str:
+    """Where the prediction is for another topology than the target's."""
+    is_alike = sorted(plan.topology) == sorted(target.topology) and (plan.slices or 1) == 1
+    return "" if is_alike or target.kind == "cpu" else f", which is for {_topology_text(plan)}"
 
 
 def _places(model: str | bytes, plan: "Plan") -> dict[str, str]:

@@ -19,7 +19,8 @@ def print_summary(plan: Plan, console: Console, *, show_all: bool = False) -> No
 
 
 def summary(plan: Plan, *, show_all: bool = False) -> RenderableType:
-    parts: list[RenderableType] = [_headline(plan), _prices(plan), _collectives(plan.price)]
+    parts: list[RenderableType] = [_headline(plan), *([_prices(plan)] if plan.baselines else [])]
+    parts.append(_collectives(plan.price))
     if plan.levels:
         parts.insert(1, _levels(plan))
     for title, rows in (("arguments", plan.arguments), ("results", plan.results)):

@@ -82,7 +82,9 @@ def compile_planned(
     require_compiler(target)
     is_full = target.kind != "tpu" if full is None else full
     if target.kind != "tpu" and not is_full:
-        raise AutoshardError("only compilations for TPUs have a fast form", where=f"target {target}")
+        raise AutoshardError(
+            "only compilations for TPUs have a fast form", where=f"target {target}", fix="leave --fast out"
+        )
     source = model if isinstance(model, SourceModule) else load(model)
     program = read_program(source, "the planned module")
     mesh = _mesh(program, target)
