@@ -9,7 +9,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoshard.check.parts import num_shards, parts_of
 from autoshard.mlir.collective import CollectiveStep
@@ -79,6 +79,14 @@ def sent_for_step(
     if step.kind == "all_to_all":
         return (Sent(step.kind, step.axes, _padded_bytes(before, after, type_)),)
     return (_compiled(lowering, Sent(step.kind, step.axes, held)),)
+
+
+def summed_as_it_is(kind: str, sent: tuple[Sent, ...], times: int) -> tuple[Sent, ...]:
+    """What goes in a gather by a sum, which XLA makes before it narrows what travels: so many times as much."""
+    is_wide = kind == "all_gather"
+    return tuple(
+        replace(one, bytes=one.bytes * times) if is_wide and one.kind == "all_reduce" else one for one in sent
+    )
 
 
 def is_summed_vector(type_: TensorType) -> bool:

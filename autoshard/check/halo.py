@@ -1,6 +1,8 @@
 """Which rows a device needs of others under split windows, by intersecting ranges of rows with every device's own."""
 
+import math
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
 
@@ -15,6 +17,8 @@ def rows_from_others(window: Window, rows: int, shards: int) -> list[int]:
     all parts, are wanted at their end, and move up by the rows that the last part lacks.
     """
     local = -(-rows // shards)
+    if window.stride > 0 and window.size == 1:
+        return _of_slice([_touched(device, window, rows, shards) for device in range(shards)], local)
     if window.stride > 0:
         return _by_distance((_touched(device, window, rows, shards) for device in range(shards)), local)
     lacking = shards * local - rows
@@ -23,6 +27,46 @@ def rows_from_others(window: Window, rows: int, shards: int) -> list[int]:
         for device in range(shards)
     )
     return [local, *_by_distance(moved, local)]
+
+
+def in_blocks(window: Window, rows: int, taken: int) -> int:
+    """Of a scan over many rows, which XLA does in blocks of 128, one row of each block is exchanged."""
+    is_scan = (window.stride, window.dilation) == (1, 1) and window.size >= rows
+    return math.ceil(taken / 128) if is_scan and rows > 128 else taken
+
+
+def _of_slice(touched: Sequence[range], local: int) -> list[int]:
+    """Rows from neighbours, up to the farthest; where others have some, first what each device sends and takes once."""
+    reach = [
+        (device * local - needed[0], needed[-1] + 1 - (device + 1) * local)
+        for device, needed in enumerate(touched)
+        if needed
+    ]
+    sent: Counter[tuple[int, int]] = Counter()
+    below, above = (max(0, *each) for each in zip(*reach, strict=True)) if reach else (0, 0)
+    if below <= local and above <= local:
+        return [rows for rows in (below, above) if rows]
+    rounds: dict[tuple[int, int], list[range]] = {}
+    for device, needed in enumerate(touched):
+        owners = sorted({row // local for row in needed} - {device})
+        for position, owner in enumerate(owners):
+            turn = sent[position, owner]
+            sent[position, owner] += 1
+            rows = range(max(needed[0] - owner * local, 0), min(needed[-1] + 1 - owner * local, local))
+            rounds.setdefault((position, turn), []).append(rows)
+    return [len(rows) for parts in rounds.values() for rows in _joined(parts)]
+
+
+def _joined(parts: Sequence[range]) -> list[range]:
+    """One range for parts that follow each other, as long as it is no longer than they are."""
+    found = [parts[0]]
+    for part in parts[1:]:
+        joint = range(min(found[-1].start, part.start), max(found[-1].stop, part.stop))
+        if len(joint) <= len(found[-1]) + len(part):
+            found[-1] = joint
+        else:
+            found.append(part)
+    return found
 
 
 def _by_distance(touched: Iterable[Sequence[int]], local: int) -> list[int]:

@@ -15,8 +15,17 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from autoshard.check.emitted import HALO, LOCAL, Sent, is_summed_vector, sent_for, sent_for_step, sent_for_sum
-from autoshard.check.halo import rows_from_others
+from autoshard.check.emitted import (
+    HALO,
+    LOCAL,
+    Sent,
+    is_summed_vector,
+    sent_for,
+    sent_for_step,
+    sent_for_sum,
+    summed_as_it_is,
+)
+from autoshard.check.halo import in_blocks, rows_from_others
 from autoshard.check.loops import copies_made
 from autoshard.check.merging import Asked, Body, carried_out
 from autoshard.check.meshes import has_no_collectives, steps_across
@@ -29,7 +38,7 @@ from autoshard.mlir.collective import CollectiveStep
 from autoshard.mlir.passes import decompose_reshards
 from autoshard.plans import EmittedCollective, PlannedCollective
 from autoshard.program import Kernel
-from autoshard.sharding import AxisRef, FactorKind, Mesh, TensorSharding, TensorType
+from autoshard.sharding import AxisRef, FactorKind, Mesh, TensorSharding, TensorType, dtype_bits
 from costmodels import Communication, Hardware
 
 
@@ -61,7 +70,7 @@ class _Moved:
     sent: tuple[Sent, ...]  # what the compiler makes of it
     kept_bytes: int = 0  # of what sends nothing, as wide as it would travel
     hidden_ns: int = 0
-    merged: tuple[Sent, ...] | None = None  # in place of `sent`, where readers ask for the same
+    merged: tuple[Sent, ...] | None = None  # emitted in place of `sent`, which is what is paid for
     passes_ns: int = 0  # of a sum that is scattered in a product, all passes together
 
 
@@ -164,7 +173,9 @@ def _of_kernel(planned: Planned, read: KernelRead, prices: Prices) -> Iterator[_
     for value, type_ in zip(kernel.results, kernel.shape.results, strict=True):
         produced = planned.produced.get(value, TensorSharding.replicated_closed(type_.rank))
         kind = "reduce_scatter" if _is_scattered(planned, read, value) else "all_reduce"
-        leaves = _sent(prices, type_, planned.program.widths.of_value(value))
+        is_lookup = planned.listing.ops[root].name == "stablehlo.gather"
+        is_wide = is_lookup or produced != planned.settled.get(value, produced)
+        leaves = type_ if is_wide else _sent(prices, type_, planned.program.widths.of_value(value))
         sent = sent_for_sum(prices.lowering, kind, axes, produced.local_bytes(leaves), len(kernel.results))
         moved = _Moved(kind, axes, produced.local_bytes(type_), kernel.repeat, root, sent)
         is_scattered = kind == "reduce_scatter" and prices.lowering == "xla-tpu"
@@ -251,8 +262,10 @@ def _windows(planned: Planned, read: KernelRead, prices: Prices) -> Iterator[_Mo
         for factor in rule.operands[window.operand][window.dim]:
             if factors[factor] and rule.factors[factor].kind is FactorKind.PERMUTATION:
                 axes = axis_refs(factors[factor], planned.mesh)
-                for rows in rows_from_others(window, type_.shape[window.dim], num_shards(factors[factor])):
-                    sent = sent_for(prices.lowering, HALO, axes, rows * sent_bytes)
+                whole = type_.shape[window.dim]
+                for rows in rows_from_others(window, whole, num_shards(factors[factor])):
+                    exchanged = in_blocks(window, whole, rows) if prices.lowering == "xla-tpu" else rows
+                    sent = sent_for(prices.lowering, HALO, axes, exchanged * sent_bytes)
                     yield _Moved(HALO, axes, rows * row_bytes, kernel.repeat, kernel.ops[-1], sent)
 
 
@@ -331,7 +344,9 @@ def _merged(
             continue
         travels = types[number]
         wide = replace(reshard, travels=travels) if travels is not None else None
-        yield replace(one, merged=list(_sized(wide, steps, prices))[number].sent if wide is not None else ())
+        yield replace(
+            one, merged=list(_sized(wide, steps, prices))[number].merged if wide is not None else ()
+        )
 
 
 def hideable_of(planned: Planned, reads: Reads, prices: Prices) -> Hideable:
@@ -379,7 +394,9 @@ def _sized(reshard: Reshard, steps: Sequence[CollectiveStep], prices: Prices) ->
         sent = sent_for_step(prices.lowering, step, before, travels)
         bytes_ = held.local_bytes(reshard.type)
         kept = held.local_bytes(travels)
-        yield _Moved(step.kind, step.axes, bytes_, reshard.repeat, reshard.op, sent, kept)
+        times = dtype_bits(reshard.type.dtype) // max(dtype_bits(travels.dtype), 1)
+        compiled = summed_as_it_is(step.kind, sent, times)
+        yield _Moved(step.kind, step.axes, bytes_, reshard.repeat, reshard.op, sent, kept, merged=compiled)
         before = step.out_sharding
 
 

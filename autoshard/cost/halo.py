@@ -2,14 +2,26 @@
 
 Device i holds rows [i * L, (i + 1) * L) of the operand, L = ceil(rows / shards), and makes its share of the results. What it needs for
 those is an interval of rows; the part of it that lies d devices away comes by one permute for each d, as large as the largest.
+Windows of one row are slices and pads, whose parts need not lie beside those that a device has:
+
+- where no part lies farther away than the next device, each permute brings all rows up to the farthest one;
+- else each device takes its parts from others in order of rows. The first ones of all devices go together, the second ones, and so on;
+  of those a device sends several, in that order, there is a permute for each. A permute sends from each device the rows that any part of
+  it needs, and a new one begins where those would be more than the rows before and the part together.
+
+A running sum, product or largest over more than 128 rows is made in blocks of 128 rows, whose results alone are exchanged.
+
 Where rows are reversed the devices swap their whole parts first, and a last part that is short moves all by what it lacks.
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
 from autoshard.program import Window
+
+BLOCK_ROWS = 128
 
 
 @cache
@@ -19,6 +31,8 @@ def halo_rows(window: Window, rows: int, shards: int) -> tuple[int, ...]:
     if window.stride < 0:
         lacking = local * shards - rows
         return local, *halo_rows(replace(window, count=local * shards, stride=1, low=lacking), rows, shards)
+    if window.size == 1:
+        return tuple(_parts_sent([_needed(window, rows, shards, d) for d in range(shards)], local))
     largest: Counter[int] = Counter()
     for device in range(shards):
         first, last = _needed(window, rows, shards, device)
@@ -27,6 +41,45 @@ def halo_rows(window: Window, rows: int, shards: int) -> tuple[int, ...]:
             largest[device - other] = max(largest[device - other], held)
     distances = sorted((d for d in largest if d), key=lambda d: (abs(d), -d))
     return tuple(largest[d] for d in distances)
+
+
+def exchanged_rows(window: Window, rows: int, count: int) -> int:
+    """Rows that a compiler exchanges in place of `count`."""
+    is_running = window.size >= rows > BLOCK_ROWS and window.stride == 1 and window.dilation == 1
+    return -(-count // BLOCK_ROWS) if is_running else count
+
+
+def _parts_sent(needed: list[tuple[int, int]], local: int) -> Iterator[int]:
+    """Rows of each permute for rows [first, last] that devices need."""
+    wanted = [(device, first, last + 1) for device, (first, last) in enumerate(needed) if first <= last]
+    before = max((device * local - first for device, first, _ in wanted), default=0)
+    after = max((end - (device + 1) * local for device, _, end in wanted), default=0)
+    if max(before, after) <= local:
+        yield from (rows for rows in (before, after) if rows > 0)
+        return
+    permutes: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    uses: Counter[tuple[int, int]] = Counter()
+    for device, first, end in wanted:
+        others = [other for other in range(first // local, (end - 1) // local + 1) if other != device]
+        for part, other in enumerate(others):
+            begin = other * local
+            permutes.setdefault((part, uses[part, other]), []).append(
+                (max(first - begin, 0), min(end - begin, local))
+            )
+            uses[part, other] += 1
+    for parts in permutes.values():
+        yield from _together(parts)
+
+
+def _together(parts: list[tuple[int, int]]) -> Iterator[int]:
+    low, high = parts[0]
+    for first, end in parts[1:]:
+        joint = min(low, first), max(high, end)
+        if joint[1] - joint[0] > high - low + end - first:
+            yield high - low
+            joint = first, end
+        low, high = joint
+    yield high - low
 
 
 def halo_sizes(window: Window, rows: int, shards: int) -> tuple[int, int]:

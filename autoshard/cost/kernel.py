@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from autoshard.cost.halo import halo_rows
+from autoshard.cost.halo import exchanged_rows, halo_rows
 from autoshard.cost.layouts import Ints, LayoutsByRank
 from autoshard.cost.lowering import CollectivePrices, Emitted
 from autoshard.cost.reshard import Collective, ReshardPrices
@@ -25,6 +25,8 @@ from autoshard.space import Strategy
 from costmodels import Hardware, Roofline, whole_ns
 
 Floats = NDArray[np.float64]
+GATHER = "stablehlo.gather"
+"""Its sums, of rows that one device each has, XLA leaves as wide as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,8 @@ def _own_collectives(
         if strategy.reduced:
             kind = "reduce_scatter" if strategy.is_scattered else "all_reduce"
             inside = scattered_in_product(shape, strategy, kernel_ns, prices, mesh)
-            sent_bytes = produced.local_bytes(prices.sent(type_, leaves))
+            is_wide = shape.name == GATHER or produced != settled
+            sent_bytes = produced.local_bytes(type_ if is_wide else prices.sent(type_, leaves))
             sum_ = _sum(kind, strategy.reduced, sent_bytes, prices, is_joint=len(shape.results) > 1)
             found.append(replace(sum_, bytes=produced.local_bytes(type_)) if inside is None else inside)
         found.extend([] if strategy.is_scattered else steps)  # a scattered sum has its part already
@@ -201,6 +204,7 @@ def _halo(shape: KernelShape, strategy: Strategy, prices: CollectivePrices) -> l
             sent = prices.sent(type_, shape.travels[window.operand])
             row_bytes, sent_bytes = (-(-sharding.local_bytes(t) // max(local_rows, 1)) for t in (type_, sent))
             for count in halo_rows(window, rows, total_size(axes)):
-                one = _one("halo_exchange", axes, count * sent_bytes, prices)
+                exchanged = exchanged_rows(window, rows, count) if prices.merges_equal else count
+                one = _one("halo_exchange", axes, exchanged * sent_bytes, prices)
                 found.append(replace(one, bytes=count * row_bytes))
     return found

@@ -7,6 +7,7 @@ Kinds, axes and bytes of a plan's collectives are Shardy's; what is emitted, and
     - Sums go everywhere, and each device slices its part: an all-reduce where Shardy has a reduce-scatter.
     - Small shards over many devices are gathered by summing zero-padded arrays: gathers over 64 and 256 devices change over between
       shards of 128 KiB and 160 KiB, gathers over 16 devices are left as they are.
+    - What loops carry unchanged is brought to another sharding before them (`cost.loops`).
     - Results that one op reduces together (the largest and where it is) are gathered.
     - Values travel in the widest type that their readers take of them (`program.widths`), once for readers that ask for the same
       (`cost.merged`).

@@ -5,7 +5,7 @@ local bytes at every step, which come from the tensor type.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from autoshard.cost.meshes import crossing, is_crossing
 from autoshard.cost.uneven import emitted_step
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.problem.model import Bools
-from autoshard.sharding import AxisRef, Mesh, TensorSharding, TensorType, total_size
+from autoshard.sharding import AxisRef, Mesh, TensorSharding, TensorType, dtype_bits, total_size
 
 Request = tuple[int, TensorSharding, TensorSharding]
 _SIZED_BY_RESULT = ("all_gather", "all_slice", "replicated_to_unreduced", "sharded_to_unreduced")
@@ -220,6 +220,7 @@ def priced_steps(
     sent = prices.sent(type_, type_ if travels is None else travels)
     for step, sized_by in sized_steps(before, steps):
         ns, emitted = _carried_out(prices, step, before, sized_by.local_bytes(sent), sent)
+        emitted = tuple(_summed_as_it_is(one, step, type_, sent) for one in emitted)
         found.append(Collective(step.kind, step.axes, sized_by.local_bytes(type_), ns, emitted=emitted))
         before = step.out_sharding
     return found
@@ -235,6 +236,13 @@ def _carried_out(
     emitted = tuple(map(prices.carried_out, emitted_step(step, before, sent)))
     copied = prices.ns_of_one(step.kind, bytes_, step.axes) if step.kind in LOCAL else 0
     return copied + sum(map(prices.ns_of_emitted, emitted)), emitted
+
+
+def _summed_as_it_is(one: Emitted, step: CollectiveStep, type_: TensorType, sent: TensorType) -> Emitted:
+    """What a gather by a sum sends, which XLA makes before it narrows what travels; its price, of what travels, is less."""
+    if step.kind != "all_gather" or one.kind != "all_reduce":
+        return one
+    return replace(one, bytes=one.bytes * dtype_bits(type_.dtype) // dtype_bits(sent.dtype))
 
 
 def _is_between_meshes(step: CollectiveStep, before: TensorSharding) -> bool:
