@@ -44,7 +44,9 @@ _EXPLAINING = 0.5  # times the time limit, on top of it, to say what clashes
     metavar="N",
     help="With --mesh auto: the most axes of a mesh; 3 take long.  [default: 2]",
 )
-@time_limit_option("For solving; of a search over meshes or placements, for all of them together, pricing included.")
+@time_limit_option(
+    "For solving; of a search over meshes or placements, for all of them together, pricing included."
+)
 @click.option(
     "--constraints",
     type=click.Choice(["minimal", "all"]),
