@@ -2,6 +2,7 @@
 
 FOLDER/PROGRAM/NAME.mlir is the planned module, NAME.plan.json the plan, NAME.TARGET.json what the judge said, and NAME.TARGET.hlo.gz the
 compiled HLO where it was asked for. The judge is a script that prints one JSON object: JUDGE MODULE --target TARGET --fast --keep-ops.
+Asked without --fast (`--full`), its answers are in NAME.TARGET.full.json.
 
 Three kinds of random plans, each from a seed: `propagated` (random shardings of some arguments, the rest by Shardy's propagation),
 `perturbed` (the solver under prices that are off by random factors) and `pinned` (some kernels given a random strategy, the rest
@@ -47,7 +48,7 @@ from autoshard.sharding import DimSharding, TensorSharding, TensorType, total_si
 from autoshard.solve import solve
 
 KINDS = ("propagated", "perturbed", "pinned")
-SOLVING_S = 10
+BEST_S, SOLVING_S = 120, 10
 TRIES = 8
 """Draws until one is new and within the memory limit."""
 
@@ -73,6 +74,7 @@ class Judge:
     python: str = sys.executable
     timeout_s: int = 400
     keeps_hlo: bool = False
+    is_full: bool = False  # through code generation, which prices every fusion
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +88,9 @@ class Drawn:
     def name(self) -> str:
         return self.base.name
 
-    def judged(self, target: str) -> dict[str, Any] | None:
+    def judged(self, target: str, *, is_full: bool = False) -> dict[str, Any] | None:
         """What the judge said, None where it was not asked."""
-        found = _judged_file(self.base, target)
+        found = _judged_file(self.base, target, is_full=is_full)
         return json.loads(found.read_text()) if found.exists() else None
 
 
@@ -130,12 +132,12 @@ def draw(program: Path, setting: Setting, folder: Path, count: int, seed: int = 
 
 def judge(drawn: Drawn, target: str, by: Judge) -> dict[str, Any]:
     """What the judge says of a plan: asked once, then read from the folder."""
-    known = drawn.judged(target)
+    known = drawn.judged(target, is_full=by.is_full)
     if known is not None:
         return known
     said = ask(drawn.base.with_name(f"{drawn.name}.mlir"), target, by)
     hlo = said.pop("hlo", None)
-    file = _judged_file(drawn.base, target)
+    file = _judged_file(drawn.base, target, is_full=by.is_full)
     if hlo is not None:
         with gzip.open(file.with_name(file.name.removesuffix(".json") + ".hlo.gz"), "wt") as out:
             out.write(hlo)
@@ -146,7 +148,8 @@ def judge(drawn: Drawn, target: str, by: Judge) -> dict[str, Any]:
 def ask(module: Path, target: str, by: Judge) -> dict[str, Any]:
     """One run of the judge; `ok` is false, with `error`, where it failed or took too long."""
     environment = {**os.environ, "ALLOW_MULTIPLE_LIBTPU_LOAD": "1", "JAX_PLATFORMS": "cpu"}
-    command = [by.python, str(by.script), str(module), "--target", target, "--fast", "--keep-ops"]
+    command = [by.python, str(by.script), str(module), "--target", target, "--keep-ops"]
+    command += [] if by.is_full else ["--fast"]
     with tempfile.TemporaryDirectory() as scratch:
         hlo = Path(scratch) / "hlo"
         if by.keeps_hlo:
@@ -172,8 +175,9 @@ def repriced(loaded: Loaded, plan: Plan) -> dict[str, int]:
     return {name: figure for name, figure in figures.items() if isinstance(figure, int)}
 
 
-def _judged_file(base: Path, target: str) -> Path:
-    return base.with_name(f"{base.name}.{target.replace(':', '_')}.judge.json")
+def _judged_file(base: Path, target: str, *, is_full: bool) -> Path:
+    kind = "full" if is_full else "judge"
+    return base.with_name(f"{base.name}.{target.replace(':', '_')}.{kind}.json")
 
 
 def _write(base: Path, loaded: Loaded, plan: Plan) -> None:
@@ -186,7 +190,7 @@ def _choice(loaded: Loaded, priced: PricedGraph, name: str, seed: int, seen: set
     if name == "dp":
         return next(c for title, c, _ in baseline_choices(loaded, priced) if title == "data parallel")
     if name == "best":
-        found = solve(priced.problem, time_limit_s=30, seed=seed, threads=2, hints=[])
+        found = solve(priced.problem, time_limit_s=BEST_S, seed=seed, threads=2, hints=[])
         return found.choice if found.choice is not None else found.smallest_peak_choice
     kind = name.rstrip("0123456789")
     numbers = random.Random(f"{name} {seed}")
@@ -268,6 +272,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--judge", type=Path, help="script that compiles a module and prints JSON")
     parser.add_argument("--judge-python", default=sys.executable)
     parser.add_argument("--keep-hlo", action="store_true")
+    parser.add_argument("--full", action="store_true", help="compile through code generation (minutes)")
     parser.add_argument("--target", default="tpu:v5e:4x4")
     parser.add_argument("--hardware", default="tpu-v5e")
     parser.add_argument("--mesh", default="x=4,y=4")
@@ -285,14 +290,14 @@ def judged_plans(arguments: argparse.Namespace) -> Iterator[tuple[Path, Drawn, d
     """Program, plan and the judge's answer, as they come; without `--judge` only what the folder has."""
     setting = setting_of(arguments)
     by = (
-        Judge(arguments.judge, arguments.judge_python, keeps_hlo=arguments.keep_hlo)
+        Judge(arguments.judge, arguments.judge_python, keeps_hlo=arguments.keep_hlo, is_full=arguments.full)
         if arguments.judge
         else None
     )
     for program in arguments.programs:
         if by is None:
             known = (
-                (drawn, drawn.judged(setting.target))
+                (drawn, drawn.judged(setting.target, is_full=arguments.full))
                 for drawn in kept(arguments.folder, program_name(program))
             )
             yield from ((program, drawn, said) for drawn, said in known if said is not None)

@@ -4,7 +4,13 @@ For each program, Kendall's tau-b [1] over all pairs of plans that compile, of t
 collectives as XLA's scheduler prices them, those that run behind compute left out) against
 
 - `step`: the predicted step, which has elementwise and memory-bound work beside,
-- `communication`: the judge's own time of the products and the predicted communication, which leaves elementwise work out on both sides.
+- `communication`: the judge's own time of the products and the predicted communication, which leaves elementwise work out on both sides,
+- `kinds and bytes`: the judge's own time of the products and the predicted collectives at what XLA's scheduler asks for such on v5e, which
+  leaves our prices out,
+- `serial`: the judge's own products and all its collectives one after another: what hiding alone does to the order.
+
+Beside them `step in full`: the predicted step against the estimate of a compilation through code generation, which has the cycles of every
+fusion, for plans that were asked for with `--full`.
 
 Without `--judge` plans and answers are those that the folder has, and `--reprice` prices those plans anew.
 
@@ -14,6 +20,7 @@ python experiments/fidelity/ranking.py PROGRAM.mlir.gz... --folder FOLDER [--als
 """
 
 import argparse
+import math
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -32,9 +39,11 @@ from plans import (
 )
 from plot import scatter
 
-from autoshard.plans import read_plan
+from autoshard.plans import Plan, read_plan
 
 RESULTS = Path(__file__).parent / "results"
+SCHEDULED_BYTES_PER_US = 93.3e3
+"""Of a mesh axis of a v5e slice, both directions, as XLA's scheduler (libtpu 0.0.51) prices collectives."""
 
 
 def tau_b(first: Sequence[float], second: Sequence[float]) -> float:
@@ -51,14 +60,16 @@ def tau_b(first: Sequence[float], second: Sequence[float]) -> float:
     return agreeing / scale if scale else float("nan")
 
 
-def row_of(program: Path, drawn: Drawn, said: dict[str, Any]) -> dict[str, Any]:
+def row_of(program: Path, drawn: Drawn, said: dict[str, Any], target: str) -> dict[str, Any]:
     price = drawn.plan.price
+    full = drawn.judged(target, is_full=True) or {}
     row = {
         "program": program_name(program),
         "plan": drawn.name,
         "step_us": price.step_ns / 1e3,
         "compute_us": price.compute_ns / 1e3,
         "communication_us": price.communication_ns / 1e3,
+        "scheduled_us": scheduled_us(drawn.plan),
         "compiles": bool(said.get("ok")),
     }
     if not said.get("ok"):
@@ -69,7 +80,25 @@ def row_of(program: Path, drawn: Drawn, said: dict[str, Any]) -> dict[str, Any]:
         "judge_matmul_us": said["matmul_us"],
         "judge_exposed_us": said["lhs"]["comm_us"],
         "judge_serial_us": said["comm_serial_us"],
+        "full_est_step_us": full.get("est_step_us", math.nan),
     }
+
+
+def scheduled_us(plan: Plan) -> float:
+    """The plan's collectives by the closed form of the scheduler's prices on v5e, for groups that fill whole axes."""
+    sizes = dict(plan.mesh)
+    total = 0.0
+    for collective in plan.price.collectives:
+        whole = [sizes[axis] for axis in collective.axes if axis in sizes]
+        for one in collective.emitted:
+            moved = {
+                "all_reduce": 2 * one.bytes / max(len(whole), 1),
+                "all_gather": one.bytes * one.devices,
+                "all_to_all": one.bytes * (one.devices - 1) / one.devices * max(whole, default=1),
+                "collective_permute": 2 * one.bytes,
+            }
+            total += collective.repeat * moved[one.kind] / SCHEDULED_BYTES_PER_US
+    return total
 
 
 def found_before(folders: Sequence[Path], program: Path, target: str) -> Iterator[dict[str, Any]]:
@@ -78,7 +107,7 @@ def found_before(folders: Sequence[Path], program: Path, target: str) -> Iterato
         for drawn in kept(folder, program_name(program)):
             said = drawn.judged(target)
             if said is not None:
-                yield {**row_of(program, drawn, said), "plan": f"{folder.name}/{drawn.name}"}
+                yield {**row_of(program, drawn, said, target), "plan": f"{folder.name}/{drawn.name}"}
 
 
 def reprice(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> None:
@@ -101,6 +130,9 @@ def taus(rows: pd.DataFrame) -> pd.DataFrame:
     for program, mine in compiled.groupby("program"):
         judged = mine["est_step_us"].tolist()
         mixed = (mine["judge_matmul_us"] + mine["communication_us"]).tolist()
+        scheduled = (mine["judge_matmul_us"] + mine["scheduled_us"]).tolist()
+        serial = (mine["judge_matmul_us"] + mine["judge_serial_us"]).tolist()
+        full = mine[mine["full_est_step_us"] > 0]
         found.append(
             {
                 "program": program,
@@ -108,6 +140,10 @@ def taus(rows: pd.DataFrame) -> pd.DataFrame:
                 "do not compile": len(rows[rows["program"] == program]) - len(mine),
                 "tau of step": tau_b(mine["step_us"].tolist(), judged),
                 "tau of communication": tau_b(mixed, judged),
+                "tau of kinds and bytes": tau_b(scheduled, judged),
+                "tau of serial": tau_b(serial, judged),
+                "plans in full": len(full),
+                "tau of step in full": tau_b(full["step_us"].tolist(), full["full_est_step_us"].tolist()),
             }
         )
     return pd.DataFrame(found)
@@ -122,7 +158,7 @@ def main() -> None:
     parser.add_argument("--also", type=Path, nargs="*", default=[], help="folders with more judged plans")
     arguments = parser.parse_args()
     target = setting_of(arguments).target
-    rows = [row_of(program, drawn, said) for program, drawn, said in judged_plans(arguments)]
+    rows = [row_of(program, drawn, said, target) for program, drawn, said in judged_plans(arguments)]
     for program in arguments.programs:
         rows += found_before(arguments.also, program, target)
     if arguments.reprice:
