@@ -15,7 +15,8 @@ HARDWARE = {name: load(name) for name in names()} | {
 
 amounts = st.integers(0, 10**11)
 axis_sizes = st.sampled_from([1, 2, 3, 4, 6, 8, 16])
-within_a_node = st.sampled_from([(8,), (2, 4), (4, 2), (2, 2, 2), (1, 8), (5, 1), (3, 2), (2, 3)])
+several_within_a_node = st.sampled_from([(2, 4), (4, 2), (2, 2, 2), (1, 8), (5, 1), (3, 2), (2, 3)])
+within_a_node = st.just((8,)) | several_within_a_node
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,10 @@ class Placed:
 
 
 @st.composite
-def meshes(draw: st.DrawFn, hardware: Hardware) -> list[tuple[str, int]]:
-    """Up to three axes, within what one node holds where the profile has no network."""
-    sizes = draw(st.lists(axis_sizes, min_size=1, max_size=3) if hardware.network else within_a_node)
+def meshes(draw: st.DrawFn, hardware: Hardware, least: int) -> list[tuple[str, int]]:
+    """Up to three axes and no fewer than `least` (1 or 2), within what one node holds where the profile has no network."""
+    alone = within_a_node if least == 1 else several_within_a_node
+    sizes = draw(st.lists(axis_sizes, min_size=least, max_size=3) if hardware.network else alone)
     cores = hardware.chip.devices_per_chip
     mesh = [(f"axis{index}", size) for index, size in enumerate(sizes)]
     if cores > 1:
@@ -46,13 +48,15 @@ def meshes(draw: st.DrawFn, hardware: Hardware) -> list[tuple[str, int]]:
 
 
 @st.composite
-def placed(draw: st.DrawFn, name: str) -> Placed:
-    """A random mesh on the default topology of the hardware called `name`."""
+def placed(draw: st.DrawFn, name: str, least: int = 1) -> Placed:
+    """A random mesh of at least so many axes on the default topology of the hardware called `name`."""
     hardware = HARDWARE[name]
-    mesh = draw(meshes(hardware))
+    mesh = draw(meshes(hardware, least))
     return Placed(hardware, hardware.place(mesh), mesh)
 
 
-def groups(placed: Placed) -> st.SearchStrategy[list[str]]:
-    """One or more axes of the mesh."""
-    return st.lists(st.sampled_from([axis for axis, _ in placed.mesh]), min_size=1, unique=True)
+def groups(placed: Placed, least: int = 1) -> st.SearchStrategy[list[str]]:
+    """`least` or more axes of the mesh."""
+    return st.permutations([axis for axis, _ in placed.mesh]).flatmap(
+        lambda axes: st.integers(least, len(axes)).map(lambda count: axes[:count])
+    )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from costmodels.compute import Unit
@@ -93,9 +93,8 @@ def test_several_axes_at_once_are_no_slower_than_one_after_the_other(
     name: str, data: st.DataObject, amount: int
 ) -> None:
     """In either order: gather over the first, then over the second; likewise the other kinds."""
-    case = data.draw(placed(name))
-    axes = data.draw(groups(case))
-    assume(len(axes) >= 2)
+    case = data.draw(placed(name, least=2))
+    axes = data.draw(groups(case, least=2))
     first, rest, model = axes[:1], axes[1:], case.model
     last = amount * case.size(axes)
     halfway = last // case.size(rest)
@@ -159,13 +158,12 @@ def test_sub_axes_are_the_axes_of_a_finer_mesh(
 
 
 @every_chip
-@settings(few, suppress_health_check=[HealthCheck.filter_too_much])
+@few
 @given(data=st.data(), amount=st.integers(1, 10**9))
 def test_a_bigger_group_gathers_no_faster(name: str, data: st.DataObject, amount: int) -> None:
     """The same shard on each device: adding an axis to the group only adds to what has to come in."""
-    case = data.draw(placed(name))
-    axes = data.draw(groups(case))
-    assume(len(axes) >= 2)
+    case = data.draw(placed(name, least=2))
+    axes = data.draw(groups(case, least=2))
     fewer = axes[:-1]
     smaller = case.model.all_gather_ns(amount * case.size(fewer), fewer)
     assert smaller <= case.model.all_gather_ns(amount * case.size(axes), axes) + 1
