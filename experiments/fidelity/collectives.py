@@ -3,7 +3,7 @@
 Bytes are those of the operand on one device times the runs in a step. A plan holds where each kind is within 5 % of what is emitted. What
 has no counterpart of the same bytes on the other side is listed, with where it comes from.
 
-python experiments/fidelity/collectives.py FOLDER... [--unmatched 5] [--table results/collectives.csv]
+python experiments/fidelity/collectives.py FOLDER... [--unmatched 5] [--table results/collectives.csv] [--plot results/collectives.svg]
 """
 
 import argparse
@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from plot import scatter
 
 from autoshard.plans import Plan, emitted_bytes, read_plan
 
@@ -28,6 +30,7 @@ class Compared:
     program: str
     plan: str
     target: str
+    mesh: str
     predicted: Mapping[str, int]
     emitted: Mapping[str, int]
 
@@ -56,7 +59,8 @@ def compared(path: Path, plan: Plan, target: str, said: dict[str, Any]) -> Compa
     for one in said["collectives"]:
         emitted[one["kind"].replace("-", "_")] += one["operand_bytes"] * one["times"]
     name = path.name.removesuffix(".plan.json")
-    return Compared(path.parent.name, name, target, emitted_bytes(plan.price), emitted)
+    mesh = ",".join(f"{axis}={size}" for axis, size in plan.mesh)
+    return Compared(path.parent.name, name, target, mesh, emitted_bytes(plan.price), emitted)
 
 
 def unmatched(plan: Plan, said: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -94,8 +98,9 @@ def main() -> None:
         "--unmatched", type=int, default=5, help="how many to list for each side of a plan that is off"
     )
     parser.add_argument("--table", type=Path)
+    parser.add_argument("--plot", type=Path)
     asked = parser.parse_args()
-    rows: list[tuple[str, str, str, str, int, int, bool]] = []
+    rows: list[tuple[str, str, str, str, str, int, int, bool]] = []
     plans: list[bool] = []
     for path, plan, target, said in judged(asked.folders):
         found = compared(path, plan, target, said)
@@ -104,6 +109,7 @@ def main() -> None:
                 found.program,
                 found.plan,
                 target,
+                found.mesh,
                 kind,
                 found.predicted.get(kind, 0),
                 found.emitted.get(kind, 0),
@@ -131,9 +137,14 @@ def main() -> None:
         with asked.table.open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(
-                ("program", "plan", "target", "kind", "predicted_bytes", "emitted_bytes", "within")
+                ("program", "plan", "target", "mesh", "kind", "predicted_bytes", "emitted_bytes", "within")
             )
             writer.writerows(rows)
+    if asked.plot is not None:
+        points: dict[str, list[tuple[float, float]]] = {}
+        for row in rows:
+            points.setdefault(row[4], []).append((row[5], row[6]))
+        asked.plot.write_text(scatter(points, "predicted bytes", "emitted bytes"))
 
 
 if __name__ == "__main__":
