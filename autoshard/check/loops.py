@@ -4,7 +4,6 @@ Such a copy is made once, in the innermost loop body around all its readers. Wha
 condition, in its body and after it, so each of those makes a copy of its own.
 """
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -37,13 +36,11 @@ class Loops:
 
     def __init__(self, listing: Listing) -> None:
         self._regions = [op.region for op in listing.ops]
-        newest = [0, *itertools.accumulate(self._regions, max)]
         found: dict[tuple[int, int], Loop] = {}
         for flow in listing.data_flows:
             if flow.kind == "while" and (flow.begin, flow.end) not in found:
-                body = _body_begin(self._regions, flow, newest[flow.begin] + 1)
                 repeat = max(source.repeat for source in flow.sources)
-                found[flow.begin, flow.end] = Loop(flow.begin, body, flow.end, repeat)
+                found[flow.begin, flow.end] = Loop(flow.begin, flow.body, flow.end, repeat)
         self._by_times = found
         self._all = tuple(found.values())
         self._by_region: dict[int, Where] = {}
@@ -83,14 +80,6 @@ class Loops:
             where = {other: part for other, part in where.items() if other is not loop}
             value = self._unchanged[value]
         return value, where, loop
-
-
-def _body_begin(regions: Sequence[int], flow: DataFlow, condition: int) -> int:
-    """The condition is the run of ops in the region after those met so far; it may be empty."""
-    body = flow.begin
-    while body < flow.end and regions[body] == condition:
-        body += 1
-    return body
 
 
 def copies_made(readers: Sequence[Where], carrier: Loop | None) -> int:

@@ -15,6 +15,7 @@ class Loop:
     begin: int
     end: int
     repeat: int  # runs of the body in all
+    body: int = -1  # when the body begins; before it is the condition
 
     def holds(self, time: int) -> bool:
         return self.begin <= time < self.end
@@ -26,6 +27,7 @@ class Place:
 
     time: int
     loops: tuple[Loop, ...]
+    conditions: tuple[Loop, ...] = ()  # those of the loops in whose condition it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +46,16 @@ class Loops:
     """The loops of one listing, and which of them carries a value."""
 
     def __init__(self, listing: Listing) -> None:
-        self._listing = listing
         flows = [flow for flow in listing.data_flows if flow.kind == "while"]
         self._by_times = {
-            (f.begin, f.end): Loop(f.begin, f.end, max(s.repeat for s in f.sources)) for f in flows
+            (f.begin, f.end): Loop(f.begin, f.end, max(s.repeat for s in f.sources), f.body) for f in flows
         }
         self._carrier = {flow.target: self._by_times[flow.begin, flow.end] for flow in flows}
         self._loops = tuple(self._by_times.values())
         self._handed_in = {flow.target: flow.sources[0].value for flow in flows if _never_changes(flow)}
 
     def around_op(self, time: int) -> Place:
-        return Place(time, tuple(loop for loop in self._loops if loop.holds(time)))
+        return _place(time, [loop for loop in self._loops if loop.holds(time)])
 
     def around_source(self, flow: DataFlow, position: int) -> Place:
         """Where source `position` is handed on: to a loop before it, to its next trip at the end of its body, or between two ops."""
@@ -69,7 +70,8 @@ class Loops:
         else:
             around = [loop for loop in self._loops if loop.begin <= own.begin and own.end <= loop.end]
             around = [loop for loop in around if loop is not own or position > 0]
-        return Place(source.time - 1, tuple(around))
+        conditions = (loop for loop in around if loop is not own and source.time < loop.body)
+        return Place(source.time - 1, tuple(around), tuple(conditions))
 
     def at_end(self, time: int) -> Place:
         """Where the function returns, at `time`."""
@@ -83,7 +85,7 @@ class Loops:
         left = None
         while value in self._handed_in and (loop := self._carrier[value]) in place.loops:
             value, left = self._handed_in[value], loop
-            place = Place(loop.begin, tuple(other for other in place.loops if other is not loop))
+            place = _place(loop.begin, [other for other in place.loops if other is not loop])
         return None if left is None else (value, place, left)
 
     def shared_copy(self, value: int, reads: Sequence[tuple[Place, int]]) -> SharedCopy:
@@ -98,17 +100,21 @@ class Loops:
                 begin, end = min(begin, loop.begin), max(end, loop.end)
         families: dict[str, list[Place]] = {}
         for place, _ in reads:
-            families.setdefault(self._part(carrier, place), []).append(place)
+            families.setdefault(_part(carrier, place), []).append(place)
         return SharedCopy(sum(map(self._common_repeat, families.values())), begin, end)
 
     def _common_repeat(self, places: Sequence[Place]) -> int:
         common = (loop for loop in places[0].loops if all(loop in place.loops for place in places))
         return max((loop.repeat for loop in common), default=1)
 
-    def _part(self, carrier: Loop | None, place: Place) -> str:
-        if carrier is None:
-            return "anywhere"
-        if carrier not in place.loops:
-            return "outside"
-        ops = self._listing.ops
-        return "condition" if ops[place.time].region == ops[carrier.begin].region else "body"
+
+def _place(time: int, loops: Sequence[Loop]) -> Place:
+    return Place(time, tuple(loops), tuple(loop for loop in loops if time < loop.body))
+
+
+def _part(carrier: Loop | None, place: Place) -> str:
+    if carrier is None:
+        return "anywhere"
+    if carrier not in place.loops:
+        return "outside"
+    return "condition" if carrier in place.conditions else "body"

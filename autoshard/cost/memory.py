@@ -62,17 +62,12 @@ def expected_peak(graph: Graph, sizes: Sizes, problem: Problem, choice: ArrayLik
     Beyond it, the compiler repeats elementwise work until the program fits, and needs at least the peak of the problem.
     """
     chosen = np.asarray(choice, dtype=np.int64)
-    begin, end, usage = (
-        np.asarray(column, dtype=np.int64)
-        for column in zip(
-            *(
-                (begin, end, int(bytes_[chosen[number]]))
-                for number, node in enumerate(graph.nodes)
-                for begin, end, bytes_ in _items(graph, node, sizes, graph.program.ample_lifetimes)
-            ),
-            strict=True,
-        )
-    )
+    items = [
+        (begin, end, int(bytes_[chosen[number]]))
+        for number, node in enumerate(graph.nodes)
+        for begin, end, bytes_ in _items(graph, node, sizes, graph.program.ample_lifetimes)
+    ]
+    begin, end, usage = np.asarray(items, dtype=np.int64).reshape(-1, 3).T
     copies = item_usages(problem, chosen)[1]
     ample = peak_of(
         np.concatenate([begin, problem.edge_item[:, 1]]),

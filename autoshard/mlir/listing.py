@@ -97,6 +97,7 @@ class DataFlow:
         AxisRef, ...
     ] = ()  # of the manual computations around it, and of its own: none is planned
     crossing: Crossing | None = None  # of a manual computation
+    body: int = -1  # of a loop, the time when its body begins, behind its condition
 
 
 @dataclass(frozen=True, slots=True)

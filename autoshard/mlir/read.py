@@ -225,6 +225,7 @@ def _flow(
         target_demand(flow, shardings, location),
         (*manual[flow.scope], *own_axes(flow, shardings.mesh)),
         crossing_of(flow, shardings),
+        flow.body,
     )
 
 

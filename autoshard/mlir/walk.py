@@ -47,6 +47,7 @@ class Flow:
     begin: int
     end: int
     scope: int  # that of the owner
+    body: int = -1  # of a loop, the time when its body begins, behind its condition
 
     @property
     def type(self) -> ir.Type:
@@ -184,11 +185,12 @@ def _while(walked: Walked, op: ir.Operation, scope: int) -> None:
         _number(walked, *same) for same in zip(op.results, condition.arguments, body.arguments, strict=True)
     ]
     start = _handoff(walked, op, scope)
-    _scope(walked, condition, Scope(scope, "cond", op))
+    inside = _scope(walked, condition, Scope(scope, "cond", op))
     back = _scope(walked, body, Scope(scope, "body", op))
     for i, target in enumerate(targets):
         sources = (_source(walked, start, i), _source(walked, back, i))
-        walked.flows.append(Flow("while", op, i, False, target, sources, start.time, back.time, scope))
+        flow = Flow("while", op, i, False, target, sources, start.time, back.time, scope, inside.time)
+        walked.flows.append(flow)
 
 
 def _case(walked: Walked, op: ir.Operation, scope: int) -> None:

@@ -97,7 +97,12 @@ class Widths:
             return narrow
         if op.name == _CONVERT:
             return narrow if self._dtype(op.results[0]) == narrow else own
-        is_handed_on = _passes(op) and _hands_on(op, position) and not self._updates_argument(op)
+        is_handed_on = (
+            _passes(op)
+            and _hands_on(op, position)
+            and not self._updates_argument(op)
+            and self._dtype(op.results[0]) == own  # not the magnitude of a complex number
+        )
         return self._read.get(op.results[0], narrow) if is_handed_on else own
 
     def _updates_argument(self, op: Op) -> bool:

@@ -152,7 +152,7 @@ def looping() -> Listing:
             op("stablehlo.sort", (operand,), (4, 5, 2, 3, 6)[index], rule, 512), region=region, repeat=repeat
         )
 
-    flow = DataFlow("while", 1, (Source(4, 1, 1), Source(3, 4, 5)), 1, 4, 1, "loop")
+    flow = DataFlow("while", 1, (Source(4, 1, 1), Source(3, 4, 5)), 1, 4, 1, "loop", body=2)
     return Listing(
         MESH,
         "b" * 64,

@@ -34,7 +34,7 @@ def test_kept_through() -> None:
 
 
 def test_parts_of_a_loop() -> None:
-    """The condition of a listed loop ends where the region changes; the way back is in the body, the way in is not."""
+    """The condition of a listed loop ends where its body begins; the way back is in the body, the way in is not."""
     listing = by_hand.looping()
     loops = Loops(listing)
     (loop,) = set(loops.carrying.values())

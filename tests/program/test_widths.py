@@ -60,6 +60,20 @@ def test_a_copy_for_some_readers_travels_as_they_take_it() -> None:
     assert [widths.of_use(value, ((op, 0),)).dtype for op in (1, 2)] == ["f32", "bf16"]
 
 
+def test_a_complex_number_is_wider_than_its_magnitude() -> None:
+    """A gather of it sends both parts, in float32."""
+    values = "tensor<8x16xcomplex<f32>>"
+    listing = listed(
+        f"""sdy.mesh @mesh = <["x"=2]>
+        func.func @main(%a: {values}) -> {N} {{
+          %v = stablehlo.abs %a : ({values}) -> {T}
+          {NARROW}
+          return %r : {N}
+        }}"""
+    )
+    assert Widths(listing).of_value(listing.arguments[0].value).dtype == "complex<f32>"
+
+
 def test_what_is_returned_travels_as_it_is() -> None:
     listing = listed(main_of(f"{NARROW.replace('%v', '%a')}\nreturn %a : {T}"))
     assert Widths(listing).of_value(listing.arguments[0].value).dtype == "f32"

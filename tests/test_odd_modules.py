@@ -1,0 +1,45 @@
+"""Modules with next to nothing in them are planned as any other: what is said of the plan holds."""
+
+import pytest
+
+from autoshard import pipeline
+from autoshard.mlir.forms import Form
+
+T = "tensor<8x16xf32>"
+BODIES = {
+    "nothing": ("", "()", "return"),
+    "scalars": ("%a: tensor<f32>", "(tensor<f32>)", "return %a : tensor<f32>"),
+    "constants": (
+        "",
+        f"({T})",
+        f"%0 = stablehlo.constant dense<1.0> : {T}\nreturn %0 : {T}",
+    ),
+    "nothing to compute": (
+        f"%p: tensor<i1>, %a: {T}, %b: {T}",
+        f"({T}, {T})",
+        f"""%r:3 = stablehlo.while(%q = %p, %y = %a, %z = %b) : tensor<i1>, {T}, {T}
+        cond {{
+          stablehlo.return %q : tensor<i1>
+        }} do {{
+          stablehlo.return %q, %z, %y : tensor<i1>, {T}, {T}
+        }}
+        return %r#1, %r#2 : {T}, {T}""",
+    ),
+    "no elements": (
+        "%a: tensor<0x16xf32>",
+        "(tensor<0x16xf32>)",
+        "%0 = stablehlo.tanh %a : tensor<0x16xf32>\nreturn %0 : tensor<0x16xf32>",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", ["xla", "shardy"])
+@pytest.mark.parametrize("name", BODIES)
+def test_the_plan_holds(name: str, form: Form) -> None:
+    arguments, results, body = BODIES[name]
+    text = f"module {{ func.func public @main({arguments}) -> {results} {{\n{body}\n}} }}"
+    request = pipeline.Request(mesh=(("x", 2), ("y", 1)), form=form, overlap="async")
+    loaded = pipeline.load_module(text.encode(), request)
+    plan = pipeline.plan_loaded(loaded, time_limit_s=5)
+    report = pipeline.check_plan(text.encode(), plan)
+    assert report.passed, report.to_text()
