@@ -46,7 +46,8 @@ def plan(
         mesh: axis sizes, major to minor; None takes the module's own mesh.
         topology: physical shape of the devices, of one of `slices` where there are several; None: the mesh's own.
         placement: what each axis rides on, as "data=slices,x=1,y=0"; None: row-major.
-        memory_bytes: budget a device; "chip" is the chip's usable memory less a margin of 4 %, None no limit.
+        memory_bytes: budget a device; "chip" is the chip's usable memory less a margin of 4 % (22 % with
+            overlap "async"), None no limit.
         carry: "auto" (donated arguments), "none", or (result index, argument index) pairs of state fed to the next step.
         form: whose compiler will run the plan; prices are of what it emits, see `Plan.lowering`.
         overlap: what runs behind compute: "none" (a step is the sum of its parts) or "async" (gathers and permutes of weights).

@@ -5,7 +5,7 @@
 Reads the plans of FOLDER and what the judge said of them (`plans.py` makes both); predicts each plan anew, as `autoshard check` does, so
 that a change of the model needs no new compilation. Writes a row a plan: predicted bytes, compiled bytes, their ratio, and whether it
 compiled, and plots both beside the table; prints the share of compiled plans within 10 % of the prediction, the largest excess,
-the largest among plans predicted within a tenth of their budget (what `MEMORY_MARGIN` has to cover), and every
+the largest among plans predicted within a tenth of their budget (what `MEMORY_MARGINS` has to cover), and every
 plan that was said to fit and did not compile. A prediction beyond the plan's budget is of a plan that was not said to fit.
 """
 
