@@ -1,5 +1,7 @@
 """Modules with next to nothing in them are planned as any other: what is said of the plan holds."""
 
+from dataclasses import replace
+
 import pytest
 
 from autoshard import pipeline
@@ -43,3 +45,24 @@ def test_the_plan_holds(name: str, form: Form) -> None:
     plan = pipeline.plan_loaded(loaded, time_limit_s=5)
     report = pipeline.check_plan(text.encode(), plan)
     assert report.passed, report.to_text()
+
+
+def test_every_result_takes_memory() -> None:
+    """Also a constant, an argument (reshaped or not), and a value that is returned twice: XLA:TPU hands each over in memory of its own."""
+    wide, flat = "tensor<64x256xf32>", "tensor<16384xf32>"
+    text = f"""module {{ func.func public @main(%a: {wide}) -> ({wide}, {wide}, {wide}, {wide}, {flat}) {{
+      %zeros = stablehlo.constant dense<0.0> : {wide}
+      %sum = stablehlo.add %a, %a : {wide}
+      %flat = stablehlo.reshape %a : ({wide}) -> {flat}
+      return %sum, %sum, %a, %zeros, %flat : {wide}, {wide}, {wide}, {wide}, {flat}
+    }} }}"""
+    loaded = pipeline.load_module(text.encode(), pipeline.Request(mesh=(("x", 2),)))
+    replicated = pipeline.plan_loaded(loaded, time_limit_s=5).baselines[0].price
+    assert replicated is not None and replicated.peak_bytes == 6 * 64 * 256 * 4
+    tight = pipeline.plan_loaded(replace(loaded, memory_bytes=6 * 64 * 256 * 2), time_limit_s=5)
+    assert tight.fits
+    assert pipeline.check_plan(text.encode(), tight).passed
+    assert (
+        pipeline.plan_loaded(replace(loaded, memory_bytes=6 * 64 * 256 * 2 - 1), time_limit_s=5).status
+        == "infeasible"
+    )

@@ -5,7 +5,7 @@ memory of a result what exceeds the result's bytes over the number of devices; a
 resharded result while its kernel runs, and so one that the program returns in another layout than it is written in; what a renamed
 value pads more than the value whose buffer it has; the copy that a reshard makes for a read, while it is read (by a kernel without a
 buffer: as long as that one's result is); a shared copy from its first reader to its last, and through a loop that reads it and did not
-make it; both from earlier on where they come behind compute.
+make it; both from earlier on where they come behind compute; and all the time results that are constants, arguments or returned twice.
 The copy made for a carried value is that value itself. Bytes are those that the hardware stores, gaps in the heap included where they
 come and go.
 """
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autoshard.check.boundaries import result_sharding
 from autoshard.check.loops import Loop, kept_through
 from autoshard.check.overlap import Hideable
 from autoshard.check.planned import Planned
@@ -85,6 +86,7 @@ def _peak(planned: Planned, reads: Reads, stored: _Stored, lives: Lives, hideabl
         _renamed(planned, reads, stored, lives),
         _unsettled(planned, reads, stored),
         _copies(planned, reads, stored, hideable),
+        _copied_results(planned, stored),
     ):
         for buffer in buffers:
             if buffer.begin < buffer.end:
@@ -164,6 +166,15 @@ def _copies(planned: Planned, reads: Reads, stored: _Stored, hideable: Hideable)
             if read.needs_copy and read.sharding != found:
                 begin = hideable.begin_of_read(value, read.op, read.time)
                 yield Buffer(begin, read.end, stored.at_least(type_, read.sharding))
+
+
+def _copied_results(planned: Planned, stored: _Stored) -> Iterator[Buffer]:
+    """The program hands these over beside the values that they return."""
+    for number in sorted(planned.program.copied_results):
+        value = planned.listing.results[number].value
+        sharding = result_sharding(planned, number)
+        if sharding is not None and planned.is_ranked(value):
+            yield Buffer(0, planned.program.num_times, stored.handed_over(planned.type_of(value), sharding))
 
 
 def _life_of_shared(reads: Sequence[Read], carrier: Loop | None) -> tuple[int, int]:

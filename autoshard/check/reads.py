@@ -153,7 +153,8 @@ def _taken(planned: Planned, source: FlowSource, flow: Flow) -> TensorSharding:
 def _flow_read(planned: Planned, source: FlowSource, sharding: TensorSharding, flow: Flow) -> Read:
     number, position = -1 - source.site[0], source.site[1]
     where: Where = {}
-    end, needs_copy = source.time + 1, flow.kind is FlowKind.RESULT
+    end = source.time + 1
+    needs_copy = flow.kind is FlowKind.RESULT and position not in planned.program.copied_results
     if source.site[0] != RESULT_SITE:
         where = planned.loops.around_source(planned.listing.data_flows[number], position)
         if flow.is_handed_on:  # what is handed over keeps its buffer

@@ -2,7 +2,8 @@
 
 node    every value under its settled sharding over its lifetime, and of one that lies in the memory of a result what it takes beyond a
         part of that for each device, which the result has at least; a partial sum that will be scattered, and a result of the program that
-        the matrix unit writes in another layout, while its kernel runs; a renamed value, what its own layout pads beyond the original's
+        the matrix unit writes in another layout, while its kernel runs; a renamed value, what its own layout pads beyond the original's; a
+        result that is a constant, an argument or returned twice, which is handed over beside the value that it returns
 edge    a copy that a reshard makes, as long as it is read
 
 Sizes are those of the hardware's layouts in memory (`Hardware.stored_bytes`).
@@ -84,15 +85,23 @@ def copy_bytes(sizes: Sizes, type_: TensorType, supply: Ints, demand: Ints) -> I
 
 
 def copies_count(graph: Graph, edge: Edge) -> bool:
-    """Whether a reshard makes a buffer that is not the reader's own (a carried value has its own lifetime)."""
+    """Whether a reshard makes a buffer that is not the reader's own (what is carried has its own lifetime, and so has a copied result)."""
     number = graph.nodes[edge.reader].flow
     flow = graph.program.flows[number] if number >= 0 else None
-    return flow is None or flow.kind is FlowKind.RESULT or flow.is_handed_on
+    if flow is None or flow.kind is not FlowKind.RESULT:
+        return flow is None or flow.is_handed_on
+    return not _is_copied_result(graph, flow)
+
+
+def _is_copied_result(graph: Graph, flow: Flow) -> bool:
+    return flow.kind is FlowKind.RESULT and flow.sources[0].site[1] in graph.program.copied_results
 
 
 def _items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Lifetime]) -> Iterator[Item]:
     if node.flow >= 0:
         flow = graph.program.flows[node.flow]
+        if _is_copied_result(graph, flow):
+            yield 0, graph.program.num_times, sizes.permanent(flow.type, node.choices.demands[0])
         lifetime = lives.get(flow.value)
         if flow.kind is not FlowKind.RESULT and lifetime is not None and lifetime.is_own_buffer:
             size = sizes.permanent if _is_permanent(graph, flow) else sizes.temporary

@@ -22,7 +22,14 @@ from autoshard.program.fusion import (
     stored_operands,
 )
 from autoshard.program.handing import handing_flows
-from autoshard.program.lifetime import lifetimes, permanent_arguments, recompute, returned, slices_in_loops
+from autoshard.program.lifetime import (
+    copied_results,
+    lifetimes,
+    permanent_arguments,
+    recompute,
+    returned,
+    slices_in_loops,
+)
 from autoshard.program.linearity import linear_ways
 from autoshard.program.minor import minor_dims
 from autoshard.program.records import (
@@ -107,6 +114,7 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
         zeros,
         minor_dims(kernels),
         fresh,
+        copied_results(listing, kernels, handing, pairs, fusion.free),
     )
 
 

@@ -60,11 +60,38 @@ def returned(
     listing: Listing, kernels: Sequence[Kernel], handing: Sequence[DataFlow], pairs: Sequence[tuple[int, int]]
 ) -> frozenset[int]:
     """Values whose buffers become results that take over no argument's: they are written into memory that is there from the start."""
-    renamed = {k.results[0]: k.uses[0].value for k in kernels if k.is_alias and len(k.uses) == 1}
-    renamed |= {flow.target: flow.sources[0].value for flow in handing}
-    carried = {result for result, _ in pairs}
+    renamed, carried = _renamed(kernels, handing), {result for result, _ in pairs}
     found = {_behind(r.value, renamed) for i, r in enumerate(listing.results) if i not in carried}
     return frozenset(found - {argument.value for argument in listing.arguments})
+
+
+def copied_results(
+    listing: Listing,
+    kernels: Sequence[Kernel],
+    handing: Sequence[DataFlow],
+    pairs: Sequence[tuple[int, int]],
+    free: frozenset[int],
+) -> frozenset[int]:
+    """Numbers of the results that take memory of their own, since the value returned has none or keeps its own.
+
+    Those are constants, arguments, and what another result returns too (seen in what libtpu 0.0.51 compiles for v5e).
+    """
+    renamed, carried = _renamed(kernels, handing), [result for result, _ in pairs]
+    kept = {argument.value for argument in listing.arguments} | free
+    kept |= {_behind(listing.results[number].value, renamed) for number in carried}
+    found: set[int] = set()
+    for number, result in enumerate(listing.results):
+        value = _behind(result.value, renamed)
+        if number not in carried:
+            found.update([number] if value in kept else [])
+            kept.add(value)
+    return frozenset(found)
+
+
+def _renamed(kernels: Sequence[Kernel], handing: Sequence[DataFlow]) -> dict[int, int]:
+    """Of values that are another one's buffer, that one."""
+    renamed = {k.results[0]: k.uses[0].value for k in kernels if k.is_alias and len(k.uses) == 1}
+    return renamed | {flow.target: flow.sources[0].value for flow in handing}
 
 
 def written_over(

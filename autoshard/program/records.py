@@ -152,3 +152,6 @@ class Program:
         default_factory=dict[int, MinorDims]
     )  # of values whose layout a matrix unit decides
     returned: frozenset[int] = frozenset()  # values whose buffers are the program's results
+    copied_results: frozenset[int] = (
+        frozenset()
+    )  # numbers of results that take memory beside the value they return
