@@ -11,7 +11,8 @@ Windows of one row are slices and pads, whose parts need not lie beside those th
 
 A running sum, product or largest over more than 128 rows is made in blocks of 128 rows, whose results alone are exchanged.
 
-Where rows are reversed the devices swap their whole parts first, and a last part that is short moves all by what it lacks.
+Where rows are reversed the devices swap their whole parts first, and a last part that is short moves all by what it lacks, by one permute for
+each distance.
 """
 
 from collections import Counter
@@ -30,12 +31,16 @@ def halo_rows(window: Window, rows: int, shards: int) -> tuple[int, ...]:
     local = -(-rows // shards)
     if window.stride < 0:
         lacking = local * shards - rows
-        return local, *halo_rows(replace(window, count=local * shards, stride=1, low=lacking), rows, shards)
-    if window.size == 1:
-        return tuple(_parts_sent([_needed(window, rows, shards, d) for d in range(shards)], local))
+        moved = replace(window, count=local * shards, stride=1, low=lacking)
+        return local, *_by_distance([_needed(moved, rows, shards, d) for d in range(shards)], local)
+    needed = [_needed(window, rows, shards, device) for device in range(shards)]
+    return tuple(_parts_sent(needed, local)) if window.size == 1 else _by_distance(needed, local)
+
+
+def _by_distance(needed: list[tuple[int, int]], local: int) -> tuple[int, ...]:
+    """Rows that each permute between devices so far apart brings, for rows [first, last] that devices need."""
     largest: Counter[int] = Counter()
-    for device in range(shards):
-        first, last = _needed(window, rows, shards, device)
+    for device, (first, last) in enumerate(needed):
         for other in range(first // local, last // local + 1) if first <= last else ():
             held = min(last, (other + 1) * local - 1) - max(first, other * local) + 1
             largest[device - other] = max(largest[device - other], held)

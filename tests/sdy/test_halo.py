@@ -46,6 +46,7 @@ def window(count: int, size: int, stride: int = 1, low: int = 0, dilation: int =
         (window(31, 1, base=2), 16, 4, ()),  # zeros between: every part grows in its place
         (window(16, 1, stride=-1, low=-15), 16, 4, (4,)),  # reversed: parts trade places
         (window(13, 1, stride=-1, low=-12), 13, 4, (4, 3)),  # and move up by what the last part lacks
+        (window(9, 1, stride=-1, low=-8), 9, 8, (2, 1, 1)),  # by more than a part: three and four devices up
     ],
 )
 def test_rows_by_hand(asked: Window, rows: int, shards: int, expected: tuple[int, ...]) -> None:
