@@ -147,6 +147,7 @@ class Plan:
     statistics: dict[str, float | int | str] = field(default_factory=dict[str, float | int | str])
     provenance: dict[str, str] = field(default_factory=dict[str, str])
     module_path: str = ""  # where the module was read from; "" where that was no file
+    module_name: str = ""  # as it was named, and as places in it have it
     version: int = PLAN_VERSION
 
     @property

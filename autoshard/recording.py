@@ -99,6 +99,7 @@ def plan_of_choice(
     layout, placed = layout_of(loaded.communication, loaded.hardware), loaded.communication.placement
     return Plan(
         module_sha256=loaded.listing.module_hash,
+        module_name=loaded.source.name,
         mesh=tuple((axis.name, axis.size) for axis in loaded.mesh.axes),
         mesh_name=loaded.mesh.name,
         hardware=loaded.hardware.name,

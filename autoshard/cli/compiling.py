@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -168,7 +169,7 @@ def _places(model: str | bytes, plan: "Plan") -> dict[str, str]:
         return {}
     if original is None or original.sha256 != plan.module_sha256:
         return {}
-    return places_before(load(model), original)
+    return places_before(load(model), replace(original, name=plan.module_name or original.name))
 
 
 def _priced(model: str | bytes, target: "Target", hardware: str, carry: str, progress: "Progress") -> "Plan":

@@ -11,8 +11,8 @@ Windows of one row are slices and pads, whose parts need not lie beside those th
 
 A running sum, product or largest over more than 128 rows is made in blocks of 128 rows, whose results alone are exchanged.
 
-Where rows are reversed the devices swap their whole parts first, and a last part that is short moves all by what it lacks, by one permute for
-each distance.
+Where rows are reversed the devices swap their whole parts first, and a last part that is short moves all by what it lacks, by one permute
+for each distance.
 """
 
 from collections import Counter

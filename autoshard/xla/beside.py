@@ -1,13 +1,13 @@
 """Predicted and compiled collectives side by side: by kind, and op by op where they differ.
 
-Collectives of one kind for one op are one entry on each side, and entries for the same op belong together. Of what is left, a predicted
-and a compiled entry of the same kind and bytes do too: the same transfer, for which the two name neighbouring ops.
+Entries of the same kind, op and bytes belong together; of what is left, those of the same kind and bytes: the same transfer, for which
+the two name neighbouring ops, or one of several that XLA combined and names after one of them. The rest is compared op by op.
 """
 
-from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from autoshard.xla.collectives import CompiledCollective
 from autoshard.xla.compiled import KindTotal
@@ -44,34 +44,30 @@ def differences(
     compiled: Sequence[CompiledCollective],
     other_names: Mapping[str, str] | None = None,
 ) -> tuple[Side, ...]:
-    """Entries whose bytes differ, the largest difference first.
+    """Ops whose bytes differ, the largest difference first.
 
     `other_names`: of places in the compiled module, where the prediction has names of its own.
     """
-    expected = _totals(((one.kind, one.where), one.times, one.total_bytes) for one in predicted)
     named = {one.where for one in predicted}
     aliases = {place: other for place, other in (other_names or {}).items() if place not in named}
-    found = _totals(_entries(compiled, aliases))
+    expected = [_Entry(one.kind, one.where, one.times, one.total_bytes) for one in predicted]
+    found = list(_entries(compiled, aliases))
+    for identity in (_of_an_op, _of_a_size):
+        expected, found = _without(expected, found, identity), _without(found, expected, identity)
+    before, after = _by_op(expected), _by_op(found)
     sides = [
-        Side(kind, expected[kind, where], found[kind, where], where, where)
-        for kind, where in expected.keys() & found.keys()
+        Side(
+            kind,
+            before.get((kind, where), _NONE),
+            after.get((kind, where), _NONE),
+            where if (kind, where) in before else "",
+            where if (kind, where) in after else "",
+        )
+        for kind, where in before.keys() | after.keys()
     ]
-    alone = {key: total for key, total in expected.items() if key not in found}
-    others = defaultdict[tuple[str, int], list[tuple[str, KindTotal]]](list)
-    for (kind, where), total in found.items():
-        if (kind, where) not in expected:
-            others[kind, total.operand_bytes].append((where, total))
-    for (kind, where), total in alone.items():
-        same = others.get((kind, total.operand_bytes))
-        compiled_where, met = same.pop(0) if same else ("", _NONE)
-        sides.append(Side(kind, total, met, where, compiled_where))
-    sides += [
-        Side(kind, _NONE, total, "", where) for (kind, _), rest in others.items() for where, total in rest
-    ]
-    differing = [side for side in sides if side.difference_bytes != 0]
     return tuple(
         sorted(
-            differing,
+            (side for side in sides if side.difference_bytes != 0),
             key=lambda side: (
                 -abs(side.difference_bytes),
                 side.kind,
@@ -82,14 +78,46 @@ def differences(
     )
 
 
-def _entries(
-    compiled: Iterable[CompiledCollective], aliases: Mapping[str, str]
-) -> Iterable[tuple[tuple[str, str], int, int]]:
-    """Of a combined collective an entry for each buffer; the first of them counts the run."""
+class _Entry(NamedTuple):
+    """What one collective moves for one op; of a combined one the first entry counts the run."""
+
+    kind: str
+    where: str
+    times: int
+    bytes: int
+
+
+def _entries(compiled: Iterable[CompiledCollective], aliases: Mapping[str, str]) -> Iterator[_Entry]:
     for one in compiled:
         places = one.where if len(one.where) == len(one.buffers) else (one.where[0],) * len(one.buffers)
         for position, (where, size) in enumerate(zip(places, one.buffers, strict=True)):
-            yield (one.kind, aliases.get(where, where)), one.times if position == 0 else 0, size * one.times
+            times = one.times if position == 0 else 0
+            yield _Entry(one.kind, aliases.get(where, where), times, size * one.times)
+
+
+def _of_an_op(entry: _Entry) -> Hashable:
+    return entry.kind, entry.where, entry.bytes
+
+
+def _of_a_size(entry: _Entry) -> Hashable:
+    return entry.kind, entry.bytes
+
+
+def _without(
+    mine: Sequence[_Entry], others: Sequence[_Entry], identity: Callable[[_Entry], Hashable]
+) -> list[_Entry]:
+    """Those of mine for which the others have none, each for one."""
+    taken = Counter(map(identity, others))
+    left: list[_Entry] = []
+    for entry in mine:
+        taken[identity(entry)] -= 1
+        if taken[identity(entry)] < 0:
+            left.append(entry)
+    return left
+
+
+def _by_op(entries: Sequence[_Entry]) -> dict[tuple[str, str], KindTotal]:
+    return _totals(((one.kind, one.where), one.times, one.bytes) for one in entries)
 
 
 def _totals(entries: Iterable[tuple[_Key, int, int]]) -> dict[_Key, KindTotal]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from autoshard.mlir.context import ir
+from autoshard.mlir.dead import drop_dead
 from autoshard.mlir.locations import Locations
 from autoshard.mlir.source import SourceModule
 from autoshard.mlir.walk import function_named
@@ -27,10 +28,11 @@ def places_before(planned: SourceModule, original: SourceModule) -> dict[str, st
 
 def _ops(source: SourceModule) -> list[tuple[str, str]]:
     """Name and place of each op that main runs, in program order."""
-    module = source.module.operation
+    module = source.module.operation.clone()
+    drop_dead(module, source.main)  # a planned module has none
     functions = {
         ir.StringAttr(op.attributes["sym_name"]).value: op.operation
-        for op in source.module.body.operations
+        for op in module.regions[0].blocks[0].operations
         if op.operation.name == "func.func"
     }
     locations = Locations(source.name)

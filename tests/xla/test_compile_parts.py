@@ -270,6 +270,21 @@ def predicted(kind: str, size: int, where: str) -> PredictedCollective:
     return PredictedCollective(kind, ("x",), 4, size, 1, where)
 
 
+def test_differences_of_combined_collectives() -> None:
+    """What XLA combines and names after one op is told apart by its bytes."""
+    expected = [
+        predicted("all-reduce", 64, "a"),
+        predicted("all-reduce", 32, "b"),
+        predicted("all-reduce", 4, "c"),
+    ]
+    compiled = [collective("combined", buffers=(32, 64, 5), where=("a",))]
+    found = differences(expected, compiled)
+    assert [(side.difference_bytes, side.predicted_where, side.compiled_where) for side in found] == [
+        (5, "", "a"),
+        (-4, "c", ""),
+    ]
+
+
 def test_differences_op_by_op() -> None:
     """The same op first, then the same bytes, then each side alone; the largest difference leads."""
     expected = [
