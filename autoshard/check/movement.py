@@ -173,11 +173,9 @@ def _of_kernel(planned: Planned, read: KernelRead, prices: Prices) -> Iterator[_
     for value, type_ in zip(kernel.results, kernel.shape.results, strict=True):
         produced = planned.produced.get(value, TensorSharding.replicated_closed(type_.rank))
         kind = "reduce_scatter" if _is_scattered(planned, read, value) else "all_reduce"
-        is_lookup = planned.listing.ops[root].name == "stablehlo.gather"
-        is_wide = is_lookup or produced != planned.settled.get(value, produced)
-        leaves = type_ if is_wide else _sent(prices, type_, planned.program.widths.of_value(value))
-        sent = sent_for_sum(prices.lowering, kind, axes, produced.local_bytes(leaves), len(kernel.results))
-        moved = _Moved(kind, axes, produced.local_bytes(type_), kernel.repeat, root, sent)
+        bytes_ = produced.local_bytes(type_)
+        sent = sent_for_sum(prices.lowering, kind, axes, bytes_, len(kernel.results))
+        moved = _Moved(kind, axes, bytes_, kernel.repeat, root, sent)
         is_scattered = kind == "reduce_scatter" and prices.lowering == "xla-tpu"
         inside = _in_product(planned, read, value, axes, prices) if is_scattered else None
         if inside is not None:

@@ -25,8 +25,6 @@ from autoshard.space import Strategy
 from costmodels import Hardware, Roofline, whole_ns
 
 Floats = NDArray[np.float64]
-GATHER = "stablehlo.gather"
-"""Its sums, of rows that one device each has, XLA leaves as wide as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +148,10 @@ def _own_collectives(
         steps = reshards.collectives(type_, *ends, leaves) if type_.rank else []
         if strategy.reduced:
             kind = "reduce_scatter" if strategy.is_scattered else "all_reduce"
+            bytes_ = produced.local_bytes(type_)
             inside = scattered_in_product(shape, strategy, kernel_ns, prices, mesh)
-            is_wide = shape.name == GATHER or produced != settled
-            sent_bytes = produced.local_bytes(type_ if is_wide else prices.sent(type_, leaves))
-            sum_ = _sum(kind, strategy.reduced, sent_bytes, prices, is_joint=len(shape.results) > 1)
-            found.append(replace(sum_, bytes=produced.local_bytes(type_)) if inside is None else inside)
+            sum_ = _sum(kind, strategy.reduced, bytes_, prices, is_joint=len(shape.results) > 1)
+            found.append(sum_ if inside is None else inside)
         found.extend([] if strategy.is_scattered else steps)  # a scattered sum has its part already
     return found
 
