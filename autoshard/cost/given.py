@@ -15,14 +15,13 @@ from dataclasses import dataclass, field, replace
 
 from autoshard.cost.loops import Loops, Place
 from autoshard.cost.reshard import Decompose
+from autoshard.mlir.decisions import RESULT_SITE, Site, sites_of
 from autoshard.mlir.linearity import zero_values
 from autoshard.mlir.listing import Listing, Op
-from autoshard.program import RESULT_SITE, KernelReads, kernel_reads
+from autoshard.program import KernelReads, kernel_reads
 from autoshard.sharding import TensorSharding, factor_axes_of
 from autoshard.space import MOVES, Strategy, reduced_axes
 
-Site = tuple[int, int]
-"""A use, as in `mlir.decisions`: (op, operand), (-1 - data flow, source) or (RESULT_SITE, result)."""
 SHARED_SITE = -1
 """In place of an operand's number."""
 
@@ -89,7 +88,7 @@ class _Reading:
         self._listing, self._values, self._moves = listing, values, moves
         self._decompose = decompose
         self._loops = Loops(listing)
-        self._readers = _readers(listing)
+        self._readers = sites_of(listing)
         self._sequences: dict[tuple[TensorSharding, TensorSharding], tuple[TensorSharding, ...]] = {}
         self._stands_for: dict[int, int] = {}  # result of an op that is gone -> what is read in its place
         self._confirmed: set[int] = set()  # values that a move says the sharding of
@@ -303,19 +302,6 @@ def _without_followed_demands(
         for op, is_one in zip(listing.ops, following, strict=True)
     )
     return replace(listing, ops=ops)
-
-
-def _readers(listing: Listing) -> dict[int, list[Site]]:
-    found: dict[int, list[Site]] = {}
-    for number, op in enumerate(listing.ops):
-        for position, value in enumerate(op.operands):
-            found.setdefault(value, []).append((number, position))
-    for number, flow in enumerate(listing.data_flows):
-        for position, source in enumerate(flow.sources):
-            found.setdefault(source.value, []).append((-1 - number, position))
-    for number, result in enumerate(listing.results):
-        found.setdefault(result.value, []).append((RESULT_SITE, number))
-    return found
 
 
 def _whole(listing: Listing, value: int) -> TensorSharding:

@@ -52,7 +52,7 @@ def emitted_once(reshards: ReshardPrices, moves: Sequence[Move]) -> Iterator[tup
 
 
 def _paths(reshards: ReshardPrices, move: Move) -> Iterator[_Path]:
-    """None where nothing is merged."""
+    """One for each step; no path where nothing is merged."""
     edge = move.edge
     if edge.source < 0 or not reshards.merges_equal:
         return

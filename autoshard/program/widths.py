@@ -14,11 +14,9 @@ scan makes for its backward pass.
 from collections.abc import Iterator
 from functools import cached_property
 
-from autoshard.mlir.decisions import RESULT_SITE
+from autoshard.mlir.decisions import RESULT_SITE, Site, sites_of
 from autoshard.mlir.listing import Listing, Op
 from autoshard.sharding import TensorType, dtype_bits
-
-Site = tuple[int, int]
 
 _CONVERT, _UPDATE = "stablehlo.convert", "stablehlo.dynamic_update_slice"
 _ALL, _FIRST = 1 << 30, 1
@@ -41,7 +39,7 @@ class Widths:
     """The types that the values of a listing may travel in."""
 
     def __init__(self, listing: Listing) -> None:
-        self._listing = listing
+        self._listing, self._sites = listing, sites_of(listing)
         self._read: dict[int, str] = {}  # of what is handed on: the widest type that a reader takes of it
         handed_on = list(self._handed_on())
         is_settled = False
@@ -67,19 +65,6 @@ class Widths:
         for _, value in sorted((*ops, *flows), reverse=True):
             if self._listing.values[value].type is not None:
                 yield value
-
-    @cached_property
-    def _sites(self) -> dict[int, tuple[Site, ...]]:
-        found: dict[int, list[Site]] = {}
-        for index, op in enumerate(self._listing.ops):
-            for position, value in enumerate(op.operands):
-                found.setdefault(value, []).append((index, position))
-        for number, flow in enumerate(self._listing.data_flows):
-            for position, source in enumerate(flow.sources):
-                found.setdefault(source.value, []).append((-1 - number, position))
-        for position, result in enumerate(self._listing.results):
-            found.setdefault(result.value, []).append((RESULT_SITE, position))
-        return {value: tuple(sites) for value, sites in found.items()}
 
     def _widest(self, value: int, sites: tuple[Site, ...]) -> str:
         taken = [self._taken_by(site, value) for site in sites] or [self._dtype(value)]
