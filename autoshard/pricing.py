@@ -16,14 +16,18 @@ from autoshard.program import demands_of, priority_levels
 from autoshard.progress import Progress, silent
 
 
+def graph_of(loaded: Loaded, wanted: Wanted | None = None, given: Given | None = None) -> Graph:
+    """The choices that the form and its compiler leave, without prices; `wanted` and `given` as in `price`."""
+    keeps = keeps_partial_sums(loaded.form)
+    hoists = loaded.lowering == "xla-tpu"
+    return build_graph(loaded.program, loaded.mesh, given, wanted, keeps_partial_sums=keeps, hoists=hoists)
+
+
 def price(loaded: Loaded, wanted: Wanted | None = None, given: Given | None = None) -> PricedGraph:
     """The problem behind a plan, in which demands are met; with `wanted`, one in which those may be met or not; with `given`, one that
     leaves no choice where that can be had.
     """
-    keeps = keeps_partial_sums(loaded.form)
-    hoists = loaded.lowering == "xla-tpu"
-    graph = build_graph(loaded.program, loaded.mesh, given, wanted, keeps_partial_sums=keeps, hoists=hoists)
-    return _assembled(loaded, graph, passes.decompose_reshards)
+    return _assembled(loaded, graph_of(loaded, wanted, given), passes.decompose_reshards)
 
 
 def repriced(loaded: Loaded, priced: PricedGraph) -> PricedGraph:

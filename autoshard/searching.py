@@ -24,17 +24,17 @@ from autoshard.cost import (
     Graph,
     PricedGraph,
     assemble_at,
-    build_graph,
     read_back,
     undominated,
 )
 from autoshard.cost.reshard import Decompose
 from autoshard.errors import AutoshardError
 from autoshard.hardware import compact_topology, layout_of, load_hardware, placements_of
-from autoshard.loading import Loaded, Request, keeps_partial_sums, load_module
+from autoshard.loading import Loaded, Request, load_module
 from autoshard.mlir import passes
 from autoshard.mlir.source import SourceModule, load, own_meshes
 from autoshard.plans import Plan
+from autoshard.pricing import graph_of
 from autoshard.program import priority_levels
 from autoshard.progress import Progress, silent
 from autoshard.recording import baseline, plan_of
@@ -258,10 +258,8 @@ class _OneMesh:
     def run(self, *, is_first_asked: bool) -> None:
         """Fill in the rows."""
         loaded, search = self.loaded, self.search
-        keeps = keeps_partial_sums(loaded.form)
         search.progress("pricing", None)
-        hoists = loaded.lowering == "xla-tpu"
-        self.graph: Graph = build_graph(loaded.program, loaded.mesh, keeps_partial_sums=keeps, hoists=hoists)
+        self.graph: Graph = graph_of(loaded)
         asked = AskedPrices(self.models[0], loaded.hardware, loaded.lowering)
         first = self._assembled(asked)
         self.decompose = first.reshards.known
