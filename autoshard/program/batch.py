@@ -49,22 +49,28 @@ def _work_along(program: Program, flows: list[Flow]) -> int:
 
 
 def _marked_kernels(program: Program, flows: list[Flow]) -> Iterator[tuple[Kernel, set[int]]]:
-    """The kernels that the dimension reaches, and the factors along which it does."""
-    marked: dict[int, frozenset[int]] = {flow.value: frozenset({0}) for flow in flows}
-    aliases = {
-        s.value: flow.value for flow in program.flows if flow.kind is FlowKind.CARRIED for s in flow.sources
-    }
+    """The kernels that the dimension reaches, through what loops carry too, and the factors along which it does."""
+    marked = {flow.value: frozenset({0}) for flow in flows}
+    before = None
+    while before != marked:
+        before = dict(marked)
+        _mark(program, marked)
     for kernel in program.kernels:
-        factors = _marked_factors(kernel, marked)
-        if not factors:
-            continue
-        yield kernel, factors
-        for value, mapping in zip(kernel.results, kernel.shape.rule.results, strict=True):
-            dims = frozenset(d for d, dim in enumerate(mapping) if dim and dim[0] in factors)
-            if dims:
-                marked[value] = dims
-                if value in aliases:
-                    marked[aliases[value]] = dims
+        if factors := _marked_factors(kernel, marked):
+            yield kernel, factors
+
+
+def _mark(program: Program, marked: dict[int, frozenset[int]]) -> None:
+    """Marks of operands put on results, once through the program in its order."""
+    for kernel in program.kernels:
+        if factors := _marked_factors(kernel, marked):
+            for value, mapping in zip(kernel.results, kernel.shape.rule.results, strict=True):
+                dims = (d for d, dim in enumerate(mapping) if dim and dim[0] in factors)
+                marked[value] = marked.get(value, frozenset()).union(dims)
+    for flow in program.flows:
+        if flow.kind is FlowKind.CARRIED:
+            handed = (marked.get(source.value, frozenset()) for source in flow.sources)
+            marked[flow.value] = marked.get(flow.value, frozenset()).union(*handed)
 
 
 def _marked_factors(kernel: Kernel, marked: Mapping[int, frozenset[int]]) -> set[int]:

@@ -37,3 +37,27 @@ def test_no_arguments() -> None:
         return %0 : tensor<4xf32>
       }"""
     assert batch_arguments(program_of(text)) == ()
+
+
+def test_work_on_carried_state() -> None:
+    """The batch enters the state that a loop carries, whose work is read before it is written."""
+    text = """sdy.mesh @mesh = <["x"=2]>
+      func.func @main(%x: tensor<8x4xf32>, %w: tensor<4x4xf32>) -> (tensor<8x4xf32>, tensor<4x4xf32>) {
+        %zero = stablehlo.constant dense<0> : tensor<i32>
+        %one = stablehlo.constant dense<1> : tensor<i32>
+        %three = stablehlo.constant dense<3> : tensor<i32>
+        %start = stablehlo.constant dense<0.0> : tensor<8x4xf32>
+        %0:2 = stablehlo.while(%i = %zero, %h = %start) : tensor<i32>, tensor<8x4xf32>
+          cond {
+            %go = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
+            stablehlo.return %go : tensor<i1>
+          } do {
+            %product = stablehlo.dot_general %h, %w, contracting_dims = [1] x [0] : (tensor<8x4xf32>, tensor<4x4xf32>) -> tensor<8x4xf32>
+            %sum = stablehlo.add %product, %x : tensor<8x4xf32>
+            %next = stablehlo.add %i, %one : tensor<i32>
+            stablehlo.return %next, %sum : tensor<i32>, tensor<8x4xf32>
+          }
+        %gram = stablehlo.dot_general %x, %x, contracting_dims = [0] x [0] : (tensor<8x4xf32>, tensor<8x4xf32>) -> tensor<4x4xf32>
+        return %0#1, %gram : tensor<8x4xf32>, tensor<4x4xf32>
+      }"""
+    assert [flow.type.shape for flow in batch_arguments(program_of(text))] == [(8, 4)]
