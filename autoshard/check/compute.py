@@ -34,6 +34,17 @@ def kernel_ns(planned: Planned, read: KernelRead, hardware: Hardware) -> int:
     return _kernel_ns(read, _written(planned, read.kernel), hardware)
 
 
+def peak_ns(read: KernelRead, hardware: Hardware) -> float:
+    """What the operations of one run of a product take at the peak rate."""
+    sizes = [
+        (factor.size, num_shards(parts))
+        for factor, parts in zip(read.run.rule.factors, read.run.factors, strict=True)
+    ]
+    share = math.prod(-(-size // shards) / size for size, shards in sizes)
+    rate = hardware.peak_flop_per_s(read.kernel.shape.operands[0].dtype)
+    return 1e9 * read.kernel.shape.flops * share / rate
+
+
 def _written(planned: Planned, kernel: Kernel) -> tuple[TensorSharding, ...]:
     return tuple(
         planned.produced.get(value, TensorSharding.replicated_closed(type_.rank))

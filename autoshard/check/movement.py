@@ -56,6 +56,7 @@ class Reshard:
     reader_of: tuple[int, Body] | None = (
         None  # the value, where one of its readers asks for this, and the reader's place
     )
+    is_sent: bool = True  # not to who reads the value as it settles, beside a shared copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +190,10 @@ def _in_product(
     planned: Planned, read: KernelRead, value: int, axes: tuple[AxisRef, ...], prices: Prices
 ) -> InProduct | None:
     part = part_bytes(planned, read, value)
-    pass_ns = _ns(prices, "collective_permute", part, axes) if part else 0
-    return in_product(planned, read, prices.hardware, part, pass_ns) if part else None
+    if not part:
+        return None
+    pass_ns, latency_ns = (_ns(prices, "collective_permute", bytes_, axes) for bytes_ in (part, 0))
+    return in_product(planned, read, prices.hardware, part, pass_ns, latency_ns)
 
 
 def _of_user(planned: Planned, read: KernelRead, prices: Prices) -> _Moved:
@@ -300,11 +303,17 @@ def _reshards(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Reshar
             made_times = copies_made([read.where for read in mine], planned.loops.carrying.get(value))
             together = planned.program.widths.of_value(value)
             hidden = hideable.of_copy(value)
-            yield Reshard(type_, together, settled, found, made_times, mine[0].op, hidden)
+            is_read = any(read.sharding != settled for read in mine)
+            yield Reshard(
+                type_, together, settled, found, made_times, mine[0].op, hidden, None, is_sent=is_read
+            )
         for read in mine:
             hidden = hideable.of_read(value, read.op)
             reader = value if read.source < 0 else read.source, frozenset(read.where.items())
-            yield Reshard(type_, read.travels, found, read.sharding, read.repeat, read.op, hidden, reader)
+            is_copy = found == settled or read.sharding != settled
+            yield Reshard(
+                type_, read.travels, found, read.sharding, read.repeat, read.op, hidden, reader, is_copy
+            )
 
 
 def _of_reshards(mesh: Mesh, reshards: Sequence[Reshard], prices: Prices) -> Iterator[_Moved]:
@@ -318,11 +327,13 @@ def _of_reshards(mesh: Mesh, reshards: Sequence[Reshard], prices: Prices) -> Ite
     together = carried_out([_asked(r, mine, prices) for r, mine in zip(moving, each, strict=True)])
     for reshard, mine, types in zip(moving, each, together, strict=True):
         found = _merged(reshard, mine, types, list(_sized(reshard, mine, prices)), prices)
+        if not reshard.is_sent:
+            found = (replace(one, merged=()) for one in found)
         yield from _behind_compute(found, reshard.hideable_ns, prices)
 
 
 def _asked(reshard: Reshard, steps: Sequence[CollectiveStep], prices: Prices) -> Asked | None:
-    if prices.lowering != "xla-tpu" or reshard.reader_of is None:
+    if prices.lowering != "xla-tpu" or reshard.reader_of is None or not reshard.is_sent:
         return None
     shardings = (reshard.origin, *(step.out_sharding for step in steps))
     return Asked(*reshard.reader_of, shardings, reshard.travels)

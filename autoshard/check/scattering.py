@@ -1,12 +1,13 @@
 """Sums that XLA for TPUs scatters in a loop with the product that makes them.
 
 Each of at most 16 devices passes parts of the result on to the next, one more time than there are devices. The loop is made where the
-product takes longer than a pass, and what waits is the first pass and what the product is too short for.
+product's operations at the peak rate take longer than the bytes of a pass. What waits is the first pass, and what the product is too
+short for.
 """
 
 from dataclasses import dataclass
 
-from autoshard.check.compute import kernel_ns
+from autoshard.check.compute import kernel_ns, peak_ns
 from autoshard.check.parts import num_shards, parts_of
 from autoshard.check.planned import Planned
 from autoshard.check.reads import KernelRead
@@ -50,12 +51,12 @@ def _is_one_even_cut(planned: Planned, left: TensorSharding, type_: TensorType) 
 
 
 def in_product(
-    planned: Planned, read: KernelRead, hardware: Hardware, part: int, pass_ns: int
+    planned: Planned, read: KernelRead, hardware: Hardware, part: int, pass_ns: int, latency_ns: int
 ) -> InProduct | None:
-    """How a sum in parts of so many bytes goes, each pass taking `pass_ns`; None where there is no loop."""
-    product_ns = kernel_ns(planned, read, hardware)
-    if product_ns <= pass_ns:
+    """How a sum in parts of so many bytes goes, each pass taking `pass_ns` with its latency; None where there is no loop."""
+    if peak_ns(read, hardware) <= pass_ns - latency_ns:
         return None
+    product_ns = kernel_ns(planned, read, hardware)
     passes = planned.mesh.num_devices + 1
     waits_ns = max(pass_ns, passes * pass_ns - product_ns)
     return InProduct(passes * part, waits_ns, passes * pass_ns - waits_ns)

@@ -50,10 +50,11 @@ def price_kernel(
     mesh: Mesh,
 ) -> KernelPrices:
     """Prices of all strategies of a kernel shape; `reshards` must know the pairs (produced, settled)."""
-    kernel_ns = compute_ns(shape, strategies, hardware)
+    work = local_work(shape, strategies)
+    kernel_ns = _work_ns(shape, work, hardware)
     collectives = tuple(
-        tuple(_own_collectives(shape, strategy, int(ns), prices, reshards, layouts, mesh))
-        for strategy, ns in zip(strategies, kernel_ns, strict=True)
+        tuple(_own_collectives(shape, strategy, int(ns), float(flops), prices, reshards, layouts, mesh))
+        for strategy, ns, flops in zip(strategies, kernel_ns, work.flops, strict=True)
     )
     return KernelPrices(
         kernel_ns,
@@ -101,7 +102,10 @@ def local_work(shape: KernelShape, strategies: Sequence[Strategy]) -> LocalWork:
 
 def compute_ns(shape: KernelShape, strategies: Sequence[Strategy], hardware: Hardware) -> Ints:
     """[K] ns of the kernel on one device; one that moves no bytes is repeated in its readers and has no launch of its own."""
-    work = local_work(shape, strategies)
+    return _work_ns(shape, local_work(shape, strategies), hardware)
+
+
+def _work_ns(shape: KernelShape, work: LocalWork, hardware: Hardware) -> Ints:
     line = work.roofline(hardware)
     ns = np.asarray(whole_ns(np.asarray(line.ns)), dtype=np.int64)
     return ns - int(whole_ns(line.overhead_ns)) if is_part_of_readers(shape) else ns
@@ -135,6 +139,7 @@ def _own_collectives(
     shape: KernelShape,
     strategy: Strategy,
     kernel_ns: int,
+    local_flops: float,
     prices: CollectivePrices,
     reshards: ReshardPrices,
     layouts: LayoutsByRank,
@@ -149,7 +154,7 @@ def _own_collectives(
         if strategy.reduced:
             kind = "reduce_scatter" if strategy.is_scattered else "all_reduce"
             bytes_ = produced.local_bytes(type_)
-            inside = scattered_in_product(shape, strategy, kernel_ns, prices, mesh)
+            inside = scattered_in_product(shape, strategy, kernel_ns, local_flops, prices, mesh)
             sum_ = _sum(kind, strategy.reduced, bytes_, prices, is_joint=len(shape.results) > 1)
             found.append(sum_ if inside is None else inside)
         found.extend([] if strategy.is_scattered else steps)  # a scattered sum has its part already

@@ -1,8 +1,9 @@
 """Which steps of changes of sharding a compiler carries out: XLA merges those that are the same (common subexpressions).
 
 Readers that bring one value to one sharding, in one loop body, each have a constraint of their own; what runs is one collective, also for
-the first steps that two changes have in common, in the widest type that any of the readers takes. A plan pays for each reader, since the
-solver's prices are sums over pairs; only what is emitted tells.
+the first steps that two changes have in common, in the widest type that any of the readers takes. What is read as it settles is read from
+there, also where other readers share a copy. A plan pays for each reader, and from the copy, since the solver's prices are sums over
+pairs; only what is emitted tells.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,7 @@ class Move:
     edge: Edge
     origin: int
     target: int
+    is_made: bool = True  # not of a shared copy for who reads what was there before it
 
 
 def emitted_once(reshards: ReshardPrices, moves: Sequence[Move]) -> Iterator[tuple[tuple[Emitted, ...], ...]]:
@@ -32,10 +34,13 @@ def emitted_once(reshards: ReshardPrices, moves: Sequence[Move]) -> Iterator[tup
     paths = [list(_paths(reshards, move)) for move in moves]
     widest: dict[_Path, TensorType] = {}
     for move, mine in zip(moves, paths, strict=True):
-        for path in mine:
+        for path in mine if move.is_made else ():
             widest[path] = max(widest.get(path, move.edge.travels), move.edge.travels, key=_bits)
     for move, mine in zip(moves, paths, strict=True):
         alone = reshards.collectives(move.edge.type, move.origin, move.target, move.edge.travels)
+        if not move.is_made:
+            yield ((),) * len(alone)
+            continue
         if not mine:
             yield tuple(step.emitted for step in alone)
             continue

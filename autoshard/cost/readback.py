@@ -63,7 +63,7 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
         ]
         _inner_values(priced, number, strategy, values)
         _free_reads(priced, number, strategy, uses)
-    moves = [Move(edge, *chosen_ends(priced, edge, choice)) for edge in priced.graph.edges]
+    moves = _moves(priced, choice)
     for index, (move, emitted) in enumerate(zip(moves, emitted_once(priced.reshards, moves), strict=True)):
         edge, target = move.edge, move.target
         steps = priced.reshards.collectives(edge.type, move.origin, target, edge.travels)
@@ -81,6 +81,19 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
     _recomputed_sources(priced, choice, uses)
     communication = sum(c.collective.ns * c.repeat for c in collectives)
     return Chosen(values, uses, tuple(collectives), compute, communication)
+
+
+def _moves(priced: PricedGraph, choice: NDArray[np.int64]) -> list[Move]:
+    """Of every edge; a reader of a shared copy that takes the value as it settles does not read the copy."""
+    nodes, edges = priced.graph.nodes, priced.graph.edges
+    moves = [Move(edge, *chosen_ends(priced, edge, choice)) for edge in edges]
+    settled = {move.edge.reader: move.origin for move in moves if nodes[move.edge.reader].hub >= 0}
+    takes_copy = [settled.get(move.edge.provider) != move.target for move in moves]
+    taken = {move.edge.provider for move, takes in zip(moves, takes_copy, strict=True) if takes}
+    return [
+        replace(move, is_made=takes and (move.edge.reader not in settled or move.edge.reader in taken))
+        for move, takes in zip(moves, takes_copy, strict=True)
+    ]
 
 
 def chosen_ends(priced: PricedGraph, edge: Edge, choice: NDArray[np.int64]) -> tuple[int, int]:

@@ -5,8 +5,9 @@ The loop passes every part of the result on n + 1 times, one hop each, and
     exposed = one pass + max(0, n passes - product)
     hidden  = the other passes
 
-XLA makes that loop where the product takes longer than one pass, seen on v5e 2x4 and 4x4 and v5p 2x2x4 (a result of 33.5 MB, products of
-a tenth to ten times that time); other sums go everywhere and are sliced.
+XLA makes that loop where the product takes longer than one pass, operations at the peak rate and bytes without latency: seen on v5e 2x4
+and 4x4, v5p 2x2x4 and v6e 4x4, bfloat16 and float32, in products of a tenth to ten times that time, in steps of 6 % near it. Other sums
+go everywhere and are sliced.
 """
 
 from autoshard.cost.lowering import CollectivePrices, Emitted
@@ -17,7 +18,12 @@ from autoshard.space import Strategy
 
 
 def scattered_in_product(
-    shape: KernelShape, strategy: Strategy, product_ns: int, prices: CollectivePrices, mesh: Mesh
+    shape: KernelShape,
+    strategy: Strategy,
+    product_ns: int,
+    local_flops: float,
+    prices: CollectivePrices,
+    mesh: Mesh,
 ) -> Collective | None:
     """The collective of a kernel whose sum is scattered that way; None where it is not."""
     if prices.lowering != "xla-tpu" or shape.name != PRODUCT or not strategy.is_scattered:
@@ -27,7 +33,8 @@ def scattered_in_product(
         return None
     part_bytes = strategy.settled[0].local_bytes(type_)
     pass_ns = prices.ns_of_one("collective_permute", part_bytes, axes)
-    if product_ns <= pass_ns:
+    sent_ns = pass_ns - prices.ns_of_one("collective_permute", 0, axes)
+    if local_flops * 1e9 <= sent_ns * prices.hardware.peak_flop_per_s(shape.operands[0].dtype):
         return None
     exposed_ns = pass_ns + max(0, mesh.num_devices * pass_ns - product_ns)
     hidden_ns = (mesh.num_devices + 1) * pass_ns - exposed_ns

@@ -1,9 +1,10 @@
 """Predicted against emitted bytes of collectives, kind by kind, of every plan in a folder that `plans.py` made.
 
 Bytes are those of the operand on one device times the runs in a step. A plan holds where each kind is within 5 % of what is emitted. What
-has no counterpart of the same bytes on the other side is listed, with where it comes from.
+has no counterpart of the same bytes on the other side is listed, with where it comes from. With `--programs`, folders of the modules that
+plans were made of, collectives of plans that are older than the cost model are derived anew, by what `autoshard check` does.
 
-python experiments/fidelity/collectives.py FOLDER... [--unmatched 5] [--table results/collectives.csv] [--plot results/collectives.svg]
+python experiments/fidelity/collectives.py FOLDER... [--programs FOLDER] [--unmatched 5] [--table TABLE.csv] [--plot PLOT.svg]
 """
 
 import argparse
@@ -12,12 +13,18 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from plans import Setting, load_program, program_name
 from plot import scatter
 
+from autoshard.check.movement import Prices, find_collectives
+from autoshard.check.planned import read_shardings
+from autoshard.check.reads import find_reads
+from autoshard.check.rules import check_rules
+from autoshard.pipeline import Loaded
 from autoshard.plans import Plan, emitted_bytes, read_plan
 
 WITHIN = 0.05
@@ -41,6 +48,32 @@ class Compared:
     def holds(self, kind: str) -> bool:
         predicted, emitted = self.predicted.get(kind, 0), self.emitted.get(kind, 0)
         return abs(predicted - emitted) <= WITHIN * emitted
+
+
+@dataclass(slots=True)
+class Anew:
+    """Plans as the present version derives them from the programs that they were made of."""
+
+    programs: Mapping[str, Path]
+    _loaded: tuple[str, Setting, Loaded] | None = field(default=None, repr=False)  # the last one
+
+    def derived(self, plan: Plan, program: str) -> Plan | None:
+        """The plan with its collectives anew; None where its program is not there or it is not written so any more."""
+        if program not in self.programs:
+            return None
+        loaded = self._program(program, Setting(plan.hardware, plan.mesh, plan.topology))
+        planned, written = read_shardings(plan, loaded.program)
+        if not written.ok:
+            return None
+        runs, _ = check_rules(planned)
+        reads, _ = find_reads(planned, runs, plan.lowering)
+        prices = Prices(loaded.hardware, loaded.communication, plan.lowering, plan.overlap)
+        return replace(plan, price=replace(plan.price, collectives=find_collectives(planned, reads, prices)))
+
+    def _program(self, program: str, setting: Setting) -> Loaded:
+        if self._loaded is None or self._loaded[:2] != (program, setting):
+            self._loaded = program, setting, load_program(self.programs[program], setting)
+        return self._loaded[2]
 
 
 def judged(folders: Iterable[Path]) -> Iterator[tuple[Path, Plan, str, dict[str, Any]]]:
@@ -97,12 +130,20 @@ def main() -> None:
     parser.add_argument(
         "--unmatched", type=int, default=5, help="how many to list for each side of a plan that is off"
     )
+    parser.add_argument("--programs", type=Path, action="append", default=[])
     parser.add_argument("--table", type=Path)
     parser.add_argument("--plot", type=Path)
     asked = parser.parse_args()
     rows: list[tuple[str, str, str, str, str, int, int, bool]] = []
     plans: list[bool] = []
+    anew = Anew({program_name(file): file for folder in asked.programs for file in folder.glob("*.mlir*")})
     for path, plan, target, said in judged(asked.folders):
+        if asked.programs:
+            derived = anew.derived(plan, path.parent.name)
+            if derived is None:
+                print(f"left out: {path}, which the present version does not read")
+                continue
+            plan = derived
         found = compared(path, plan, target, said)
         rows += [
             (

@@ -6,7 +6,7 @@ python experiments/fidelity/programs.py FOLDER [NAME...]
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -234,15 +234,16 @@ def recommender_train() -> tuple[Callable[..., Any], tuple[Any, ...], tuple[int,
 PROGRAMS = (gpt_train, mlp_train, moe_fwd, unet_train, decode, lstm_train, recommender_train)
 
 
-def main() -> None:
+def lower(description: str | None, programs: Sequence[Callable[[], Any]]) -> None:
+    """The command line of a file of programs: each into a folder."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(p.__name__ for p in PROGRAMS)}; default all")
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(p.__name__ for p in programs)}; default all")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    for program in PROGRAMS:
+    for program in programs:
         if not arguments.names or program.__name__ in arguments.names:
             step, abstract, donated = program()
             lowered = jax.jit(step, donate_argnums=donated, keep_unused=True).lower(*abstract)
@@ -250,4 +251,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    lower(__doc__, PROGRAMS)

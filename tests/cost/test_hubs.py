@@ -1,10 +1,16 @@
 """A value that several readers want in another sharding is brought there once."""
 
+import re
+
 import pytest
 
+from autoshard import pipeline
+from autoshard.annotated import AsWritten
+from autoshard.check import Subject, check
 from autoshard.cost import PricedGraph, follow, read_back
 from autoshard.cost.readback import Chosen
 from autoshard.pipeline import Loaded
+from autoshard.plans import emitted_bytes
 from autoshard.problem import evaluate
 from autoshard.solve.brute import brute_force
 from tests.cost.priced import loaded
@@ -15,19 +21,23 @@ RULE = "#sdy.op_sharding_rule<([i, j])->([i, j]) {i=8, j=16} need_replication={i
 
 
 def reading(times: int, where: str = "") -> tuple[Loaded, PricedGraph]:
+    return loaded(reading_text(times, where))
+
+
+def reading_text(times: int, where: str = "") -> str:
     """An argument split over x, read by so many kernels that need all of it."""
     calls = [
         f"%{i} = stablehlo.custom_call @whole(%a) {{sdy.sharding_rule = {RULE}}} : ({T}) -> {T}"
         for i in range(times)
     ]
     names, types = ", ".join(f"%{i}" for i in range(times)), ", ".join([T] * times)
-    return loaded(f"""
+    return f"""
       sdy.mesh @mesh = <["x"=4]>
       func.func @main(%a: {T} {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}]>}}) -> ({types}) {{
         {where}
         {" ".join(calls)}
         return {names} : {types}
-      }}""")
+      }}"""
 
 
 def cheapest(priced: PricedGraph) -> Chosen:
@@ -68,3 +78,21 @@ def test_readers_that_differ() -> None:
     elementwise = f"%e = stablehlo.exponential %a : {T}"
     with_one_more = cheapest(reading(2, elementwise)[1])
     assert [c.collective for c in with_one_more.collectives] == [c.collective for c in gathers]
+
+
+def test_readers_of_what_was_there_before_the_copy() -> None:
+    """Take that: a copy in parts of a whole argument, which nobody reads as it is, is not made, and nothing is gathered from it."""
+    text = re.sub(r"{sdy.sharding = #sdy.sharding<@mesh[^>]*>}", "", reading_text(2))
+    request = pipeline.Request(memory_bytes=None)
+    found = pipeline.load_module(text.encode(), request)
+    priced = pipeline.price(found)
+    choice = follow(priced, {}).copy()
+    hub = next(number for number, node in enumerate(priced.graph.nodes) if node.hub >= 0)
+    layouts = priced.graph.layouts[2].shardings
+    supplied = [str(layouts[layout]) for layout in priced.graph.nodes[hub].choices.supplies[0]]
+    choice[hub] = supplied.index('[{"x"}, {}]')
+    plan = AsWritten(found, priced, choice).plan()
+    assert [c.kind for c in plan.price.collectives] == ["all_slice", "all_gather", "all_gather"]
+    assert emitted_bytes(plan.price) == {}
+    findings = check(Subject(found.program, found.hardware, found.communication), plan).findings
+    assert [finding.name for finding in findings if not finding.ok] == []

@@ -51,9 +51,9 @@ def test_passes_hide_behind_the_product(rows: int) -> None:
     assert "[{}, {}]" not in written
 
 
-@pytest.mark.parametrize(("rows", "result", "y"), [(1024, ROWS, 4), (1 << 20, ROWS, 16)])
+@pytest.mark.parametrize(("rows", "result", "y"), [(1024, ROWS, 4), (4160, ROWS, 4), (1 << 20, ROWS, 16)])
 def test_other_sums_go_everywhere(rows: int, result: str, y: int) -> None:
-    """Where the product is shorter than a pass, or there are more than 16 devices."""
+    """Where the product is shorter than a pass (the second by its operations at peak only), or there are more than 16 devices."""
     plan, _ = planned(gradient(rows, result, y))
     assert "collective_permute" not in emitted_bytes(plan.price)
     assert not any(one.hidden_ns for one in plan.price.collectives)
