@@ -5,7 +5,7 @@ run one in pieces inside several fusions, of which the one that starts it counts
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autoshard.xla.groups import Groups, permuted_pairs, replica_groups
@@ -14,6 +14,7 @@ from autoshard.xla.trips import trip_count
 
 _PIECE = "async_collective_fusion_config"
 _START = '"AsyncCollectiveStart"'
+_VIEWS = ("bitcast", "get-tuple-element")
 _OP_NAME = re.compile(r'\bop_name="((?:[^"\\]|\\.)*)"')
 
 
@@ -115,22 +116,43 @@ def _collective(
 ) -> CompiledCollective:
     kind = instruction.collective
     assert kind is not None
-    operands = [visit.computation.by_name.get(name) for name in instruction.operands]
+    buffers = _buffers(module, visit.computation, instruction)
     result_bytes = _result_bytes(instruction, kind)
     group, size, count = _group(kind, instruction, module.num_partitions)
     return CompiledCollective(
         kind,
         instruction.name,
         (visit.through or instruction).name,
-        dtype_of(operands[0].type if operands and operands[0] is not None else instruction.type),
-        tuple(bytes_of(one.type) for one in operands if one is not None) or (result_bytes,),
+        dtype_of(buffers[0].type if buffers else instruction.type),
+        tuple(bytes_of(one.type) for one in buffers) or (result_bytes,),
         result_bytes,
         size,
         count,
         group,
         visit.times,
         is_piece or instruction.opcode.endswith("-start"),
-        _op_names(visit, instruction),
+        _op_names(visit, instruction, buffers),
+    )
+
+
+def _buffers(module: HloModule, computation: Computation, instruction: Instruction) -> list[Instruction]:
+    """What is sent: the operands, or what XLA:GPU laid end to end into a single one (which then has no name)."""
+    found = _operands(computation, instruction)
+    if len(found) == 1 and _first_op_name(found) == "" and _lays_end_to_end(module, found[0]):
+        return _operands(computation, found[0])
+    return found
+
+
+def _operands(computation: Computation, instruction: Instruction) -> list[Instruction]:
+    return [computation.by_name[name] for name in instruction.operands if name in computation.by_name]
+
+
+def _lays_end_to_end(module: HloModule, instruction: Instruction) -> bool:
+    if instruction.opcode != "fusion":
+        return instruction.opcode == "concatenate"
+    root = module.computations[instruction.callee("calls") or ""].root
+    return (
+        root is not None and root.opcode == "concatenate" and len(root.operands) == len(instruction.operands)
     )
 
 
@@ -149,20 +171,30 @@ def _group(kind: str, instruction: Instruction, num_devices: int) -> tuple[tuple
     return groups[0], len(groups[0]), len(groups)
 
 
-def _op_names(visit: Visit, instruction: Instruction) -> tuple[str, ...]:
+def _op_names(visit: Visit, instruction: Instruction, buffers: Sequence[Instruction]) -> tuple[str, ...]:
     """Of itself, of the fusion it is in, else of what makes its operand, as some passes forget it on the collectives that they make.
 
-    Of a combined one, of what makes each operand: its own is that of one of them.
+    Of a combined one, of what makes each buffer: its own is that of one of them.
     """
-    operands = [visit.computation.by_name.get(name) for name in instruction.operands]
     itself = (instruction,) if visit.through is None else (instruction, visit.through)
-    if len(operands) < 2:
-        return (_first_op_name((*itself, *operands)),)
-    return tuple(_first_op_name((operand, *itself)) for operand in operands)
+    makers = [_maker(visit.computation, buffer) for buffer in buffers]
+    if len(makers) < 2:
+        return (_first_op_name((*itself, *makers)),)
+    return tuple(_first_op_name((maker, *itself)) for maker in makers)
 
 
-def _first_op_name(candidates: Iterable[Instruction | None]) -> str:
+def _maker(computation: Computation, buffer: Instruction) -> Instruction:
+    """What makes it, behind views without a name."""
+    while buffer.opcode in _VIEWS and _first_op_name((buffer,)) == "":
+        behind = _operands(computation, buffer)
+        if not behind:
+            break
+        buffer = behind[0]
+    return buffer
+
+
+def _first_op_name(candidates: Iterable[Instruction]) -> str:
     for one in candidates:
-        if one is not None and (found := _OP_NAME.search(one.attributes)):
+        if found := _OP_NAME.search(one.attributes):
             return found[1]
     return ""

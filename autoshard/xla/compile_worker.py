@@ -6,6 +6,7 @@ dumps goes where the flags say.
 
 import json
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -67,12 +68,14 @@ def _devices(kind: str, slice_name: str, count: int) -> list[Any]:
 
 def gpu_devices(slice_name: str) -> list[Any]:
     """Devices of nodes of GPUs that are not there, in order of their ids."""
-    from jax_plugins import xla_cuda12  # pyright: ignore[reportMissingImports]  # the extra cuda
     from jaxlib import xla_client
 
     name, _, shape = slice_name.partition(":")
-    plugin = Path(xla_cuda12.__file__).parent / "xla_cuda_plugin.so"
-    api = xla_client.load_pjrt_plugin_dynamically("cuda", str(plugin))
+    plugin = find_spec("jax_plugins.xla_cuda12")  # of the extra cuda; importing it would take jax
+    assert plugin is not None
+    assert plugin.origin is not None
+    library = Path(plugin.origin).parent / "xla_cuda_plugin.so"
+    api = xla_client.load_pjrt_plugin_dynamically("cuda", str(library))
     xla_client.initialize_pjrt_plugin("cuda")
     topology = xla_client.make_c_api_device_topology(
         api, name, topology=f"1x{shape}", target_config=target_config(name)

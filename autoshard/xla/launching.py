@@ -86,7 +86,8 @@ def _failure(status: int, stderr: str, where: str) -> AutoshardError:
     if status < 0:
         return NativeAbortError(f"{signal.Signals(-status).name}: {_native_words(stderr)}", where=where)
     refusal = _REFUSAL.search(stderr)
-    assert refusal is not None, stderr
+    if refusal is None:
+        return AutoshardError(f"the process ended with status {status}: {_native_words(stderr)}", where=where)
     return AutoshardError(refusal[1].strip()[:2000], where=where)
 
 

@@ -40,6 +40,12 @@ needs_libtpu = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed: pip install 'autoshard[tpu]'"
 )
 
+needs_cuda = pytest.mark.skipif(
+    importlib.util.find_spec("jax_plugins") is None
+    or importlib.util.find_spec("jax_plugins.xla_cuda12") is None,
+    reason="the compiler for GPUs is not installed: pip install 'autoshard[cuda]'",
+)
+
 
 def _installed(name: str) -> object:
     return name
@@ -222,3 +228,11 @@ def test_does_not_fit() -> None:
     with pytest.raises(DoesNotFitError, match=r"HBM|hbm") as error:
         compile_planned(LARGE.encode(), "tpu:v5e:2x2")
     assert error.value.used_bytes > error.value.available_bytes > 15e9
+
+
+@needs_cuda
+def test_gpus_that_are_not_there() -> None:
+    """The same collectives as on CPUs, without jax and without a driver."""
+    compiled = compile_planned(MODULE.encode(), "gpu:h100:2x2")
+    totals = {kind: (total.count, total.operand_bytes) for kind, total in compiled.totals().items()}
+    assert totals == {"all-reduce": (1, 32 * 16 * 4), "all-gather": (1, 32 * 16 * 4)}

@@ -126,6 +126,18 @@ def test_native_abort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: s
         run(PLAIN.encode(), 1, [X])
 
 
+def test_unforeseen_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ends the process in another way is told in its last words too."""
+    interpreter = tmp_path / "python"
+    interpreter.write_text("#!/bin/sh\necho \"ModuleNotFoundError: No module named 'left'\" >&2; exit 1\n")
+    interpreter.chmod(0o755)
+    monkeypatch.setattr(launching.sys, "executable", str(interpreter))
+    with pytest.raises(
+        AutoshardError, match=r"ended with status 1: ModuleNotFoundError: No module named 'left'"
+    ):
+        run(PLAIN.encode(), 1, [X])
+
+
 def test_donated_argument() -> None:
     """A donated argument's buffer is taken over without touching the caller's array."""
     plan = with_shardings(

@@ -213,3 +213,26 @@ def test_flops_of_a_padded_convolution() -> None:
   ROOT %c = f32[2,4,7]{2,1,0} convolution(%l, %r), window={size=3 pad=1_1}, dim_labels=b0f_0io->b0f
 }""")
     assert matrix_flops(parse_hlo(text)) == 2 * 10 * 2 * 5 * 7
+
+
+def test_buffers_laid_end_to_end() -> None:
+    """XLA:GPU sums small buffers as one: each is named by what made it, behind views. The program's own concatenation stays whole."""
+    text = module(
+        """%laid (a: f32[8], b: f32[4]) -> f32[12] {
+      %a = f32[8]{0} parameter(0)
+      %b = f32[4]{0} parameter(1)
+      ROOT %all = f32[12]{0} concatenate(%a, %b), dimensions={0}
+    }""",
+        """ENTRY %main (x: f32[8], y: f32[2,2]) -> f32[12] {
+      %x = f32[8]{0} parameter(0), metadata={op_name="first"}
+      %y = f32[2,2]{1,0} parameter(1), metadata={op_name="second"}
+      %view = f32[4]{0} bitcast(%y), metadata={scheduling_name="view"}
+      %wrapped = f32[12]{0} fusion(%x, %view), kind=kLoop, calls=%laid, metadata={scheduling_name="wrapped"}
+      %own = f32[12]{0} fusion(%x, %view), kind=kLoop, calls=%laid, metadata={op_name="stablehlo.concatenate"}
+      %sum = f32[12]{0} all-reduce(%wrapped), replica_groups={{0,1}}
+      ROOT %whole = f32[12]{0} all-reduce(%own), replica_groups={{0,1}}
+    }""",
+    )
+    laid, own = collectives_in(parse_hlo(text)).collectives
+    assert (laid.buffers, laid.where) == ((32, 16), ("first", "second"))
+    assert (own.buffers, own.where) == ((48,), ("stablehlo.concatenate",))
