@@ -50,7 +50,7 @@ class FactBook:
     def of(self, op: ir.Operation, name: str, operands: tuple[int, ...], results: tuple[int, ...]) -> OpFacts:
         """Facts of `op`, whose operands and results have the types of these numbers."""
         attribute = op.attributes.get(RULE)
-        extra = str(op.attributes) if name in _SHAPED_BY_ATTRIBUTES else None
+        extra = tuple(op.attributes.items()) if name in _SHAPED_BY_ATTRIBUTES else None
         key = (name, attribute, operands, results, extra, body_name(op))
         facts = self._facts.get(key)
         if facts is None:

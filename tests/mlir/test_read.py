@@ -208,3 +208,16 @@ def test_dynamic_shapes_are_refused_where_they_stand() -> None:
     text = main_of("return %a : tensor<?x16xf32>", "%a: tensor<?x16xf32>", "tensor<?x16xf32>")
     with pytest.raises(AutoshardError, match=r"<bytes>:3: tensor<\?x16xf32> has a dynamic shape"):
         listed(text)
+
+
+def test_windows_are_each_op_s_own() -> None:
+    """Slices that differ in where they begin alone, among others: what is known of one is not taken for another."""
+    count = 40
+    slices = "\n".join(
+        f"%{i} = stablehlo.slice %a [{i}:{i + 8}] : (tensor<64xf32>) -> tensor<8xf32>" for i in range(count)
+    )
+    names = ", ".join(f"%{i}" for i in range(count))
+    types = ", ".join(["tensor<8xf32>"] * count)
+    text = f"func.func @main(%a: tensor<64xf32>) -> ({types}) {{\n{slices}\nreturn {names} : {types}\n}}"
+    listing = listed(text, [("x", 4)])
+    assert [op.windows[0].low for op in listing.ops] == [-i for i in range(count)]
