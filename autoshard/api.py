@@ -36,7 +36,7 @@ def plan(
     seed: int = 0,
     threads: int = 2,
     form: Form = "xla",
-    overlap: Overlap = "none",
+    overlap: Overlap | None = None,
     progress: Progress | None = None,
 ) -> Plan:
     """The cheapest sharding found for a module, with its lower bound.
@@ -46,11 +46,11 @@ def plan(
         mesh: axis sizes, major to minor; None takes the module's own mesh.
         topology: physical shape of the devices, of one of `slices` where there are several; None: the mesh's own.
         placement: what each axis rides on, as "data=slices,x=1,y=0"; None: row-major.
-        memory_bytes: budget a device; "chip" is the chip's usable memory less a margin of 4 % (22 % with
-            overlap "async"), None no limit.
+        memory_bytes: budget a device; "chip" is the chip's usable memory less a margin of 4 %, None no limit.
         carry: "auto" (donated arguments), "none", or (result index, argument index) pairs of state fed to the next step.
         form: whose compiler will run the plan; prices are of what it emits, see `Plan.lowering`.
-        overlap: what runs behind compute: "none" (a step is the sum of its parts) or "async" (gathers and permutes of weights).
+        overlap: what runs behind compute: "none" (a step is the sum of its parts) or "async" (gathers and permutes of weights); None:
+            "async" for the form "xla" on hardware whose compiler always schedules so (TPU v5e), "none" otherwise.
         time_limit_s: for solving; the best plan so far is returned when it strikes.
         threads: how many engines of the solver at a time; changes nothing but the speed.
 
@@ -84,7 +84,7 @@ def plan_placements(
     seed: int = 0,
     threads: int = 2,
     form: Form = "xla",
-    overlap: Overlap = "none",
+    overlap: Overlap | None = None,
     progress: Progress | None = None,
 ) -> Searched:
     """The best plan over all placements of the mesh that can differ in price, and what is proved of each; arguments as in `plan`.
@@ -113,7 +113,7 @@ def plan_meshes(
     seed: int = 0,
     threads: int = 2,
     form: Form = "xla",
-    overlap: Overlap = "none",
+    overlap: Overlap | None = None,
     progress: Progress | None = None,
 ) -> Searched:
     """The best plan of a module without a mesh over all meshes of so many devices, and what is proved of each; the rest is as in `plan`.
@@ -147,7 +147,7 @@ def price(
     memory_bytes: int | Literal["chip"] | None = "chip",
     carry: Carry = "auto",
     form: Form = "xla",
-    overlap: Overlap = "none",
+    overlap: Overlap | None = None,
 ) -> Plan:
     """The price of the shardings that a module already has, completed by Shardy's propagation; arguments as in `plan`."""
     return cost_loaded(
@@ -172,7 +172,7 @@ def explain(
     seed: int = 0,
     threads: int = 2,
     form: Form = "xla",
-    overlap: Overlap = "none",
+    overlap: Overlap | None = None,
     progress: Progress | None = None,
 ) -> Explanation:
     """Why a module has no plan: the fewest demands that clash, and what dropping each would bring; arguments as in `plan`."""
@@ -259,7 +259,7 @@ def _request(
     memory_bytes: int | Literal["chip"] | None,
     carry: Carry,
     form: Form,
-    overlap: Overlap,
+    overlap: Overlap | None,
 ) -> Request:
     refuse_auto(layout.placement)
     axes = list(mesh.items()) if isinstance(mesh, Mapping) else list(mesh) if mesh is not None else None

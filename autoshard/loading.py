@@ -28,12 +28,11 @@ from autoshard.sharding import Mesh
 from costmodels import Communication, Hardware
 from costmodels.figures import Torus
 
-MEMORY_MARGINS: dict[Overlap, float] = {"none": 0.04, "async": 0.22}
-"""Part of what the compiler offers programs (`usable_hbm_bytes`) that the default budget leaves free, by the assumption about overlap.
+MEMORY_MARGIN = 0.04
+"""Part of what the compiler offers programs (`usable_hbm_bytes`) that the default budget leaves free.
 
-Measured with libtpu 0.0.51 on v5e 4x4 (experiments/fidelity). none: nearly twice the 2.2 % that the worst plan exceeded its prediction by,
-of those predicted within a tenth of the budget. async: XLA gathers weights further ahead than is counted; the worst plan took 1.229 of its
-prediction, which asks for 1 - 1/1.229 = 0.187."""
+Measured with libtpu 0.0.51 (experiments/fidelity): nearly twice the 2.4 % that the worst plan exceeded its prediction by, of those
+predicted within a tenth of the budget."""
 
 
 MeshAxes = Sequence[tuple[str, int]]
@@ -52,7 +51,7 @@ class Request:
     form: Form = "xla"
     slices: int | None = None
     placement: str | None = None
-    overlap: Overlap = "none"
+    overlap: Overlap | None = None  # as the compiler does that the form is for
 
     @property
     def layout(self) -> Layout:
@@ -84,6 +83,12 @@ class Loaded:
 def lowering_of(form: Form, hardware: Hardware) -> Lowering:
     """How the compiler that a form is for carries collectives out on this hardware."""
     return "xla-tpu" if form == "xla" and isinstance(hardware.topology, Torus) else "shardy"
+
+
+def overlap_of(form: Form, hardware: Hardware) -> Overlap:
+    """What runs behind compute in what the compiler makes that a form is for, as far as known: see the profile."""
+    hides = lowering_of(form, hardware) == "xla-tpu" and hardware.gathers_behind_compute
+    return "async" if hides else "none"
 
 
 def keeps_partial_sums(form: Form) -> bool:
@@ -143,7 +148,7 @@ def read_module(
     if not keeps_partial_sums(request.form):
         as_written = without_unreduced(as_written)
     carry = None if request.carry == "auto" else () if request.carry == "none" else request.carry
-    chip_budget = int(hardware.usable_hbm_bytes * (1 - MEMORY_MARGINS[request.overlap]))
+    chip_budget = int(hardware.usable_hbm_bytes * (1 - MEMORY_MARGIN))
     memory = chip_budget if request.memory_bytes == "chip" else request.memory_bytes
     return ReadModule(
         source,
@@ -155,7 +160,7 @@ def read_module(
         memory,
         carry,
         request.form,
-        request.overlap,
+        request.overlap or overlap_of(request.form, hardware),
     )
 
 

@@ -82,7 +82,8 @@ class Torus(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", t
     """`[topology]` of chips linked to their neighbours along `dimensions` physical dimensions.
 
     A dimension closes into a ring when its size is a multiple of `wraparound_multiple`; with
-    `wraparound_whole_slice`, only when so is every other dimension of the slice.
+    `wraparound_whole_slice`, only when so is every other dimension of the slice. With `gathers_behind_compute`
+    XLA runs all-gathers behind kernels that do not wait for them.
     """
 
     dimensions: Count
@@ -90,6 +91,7 @@ class Torus(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", t
     max_dimension_chips: Count
     wraparound_multiple: Count
     wraparound_whole_slice: bool
+    gathers_behind_compute: bool | None = None  # None: no
 
 
 class Switch(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="switch"):

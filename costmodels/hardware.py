@@ -93,6 +93,11 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return int(self.hbm_bytes * self.chip.usable_hbm_fraction)
 
     @property
+    def gathers_behind_compute(self) -> bool:
+        """Whether its compiler runs all-gathers behind kernels that do not wait for them."""
+        return isinstance(self.topology, Torus) and bool(self.topology.gathers_behind_compute)
+
+    @property
     def hbm_bytes_per_s(self) -> float:
         """Nominal memory bandwidth of one device."""
         return self.chip.hbm_gb_per_s * 1e9 / self.chip.devices_per_chip

@@ -9,13 +9,15 @@ from autoshard.check.boundaries import boundaries
 from autoshard.check.compute import compute_ns
 from autoshard.check.deep import compare_emitted
 from autoshard.check.identity import identity
-from autoshard.check.memory import find_peak
+from autoshard.check.memory import Compiled, find_peak
 from autoshard.check.movement import (
     Prices,
     differences,
     find_collectives,
     find_left_as_reshards,
-    hideable_of,
+    gathered_ahead,
+    looped_sums,
+    starts_early,
     totals,
 )
 from autoshard.check.partial import partial_sums
@@ -95,7 +97,9 @@ def _figures(subject: Subject, plan: Plan, planned: Planned, reads: Reads, price
     price = plan.price
     compute = compute_ns(planned, reads, subject.hardware)
     communication = sum(c.ns * c.repeat for c in collectives)
-    peak = find_peak(planned, reads, subject.hardware, plan.memory_bytes, hideable_of(planned, reads, prices))
+    ahead = gathered_ahead(planned, reads, prices)
+    compiled = Compiled(starts_early(prices), ahead, looped_sums(planned, reads, prices))
+    peak = find_peak(planned, reads, subject.hardware, plan.memory_bytes, compiled)
     ops = planned.listing.ops
     at = planned.where(peak.time) if peak.time < len(ops) else "the end of the program"
     return [

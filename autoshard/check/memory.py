@@ -6,6 +6,8 @@ resharded result while its kernel runs, and so one that the program returns in a
 value pads more than the value whose buffer it has; the copy that a reshard makes for a read, while it is read (by a kernel without a
 buffer: as long as that one's result is); a shared copy from its first reader to its last, and through a loop that reads it and did not
 make it; both from earlier on where they come behind compute; and all the time results that are constants, arguments or returned twice.
+Under XLA for TPUs also what a product that scatters its sum in a loop is handed, and on some the shard of an argument that grows, which
+is copied in front of all else until the growing begins.
 The copy made for a carried value is that value itself. Bytes are those that the hardware stores, gaps in the heap included where they
 come and go.
 """
@@ -20,7 +22,14 @@ from autoshard.check.loops import Loop, kept_through
 from autoshard.check.overlap import Hideable
 from autoshard.check.planned import Planned
 from autoshard.check.reads import Read, Reads
-from autoshard.program import FlowKind, Lifetime, MinorDims
+from autoshard.program import (
+    FlowKind,
+    Lifetime,
+    MinorDims,
+    in_argument_buffers,
+    made_with_products,
+    repeated_origins,
+)
 from autoshard.sharding import TensorSharding, TensorType, dtype_bits
 from costmodels import Hardware
 
@@ -36,6 +45,15 @@ class Buffer:
 class Peak:
     bytes: int
     time: int  # the first time that has it
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What the compiler makes of a plan, as far as memory depends on it."""
+
+    copies_shards: bool  # of arguments, before they are gathered
+    ahead: Hideable
+    looped: Mapping[int, int]  # root op -> dimension that its sum is cut along in a loop
 
 
 Lives = Mapping[int, Lifetime]
@@ -69,23 +87,34 @@ class _Stored:
 
 
 def find_peak(
-    planned: Planned, reads: Reads, hardware: Hardware, limit: int | None, hideable: Hideable
+    planned: Planned, reads: Reads, hardware: Hardware, limit: int | None, compiled: Compiled
 ) -> Peak:
     """With memory to spare, unless that is beyond the limit: then as much as the limit, or what the program needs at least."""
     stored = _Stored(planned, hardware)
-    ample = _peak(planned, reads, stored, planned.program.ample_lifetimes, hideable)
-    least = _peak(planned, reads, stored, planned.program.lifetimes, hideable)
+    copies = [*_copies(planned, reads, stored, compiled.ahead)]
+    if compiled.copies_shards:
+        copies += _copied_shards(planned, reads, stored, compiled.ahead)
+    ample, least = (
+        _peak(
+            planned,
+            reads,
+            stored,
+            lives,
+            [*copies, *_for_loops(planned, reads, stored, lives, compiled.looped)],
+        )
+        for lives in (planned.program.ample_lifetimes, planned.program.lifetimes)
+    )
     taken = ample.bytes if limit is None else min(ample.bytes, limit)
     return Peak(max(taken, least.bytes), ample.time)
 
 
-def _peak(planned: Planned, reads: Reads, stored: _Stored, lives: Lives, hideable: Hideable) -> Peak:
+def _peak(planned: Planned, reads: Reads, stored: _Stored, lives: Lives, copies: Sequence[Buffer]) -> Peak:
     changes: dict[int, int] = {}
     for buffers in (
         _values(planned, reads, stored, lives),
         _renamed(planned, reads, stored, lives),
         _unsettled(planned, reads, stored),
-        _copies(planned, reads, stored, hideable),
+        copies,
         _copied_results(planned, stored),
     ):
         for buffer in buffers:
@@ -166,6 +195,37 @@ def _copies(planned: Planned, reads: Reads, stored: _Stored, hideable: Hideable)
             if read.needs_copy and read.sharding != found:
                 begin = hideable.begin_of_read(value, read.op, read.time)
                 yield Buffer(begin, read.end, stored.at_least(type_, read.sharding))
+
+
+def _copied_shards(planned: Planned, reads: Reads, stored: _Stored, hideable: Hideable) -> Iterator[Buffer]:
+    """Of arguments that come in larger shards: from the start of the program until these are on their way."""
+    for value in in_argument_buffers(planned.program) & reads.of_value.keys():
+        mine, type_, settled = reads.of_value[value], planned.type_of(value), planned.settled[value]
+        found = planned.shared.get(value, settled)
+        begin = hideable.begin_of_copy(value, _life_of_shared(mine, planned.loops.carrying.get(value))[0])
+        moves = [(begin, settled, found)]
+        moves += [(hideable.begin_of_read(value, read.op, read.time), found, read.sharding) for read in mine]
+        for begin, held, wanted in moves:
+            bytes_ = stored.at_least(type_, held)
+            if bytes_ < stored.at_least(type_, wanted):
+                yield Buffer(0, begin, bytes_)
+
+
+def _for_loops(
+    planned: Planned, reads: Reads, stored: _Stored, lives: Lives, looped: Mapping[int, int]
+) -> Iterator[Buffer]:
+    """Operands of products that become loops: those that readers evaluate otherwise, and those cut in turns once more."""
+    origins, with_products = repeated_origins(planned.program), made_with_products(planned.program)
+    for read in [read for read in reads.kernels if read.kernel.ops[-1] in looped]:
+        kernel, cut = read.kernel, looped[read.kernel.ops[-1]]
+        for number, (use, sharding) in enumerate(zip(kernel.uses, read.shardings, strict=True)):
+            bytes_ = stored.at_least(kernel.shape.operands[number], sharding)
+            if {f for dim in read.run.rule.operands[number] for f in dim} & {*read.run.rule.results[0][cut]}:
+                yield Buffer(kernel.time, kernel.time + 1, bytes_)
+            origin = origins.get(use.value)
+            if origin is not None and not lives[origin].is_own_buffer:
+                since = lives[origin].begin if origin in with_products else kernel.time
+                yield Buffer(since, kernel.time + 1, bytes_)
 
 
 def _copied_results(planned: Planned, stored: _Stored) -> Iterator[Buffer]:

@@ -233,6 +233,18 @@ def _is_scattered(planned: Planned, read: KernelRead, value: int) -> bool:
     return _adds_exactly(planned.produced[value], planned.settled[value], reduced)
 
 
+def looped_sums(planned: Planned, reads: Reads, prices: Prices) -> dict[int, int]:
+    """Root op -> the dimension that its sum is cut along, of products that may be loops to scatter it."""
+    if prices.lowering != "xla-tpu":
+        return {}
+    return {
+        read.kernel.ops[-1]: next(dim for dim, axes in enumerate(planned.settled[value].axes) if axes)
+        for read in reads.kernels
+        for value in read.kernel.results
+        if _is_scattered(planned, read, value) and part_bytes(planned, read, value)
+    }
+
+
 def _adds_exactly(produced: TensorSharding, settled: TensorSharding, reduced: Parts) -> bool:
     """Whether `settled` is `produced` with the reduced axes, and no others, appended to dimensions."""
     if produced.unreduced != settled.unreduced or settled.is_foreign:
@@ -363,6 +375,15 @@ def hideable_of(planned: Planned, reads: Reads, prices: Prices) -> Hideable:
     if prices.overlap != "async":
         return Hideable()
     return find_hideable(planned, reads, prices.hardware, prices.communication)
+
+
+def gathered_ahead(planned: Planned, reads: Reads, prices: Prices) -> Hideable:
+    """From when on copies take memory: XLA starts gathers early, where it can, whatever the plan assumes of the time that they take."""
+    return hideable_of(planned, reads, replace(prices, overlap="async") if starts_early(prices) else prices)
+
+
+def starts_early(prices: Prices) -> bool:
+    return prices.lowering == "xla-tpu" and prices.hardware.gathers_behind_compute
 
 
 def _across_meshes(mesh: Mesh, reshards: Sequence[Reshard], prices: Prices) -> Iterator[_Moved]:

@@ -58,7 +58,7 @@ _memory_option = click.option(
     "--memory",
     metavar="SIZE|none",
     help="Budget a device, as 16GB (10^9) or 15.75GiB (2^30). Default: the chip's usable memory less a margin of 4 % for "
-    "what the compiler needs beyond the prediction (22 % with --overlap async: it gathers further ahead).",
+    "what the compiler needs beyond the prediction.",
 )
 carry_option = click.option(
     "--carry",
@@ -79,10 +79,9 @@ form_option = click.option(
 overlap_option = click.option(
     "--overlap",
     type=click.Choice(OVERLAPS),
-    default="none",
-    show_default=True,
     help="What runs behind compute: nothing, so that a step is the sum of its parts, or gathers and permutes of weights "
-    "(and all that is there ahead of time), up to half of the least time of the product that reads them.",
+    "(and all that is there ahead of time), up to half of the least time of the product that reads them. Default: async for the "
+    "form xla on hardware whose compiler always schedules so (TPU v5e), none otherwise.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 all_option = click.option("--all", "show_all", is_flag=True, help="Print every argument and result.")
@@ -100,7 +99,7 @@ class Asked:
     memory: str | None
     carry: str
     form: str
-    overlap: str
+    overlap: str | None
 
     def request(self, default_mesh: str | None = None) -> "Request":
         """Raises AutoshardError: a text that says nothing."""
@@ -131,7 +130,7 @@ class Asked:
             form=form_named(self.form),
             slices=self.slices,
             placement=self.placement,
-            overlap=overlap_named(self.overlap),
+            overlap=None if self.overlap is None else overlap_named(self.overlap),
         )
 
 
@@ -173,7 +172,7 @@ def request_options(command: Callable[..., None]) -> Callable[..., None]:
         memory: str | None,
         carry: str,
         form: str,
-        overlap: str,
+        overlap: str | None,
         **others: Any,
     ) -> None:
         asked = Asked(mesh, hardware, topology, slices, placement, memory, carry, form, overlap)

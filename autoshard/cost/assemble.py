@@ -15,12 +15,14 @@ from autoshard.cost.graph import Edge, Graph, KernelSpace
 from autoshard.cost.kernel import KernelPrices, price_kernel
 from autoshard.cost.layouts import Ints
 from autoshard.cost.lowering import CollectivePrices, Lowering
-from autoshard.cost.memory import Sizes, add_memory, copies_count, copy_bytes, expected_peak
-from autoshard.cost.overlap import ASYNCHRONOUS, begins, hidden_ns, hideable_ns
+from autoshard.cost.memory import add_memory, copies_count, copy_bytes, expected_peak, shard_bytes
+from autoshard.cost.overlap import ASYNCHRONOUS, begins, hidden_ns, hideable_ns, value_of
 from autoshard.cost.reshard import Decompose, ReshardPrices
+from autoshard.cost.sizes import Sizes
 from autoshard.cost.ties import Ties, find_ties, tie_table
 from autoshard.overlaps import Overlap
 from autoshard.problem import Problem, ProblemBuilder, Table
+from autoshard.program import in_argument_buffers
 from autoshard.sharding import TensorType
 from costmodels import Communication, Hardware
 
@@ -36,10 +38,11 @@ class PricedGraph:
     ties: Ties
     hideable_ns: dict[int, int]  # of an edge's reshard in one run
     sizes: Sizes
+    lowering: Lowering
 
     def expected_peak(self, choice: ArrayLike) -> int:
         """Bytes that the program takes once compiled: see `memory.expected_peak`."""
-        return expected_peak(self.graph, self.sizes, self.problem, choice)
+        return expected_peak(self.graph, self.sizes, self.problem, choice, self.lowering)
 
 
 def assemble(
@@ -81,13 +84,16 @@ def assemble_at(
     }
     builder = ProblemBuilder()
     _add_nodes(graph, prices, ties, builder)
-    hideable = hideable_ns(graph, hardware) if overlap == "async" else {}
+    early = hideable_ns(graph, hardware) if overlap == "async" or collectives.gathers_ahead else {}
+    hideable = early if overlap == "async" else {}
     sizes = Sizes(graph, hardware)
-    _add_edges(graph, collectives, reshards, sizes, hideable, builder)
+    begin_of = begins(graph, early, collectives)
+    _add_edges(graph, collectives, reshards, sizes, hideable, begin_of, builder)
     for tie in ties.pairs:
         builder.add_edge(tie.first[0], tie.second[0], tie_table(graph, tie))
-    add_memory(graph, sizes, builder)
-    return PricedGraph(graph, builder.build(memory_limit), prices, reshards, ties, hideable, sizes)
+    add_memory(graph, sizes, builder, collectives.lowering)
+    problem = builder.build(memory_limit)
+    return PricedGraph(graph, problem, prices, reshards, ties, hideable, sizes, collectives.lowering)
 
 
 def _announce(graph: Graph, reshards: ReshardPrices) -> None:
@@ -131,12 +137,13 @@ def _add_edges(
     reshards: ReshardPrices,
     sizes: Sizes,
     hideable: dict[int, int],
+    begin_of: dict[int, int],
     builder: ProblemBuilder,
 ) -> None:
     tables: dict[tuple[TensorType, bytes, bytes, int, int], Table] = {}
-    copies: dict[tuple[TensorType, bytes, bytes], Ints] = {}
-    by_identity: dict[tuple[TensorType, TensorType, int, int, int, int], tuple[Table, Ints]] = {}
-    begin_of = begins(graph, hideable, prices)
+    copies: dict[tuple[TensorType, bytes, bytes], tuple[Ints, Ints]] = {}
+    by_identity: dict[tuple[TensorType, TensorType, int, int, int, int], tuple[Table, tuple[Ints, Ints]]] = {}
+    kept = in_argument_buffers(graph.program) if prices.gathers_ahead else frozenset[int]()
     for index, edge in enumerate(graph.edges):
         supply, demand = _ends(graph, edge)
         at_most_ns = hideable.get(index, 0)
@@ -150,11 +157,16 @@ def _add_edges(
                 cost = _exposed_ns(reshards, sent, supply, demand, at_most_ns) * edge.repeat
                 tables[priced] = Table(cost, reshards.possible(edge.type.rank, supply, demand))
             if key not in copies:
-                copies[key] = copy_bytes(sizes, edge.type, supply, demand)
+                sized = (sizes, edge.type, supply, demand)
+                copies[key] = copy_bytes(*sized), shard_bytes(*sized)
             found = by_identity[quick] = (tables[priced], copies[key])
         number = builder.add_edge(edge.provider, edge.reader, found[0])
-        if copies_count(graph, edge) and found[1].any():
-            builder.add_edge_usage(number, begin_of.get(index, edge.begin), edge.end, found[1])
+        whole, shard = found[1]
+        begin = begin_of.get(index, edge.begin)
+        if copies_count(graph, edge) and whole.any():
+            builder.add_edge_usage(number, begin, edge.end, whole)
+        if begin and value_of(graph, edge) in kept and shard.any():
+            builder.add_edge_usage(number, 0, begin, shard)
 
 
 def _exposed_ns(

@@ -72,6 +72,11 @@ class CollectivePrices:
         """Whether the compiler carries out once what several readers ask for alike."""
         return self.lowering == "xla-tpu"
 
+    @property
+    def gathers_ahead(self) -> bool:
+        """Whether the compiler starts gathers early, and copies shards of arguments for that, whatever a plan assumes."""
+        return self.lowering == "xla-tpu" and self.hardware.gathers_behind_compute
+
     def sent(self, type_: TensorType, travels: TensorType) -> TensorType:
         """What goes between devices of a value that may travel as `travels`."""
         is_narrowed = self.lowering == "xla-tpu" and not is_short_vector(type_)

@@ -21,7 +21,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from autoshard.cost.graph import Graph
+from autoshard.cost.graph import Edge, Graph
 from autoshard.cost.layouts import Ints
 from autoshard.cost.lowering import CollectivePrices
 from autoshard.cost.reshard import Collective
@@ -47,7 +47,7 @@ def hideable_ns(graph: Graph, hardware: Hardware) -> dict[int, int]:
     }
     found: dict[int, int] = {}
     for number, edge in enumerate(graph.edges):
-        if _value(graph, edge.provider, edge.result) in early:
+        if value_of(graph, edge) in early:
             kernel = graph.nodes[edge.reader].kernel
             found[number] = by_kernel[kernel] if kernel >= 0 else second.get(edge.reader, 0)
     return {number: ns for number, ns in found.items() if ns}
@@ -109,10 +109,11 @@ def _kernel_readers(graph: Graph) -> dict[int, list[int]]:
     return {hub: sorted(readers) for hub, readers in found.items()}
 
 
-def _value(graph: Graph, number: int, result: int) -> int:
-    node = graph.nodes[number]
+def value_of(graph: Graph, edge: Edge) -> int:
+    """The value that is read, number in the listing."""
+    node = graph.nodes[edge.provider]
     if node.hub >= 0:
         return node.hub
     if node.flow >= 0:
         return graph.program.flows[node.flow].value
-    return graph.program.kernels[node.kernel].results[result]
+    return graph.program.kernels[node.kernel].results[edge.result]

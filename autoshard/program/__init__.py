@@ -12,7 +12,8 @@ from autoshard.program.demands import (
 )
 from autoshard.program.groups import both, with_group_demands
 from autoshard.program.linearity import LinearWay
-from autoshard.program.prefetch import Ahead, prefetchable
+from autoshard.program.outputs import made_with_products, repeated_origins
+from autoshard.program.prefetch import Ahead, in_argument_buffers, prefetchable
 from autoshard.program.records import (
     RESULT_SITE,
     Flow,
@@ -51,10 +52,13 @@ __all__ = [
     "demands_of",
     "donated_pairs",
     "group_demands_of",
+    "in_argument_buffers",
     "kernel_reads",
+    "made_with_products",
     "prefetchable",
     "priority_levels",
     "refuse_unsound",
+    "repeated_origins",
     "restricted",
     "with_group_demands",
     "without_unreduced",

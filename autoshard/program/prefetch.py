@@ -23,6 +23,16 @@ def prefetchable(program: Program) -> frozenset[int]:
         unchanged -= changed
 
 
+def in_argument_buffers(program: Program) -> frozenset[int]:
+    """Arguments and reshapes of them: values that lie where the caller put them, which nothing may write over."""
+    found = {flow.value for flow in program.flows if flow.kind is FlowKind.ARGUMENT}
+    for kernel in program.kernels:
+        is_renamed = kernel.is_alias and program.listing.ops[kernel.time].name == "stablehlo.reshape"
+        if is_renamed and kernel.uses[0].value in found:
+            found.update(kernel.results)
+    return frozenset(found)
+
+
 class Ahead:
     """From when on what is on its way to a kernel takes memory: the latest time from which the products until then take as long.
 

@@ -1,8 +1,11 @@
 """What runs behind compute under `--overlap async`: weights that are gathered ahead of time, up to a stated limit, and nothing else."""
 
+import pytest
+
 from autoshard import pipeline
+from autoshard.mlir.forms import Form
 from autoshard.plans import Plan
-from autoshard.program import Ahead, prefetchable
+from autoshard.program import Ahead, in_argument_buffers, made_with_products, prefetchable, repeated_origins
 from costmodels import load
 
 HARDWARE = load("tpu-v5e")
@@ -100,3 +103,71 @@ def test_what_comes_early_takes_memory_early() -> None:
     ahead = Ahead(program, [10.0, 10.0, 10.0])
     assert [ahead.begin(third, ns) for ns in (0, 10, 11, 1000)] == [third, second, first, first]
     assert ahead.begin(first, 10) == first
+
+
+@pytest.mark.parametrize(
+    ("hardware", "form", "overlap"),
+    [
+        ("tpu-v5e", "xla", "async"),
+        ("tpu-v5e", "shardy", "none"),
+        ("tpu-v5p", "xla", "none"),
+        ("h100", "xla", "none"),
+    ],
+)
+def test_default_is_what_the_compiler_does(hardware: str, form: Form, overlap: str) -> None:
+    """XLA is seen to run gathers behind compute on v5e only."""
+    asked = pipeline.Request(hardware=hardware, form=form)
+    assert pipeline.load_module(layer(64).encode(), asked).overlap == overlap
+
+
+def test_shards_of_arguments_are_copied_before_they_are_gathered() -> None:
+    """From the start of the program until the gather begins, whatever is assumed of its time; a cast one is no argument any more."""
+    text = """
+      sdy.mesh @mesh = <["x"=4]>
+      func.func @main(%a: tensor<65536x4096xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>},
+                      %v: tensor<4096x4096xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>},
+                      %w: tensor<4096x4x1024xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}, {}]>})
+          -> (tensor<65536x4096xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) {
+        %0 = stablehlo.dot_general %a, %v, contracting_dims = [1] x [0]
+          : (tensor<65536x4096xbf16>, tensor<4096x4096xbf16>) -> tensor<65536x4096xbf16>
+        %1 = stablehlo.dot_general %0, %v, contracting_dims = [1] x [0]
+          : (tensor<65536x4096xbf16>, tensor<4096x4096xbf16>) -> tensor<65536x4096xbf16>
+        %r = stablehlo.reshape %w : (tensor<4096x4x1024xbf16>) -> tensor<4096x4096xbf16>
+        %2 = stablehlo.dot_general %1, %r, contracting_dims = [1] x [0]
+          : (tensor<65536x4096xbf16>, tensor<4096x4096xbf16>) -> tensor<65536x4096xbf16>
+        %c = stablehlo.convert %2 : (tensor<65536x4096xbf16>) -> tensor<65536x4096xf32>
+        return %2 : tensor<65536x4096xbf16>
+      }"""
+    loaded = pipeline.load_module(text.encode(), pipeline.Request(memory_bytes=None, overlap="none"))
+    weight = loaded.listing.arguments[2].value
+    reshaped = next(k.results[0] for k in loaded.program.kernels if k.shape.name == "stablehlo.reshape")
+    kept = in_argument_buffers(loaded.program)
+    assert {weight, reshaped} <= kept
+    assert all(k.results[0] not in kept for k in loaded.program.kernels if k.shape.is_matmul)
+    shard = 4096 * 1024 * 2
+    problem = pipeline.price_for_planning(loaded).problem
+    first = [i for i, (_, begin, _, _) in enumerate(problem.edge_item.tolist()) if begin == 0]
+    assert any(problem.usage_tables[problem.edge_item[i, 3]].max() >= shard for i in first)
+
+
+def test_elementwise_work_on_products() -> None:
+    """What a compiler can do while a product runs, and what products repeat; a normalisation needs the whole result first."""
+    text = """
+      func.func @main(%a: tensor<64x64xf32>, %w: tensor<64x64xf32>) -> (tensor<64x64xf32>, tensor<64xf32>, tensor<64x64xi1>) {
+        %zero = stablehlo.constant dense<0.0> : tensor<64x64xf32>
+        %none = stablehlo.constant dense<0.0> : tensor<f32>
+        %0 = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+        %1 = stablehlo.maximum %0, %zero : tensor<64x64xf32>
+        %2 = stablehlo.dot_general %1, %w, contracting_dims = [1] x [0] : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+        %3 = stablehlo.reduce(%0 init: %none) applies stablehlo.add across dimensions = [1]
+          : (tensor<64x64xf32>, tensor<f32>) -> tensor<64xf32>
+        %4 = stablehlo.dot_general %1, %2, contracting_dims = [0] x [0] : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+        %5 = stablehlo.compare GT, %0, %zero : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xi1>
+        return %4, %3, %5 : tensor<64x64xf32>, tensor<64xf32>, tensor<64x64xi1>
+      }"""
+    program = pipeline.load_module(text.encode(), pipeline.Request(mesh=(("x", 2),))).program
+    rectified = next(k.results[0] for k in program.kernels if k.shape.name == "stablehlo.maximum")
+    summed = next(k.results[0] for k in program.kernels if k.shape.name == "stablehlo.reduce")
+    assert repeated_origins(program) == {rectified: rectified}
+    assert rectified in made_with_products(program)
+    assert summed not in made_with_products(program)

@@ -1,0 +1,33 @@
+"""Bytes that values take in a device's memory, by their sharding: those of the hardware's layouts (`Hardware.stored_bytes`)."""
+
+from autoshard.cost.graph import Graph
+from autoshard.cost.layouts import Ints
+from autoshard.program import MinorDims
+from autoshard.sharding import TensorType, dtype_bits
+from costmodels import Hardware
+
+
+class Sizes:
+    """Bytes of values on one device, each question answered once."""
+
+    def __init__(self, graph: Graph, hardware: Hardware) -> None:
+        self._graph, self._hardware = graph, hardware
+        self._known: dict[tuple[TensorType, bytes, MinorDims | None, bool], Ints] = {}
+
+    def temporary(self, type_: TensorType, layouts: Ints, minor: MinorDims | None = None) -> Ints:
+        """Of a value that comes and goes in the heap."""
+        return self._of(type_, layouts, minor, is_temporary=True)
+
+    def permanent(self, type_: TensorType, layouts: Ints) -> Ints:
+        """Of an argument or a result, which a runtime allocates by itself."""
+        return self._of(type_, layouts, None, is_temporary=False)
+
+    def _of(self, type_: TensorType, layouts: Ints, minor: MinorDims | None, *, is_temporary: bool) -> Ints:
+        key = (type_, layouts.tobytes(), minor, is_temporary)
+        if key not in self._known:
+            shapes, bits = (
+                self._graph.layouts[type_.rank].local_shapes(type_, layouts),
+                dtype_bits(type_.dtype),
+            )
+            self._known[key] = self._hardware.stored_bytes(shapes, bits, minor, is_temporary=is_temporary)
+        return self._known[key]
