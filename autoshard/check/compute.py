@@ -3,16 +3,16 @@
     operations on one device = operations * prod_f ceil(size_f / shards_f) / size_f      over the factors f of the root op's rule
 
 A matrix product is [m, k] by [k, n]: factors of both operands and the result are its batch, those that the result lacks its k;
-operations that the factors do not show (taps of a window) lengthen k.
+operations that the factors do not show (taps of a window) lengthen k. A product whose result the shape says is not written is worked on as
+it leaves the matrix unit, unless it is summed over devices or resharded before: then it is written, and read as it settles.
 """
 
 import math
 
 from autoshard.check.parts import num_shards
 from autoshard.check.planned import Planned
-from autoshard.check.reads import KernelRead, Reads
-from autoshard.program import Kernel
-from autoshard.sharding import OpShardingRule, TensorSharding
+from autoshard.check.reads import KernelRead, Reads, summed_parts
+from autoshard.sharding import OpShardingRule, TensorSharding, TensorType
 from costmodels import Hardware
 
 
@@ -21,7 +21,7 @@ def compute_ns(planned: Planned, reads: Reads, hardware: Hardware) -> int:
     known: dict[object, int] = {}
     total = 0
     for read in reads.kernels:
-        written = _written(planned, read.kernel)
+        written = _written(planned, read)
         key = (id(read.kernel.shape), id(read.run.rule), read.run.factors, read.shardings, written)
         if key not in known:
             known[key] = _kernel_ns(read, written, hardware)
@@ -31,7 +31,7 @@ def compute_ns(planned: Planned, reads: Reads, hardware: Hardware) -> int:
 
 def kernel_ns(planned: Planned, read: KernelRead, hardware: Hardware) -> int:
     """Of one run of one kernel."""
-    return _kernel_ns(read, _written(planned, read.kernel), hardware)
+    return _kernel_ns(read, _written(planned, read), hardware)
 
 
 def peak_ns(read: KernelRead, hardware: Hardware) -> float:
@@ -45,14 +45,23 @@ def peak_ns(read: KernelRead, hardware: Hardware) -> float:
     return 1e9 * read.kernel.shape.flops * share / rate
 
 
-def _written(planned: Planned, kernel: Kernel) -> tuple[TensorSharding, ...]:
-    return tuple(
-        planned.produced.get(value, TensorSharding.replicated_closed(type_.rank))
-        for value, type_ in zip(kernel.results, kernel.shape.results, strict=True)
-    )
+def _written(planned: Planned, read: KernelRead) -> tuple[tuple[TensorSharding, TensorType], ...]:
+    """What the kernel writes; beside it, what its reader reads of a product that cannot go on as it leaves the matrix unit."""
+    kernel = read.kernel
+    types = dict(zip(kernel.results, kernel.shape.results, strict=True))
+    whole = {value: TensorSharding.replicated_closed(type_.rank) for value, type_ in types.items()}
+    made = {value: planned.produced.get(value, whole[value]) for value in types}
+    settled = {value: planned.settled.get(value, made[value]) for value in types}
+    written = [(made[value], type_) for value, type_ in types.items()]
+    if not kernel.shape.is_fused_product:
+        return tuple(written) * kernel.shape.writes
+    stays = made == settled and not summed_parts(planned, read)
+    return () if stays else (*written, *((settled[value], type_) for value, type_ in types.items()))
 
 
-def _kernel_ns(read: KernelRead, written: tuple[TensorSharding, ...], hardware: Hardware) -> int:
+def _kernel_ns(
+    read: KernelRead, written: tuple[tuple[TensorSharding, TensorType], ...], hardware: Hardware
+) -> int:
     shape, rule = read.kernel.shape, read.run.rule
     sizes = [
         -(-factor.size // num_shards(parts))
@@ -87,9 +96,9 @@ def _matmul_sizes(rule: OpShardingRule, sizes: list[int], flops: int) -> tuple[i
     return m_size, k_size * hidden, n_size, batch_size
 
 
-def _bytes_moved(read: KernelRead, written: tuple[TensorSharding, ...]) -> int:
-    """Bytes between one device and its memory in one run; the shape says how often each operand and the results count."""
+def _bytes_moved(read: KernelRead, written: tuple[tuple[TensorSharding, TensorType], ...]) -> int:
+    """Bytes between one device and its memory in one run; the shape says how often each operand counts."""
     shape = read.kernel.shape
     operands = zip(shape.reads, read.shardings, shape.operands, strict=True)
-    results = sum(s.local_bytes(t) for s, t in zip(written, shape.results, strict=True))
-    return shape.writes * results + sum(count * s.local_bytes(t) for count, s, t in operands)
+    results = sum(sharding.local_bytes(type_) for sharding, type_ in written)
+    return results + sum(count * s.local_bytes(t) for count, s, t in operands)

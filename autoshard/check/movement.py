@@ -30,9 +30,9 @@ from autoshard.check.loops import copies_made
 from autoshard.check.merging import Asked, Body, carried_out
 from autoshard.check.meshes import has_no_collectives, steps_across
 from autoshard.check.overlap import MOVED_AHEAD, Hideable, find_hideable
-from autoshard.check.parts import Part, Parts, axis_refs, continued, joined, num_shards, parts_of
+from autoshard.check.parts import Part, Parts, axis_refs, continued, num_shards, parts_of
 from autoshard.check.planned import Planned, Site
-from autoshard.check.reads import KernelRead, Reads
+from autoshard.check.reads import KernelRead, Reads, summed_parts
 from autoshard.check.scattering import InProduct, in_product, part_bytes
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.mlir.passes import decompose_reshards
@@ -167,7 +167,7 @@ def _of_kernel(planned: Planned, read: KernelRead, prices: Prices) -> Iterator[_
     kernel = read.kernel
     root = kernel.ops[-1]
     yield from _windows(planned, read, prices)
-    reduced = _reduced(planned, read)
+    reduced = summed_parts(planned, read)
     if not reduced:
         return
     axes = axis_refs(reduced, planned.mesh)
@@ -212,22 +212,9 @@ def _of_user(planned: Planned, read: KernelRead, prices: Prices) -> _Moved:
     return _Moved(collective.kind, axes, held, kernel.repeat, kernel.ops[-1], sent)
 
 
-def _reduced(planned: Planned, read: KernelRead) -> Parts:
-    """Axes over which the kernel adds its results up, in mesh order: of split reduction factors, and not left partial."""
-    mesh = planned.mesh
-    made = (planned.produced[value] for value in read.kernel.results if value in planned.produced)
-    left = {part for sharding in made for part in parts_of(sharding.unreduced)}
-    rule, factors = read.run.rule, read.run.factors
-    parts = [
-        p for f, ps in zip(rule.factors, factors, strict=True) if f.kind is FactorKind.REDUCTION for p in ps
-    ]
-    parts = [part for part in parts if part not in left]
-    return joined(sorted(parts, key=lambda part: (mesh.axis_names.index(part[0]), part[1])))
-
-
 def _is_scattered(planned: Planned, read: KernelRead, value: int) -> bool:
     """Whether the kernel's partial sums settle split over exactly the axes that they are summed over."""
-    reduced = _reduced(planned, read)
+    reduced = summed_parts(planned, read)
     if not reduced or len(read.kernel.results) != 1 or value not in planned.produced:
         return False
     return _adds_exactly(planned.produced[value], planned.settled[value], reduced)

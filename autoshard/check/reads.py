@@ -11,12 +11,12 @@ from autoshard.check.boundaries import result_sharding
 from autoshard.check.loops import Where
 from autoshard.check.manual import before_edge
 from autoshard.check.partial import clone_operand_axes
-from autoshard.check.parts import project, tensor_sharding
+from autoshard.check.parts import Parts, joined, parts_of, project, tensor_sharding
 from autoshard.check.planned import Planned, Site, site_value
 from autoshard.check.report import Finding, of_offenders
 from autoshard.check.rules import Run, rule_of
 from autoshard.program import RESULT_SITE, Flow, FlowKind, FlowSource, Kernel, Use
-from autoshard.sharding import TensorSharding, TensorType
+from autoshard.sharding import FactorKind, TensorSharding, TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,3 +205,16 @@ def _of_clone(
         for factors, sharding in projected
         if not isinstance(factors, str)
     }
+
+
+def summed_parts(planned: Planned, read: KernelRead) -> Parts:
+    """Axes over which the kernel adds its results up, in mesh order: of split reduction factors, and not left partial."""
+    mesh = planned.mesh
+    made = (planned.produced[value] for value in read.kernel.results if value in planned.produced)
+    left = {part for sharding in made for part in parts_of(sharding.unreduced)}
+    rule, factors = read.run.rule, read.run.factors
+    parts = [
+        p for f, ps in zip(rule.factors, factors, strict=True) if f.kind is FactorKind.REDUCTION for p in ps
+    ]
+    parts = [part for part in parts if part not in left]
+    return joined(sorted(parts, key=lambda part: (mesh.axis_names.index(part[0]), part[1])))

@@ -5,6 +5,9 @@ those, which may go on while the product runs: `cost.scattering`), the halo exch
 dimensions, and the collective itself where the user wrote one. Work that is replicated costs its full price on every device.
 
     flops_local = flops * prod_f ceil(size_f / shards_f) / size_f        over the factors f of the rule
+
+A product that a compiler works on as it leaves the matrix unit is neither written nor read, unless it is summed over devices or resharded
+in between: then it is written as it is made and read as it settles.
 """
 
 import math
@@ -132,6 +135,12 @@ def _bytes_moved(shape: KernelShape, strategy: Strategy) -> int:
         for count, sharding, type_ in zip(shape.reads, strategy.operands, shape.operands, strict=True)
     )
     written = sum(s.local_bytes(t) for s, t in zip(strategy.produced, shape.results, strict=True))
+    if shape.is_fused_product and (strategy.reduced or strategy.produced != strategy.settled):
+        return (
+            read
+            + written
+            + sum(s.local_bytes(t) for s, t in zip(strategy.settled, shape.results, strict=True))
+        )
     return read + shape.writes * written
 
 

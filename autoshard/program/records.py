@@ -62,6 +62,11 @@ class KernelShape:
     def is_matmul(self) -> bool:
         return bool(self.matmul_roles)
 
+    @property
+    def is_fused_product(self) -> bool:
+        """Whether its only reader is worked out as the product leaves the matrix unit."""
+        return self.is_matmul and not self.writes
+
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
