@@ -84,7 +84,9 @@ class Prices:
 
 
 def find_collectives(planned: Planned, reads: Reads, prices: Prices) -> tuple[PlannedCollective, ...]:
-    moved = [collective for kernel in reads.kernels for collective in _of_kernel(planned, kernel, prices)]
+    moved = [
+        collective for kernel in reads.kernels for collective in _of_kernel(planned, kernel, reads, prices)
+    ]
     moved += [_of_user(planned, kernel, prices) for kernel in reads.kernels if kernel.kernel.shape.collective]
     moved += _of_reshards(planned.mesh, list(_reshards(planned, reads, prices)), prices)
     return tuple(_priced(planned, collective, prices) for collective in moved)
@@ -163,7 +165,7 @@ def _group(axes: Sequence[AxisRef]) -> list[str | tuple[str, int, int]]:
     return [(axis.name, axis.pre_size, axis.size) if axis.is_sub_axis else axis.name for axis in axes]
 
 
-def _of_kernel(planned: Planned, read: KernelRead, prices: Prices) -> Iterator[_Moved]:
+def _of_kernel(planned: Planned, read: KernelRead, reads: Reads, prices: Prices) -> Iterator[_Moved]:
     kernel = read.kernel
     root = kernel.ops[-1]
     yield from _windows(planned, read, prices)
@@ -176,7 +178,9 @@ def _of_kernel(planned: Planned, read: KernelRead, prices: Prices) -> Iterator[_
         kind = "reduce_scatter" if _is_scattered(planned, read, value) else "all_reduce"
         bytes_ = produced.local_bytes(type_)
         sent = sent_for_sum(prices.lowering, kind, axes, bytes_, len(kernel.results))
-        moved = _Moved(kind, axes, bytes_, kernel.repeat, root, sent)
+        is_after = prices.lowering == "xla-tpu" and _is_summed_after_loop(planned, reads, kernel, value)
+        runs = planned.program.sums_after_loops[value] if is_after else kernel.repeat
+        moved = _Moved(kind, axes, bytes_, runs, root, sent)
         is_scattered = kind == "reduce_scatter" and prices.lowering == "xla-tpu"
         inside = _in_product(planned, read, value, axes, prices) if is_scattered else None
         if inside is not None:
@@ -184,6 +188,14 @@ def _of_kernel(planned: Planned, read: KernelRead, prices: Prices) -> Iterator[_
             all_ns = inside.waits_ns + inside.hidden_ns
             moved = replace(moved, sent=passed, hidden_ns=inside.hidden_ns, passes_ns=all_ns)
         yield moved
+
+
+def _is_summed_after_loop(planned: Planned, reads: Reads, kernel: Kernel, value: int) -> bool:
+    """Whether each trip of a loop adds up what the devices have, as it is."""
+    if value not in planned.program.sums_after_loops or len(kernel.results) != 1:
+        return False
+    held = {planned.produced.get(value), planned.settled.get(value)}
+    return len(held | {read.sharding for read in reads.of_value.get(value, ())}) == 1
 
 
 def _in_product(

@@ -1,16 +1,17 @@
 """From the graph of choices to a `Problem` of plain numbers, and nothing else: the door between compiler and solver.
 
-node cost   kernel: (compute + its own collectives) * repeat; flows and hubs: 0
+node cost   kernel: (compute + its own collectives) * repeat, less what sums after a loop spare (`accumulation`); flows and hubs: 0
 edge cost   reshard from what the provider leaves to what the reader demands, less what runs behind compute (`overlap`), * repeat
 memory      of values and of the copies that reshards make: see `memory`
 groups      cost nothing; masks of nodes, and of ties, the edges that come after those of the graph
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from autoshard.cost.accumulation import not_spared_ns, spared_ns
 from autoshard.cost.graph import Edge, Graph, KernelSpace
 from autoshard.cost.kernel import KernelPrices, price_kernel
 from autoshard.cost.layouts import Ints
@@ -39,6 +40,7 @@ class PricedGraph:
     hideable_ns: dict[int, int]  # of an edge's reshard in one run
     sizes: Sizes
     lowering: Lowering
+    spared_ns: dict[int, Ints]  # of nodes whose sum is made after a loop
 
     def expected_peak(self, choice: ArrayLike) -> int:
         """Bytes that the program takes once compiled: see `memory.expected_peak`."""
@@ -83,17 +85,18 @@ def assemble_at(
         for space in graph.spaces.values()
     }
     builder = ProblemBuilder()
-    _add_nodes(graph, prices, ties, builder)
+    spared = spared_ns(graph, prices, collectives)
+    _add_nodes(graph, prices, spared, ties, builder)
     early = hideable_ns(graph, hardware) if overlap == "async" or collectives.gathers_ahead else {}
     hideable = early if overlap == "async" else {}
     sizes = Sizes(graph, hardware)
     begin_of = begins(graph, early, collectives)
-    _add_edges(graph, collectives, reshards, sizes, hideable, begin_of, builder)
+    _add_edges(graph, collectives, reshards, sizes, hideable, begin_of, spared, builder)
     for tie in ties.pairs:
         builder.add_edge(tie.first[0], tie.second[0], tie_table(graph, tie))
     add_memory(graph, sizes, builder, collectives.lowering)
     problem = builder.build(memory_limit)
-    return PricedGraph(graph, problem, prices, reshards, ties, hideable, sizes, collectives.lowering)
+    return PricedGraph(graph, problem, prices, reshards, ties, hideable, sizes, collectives.lowering, spared)
 
 
 def _announce(graph: Graph, reshards: ReshardPrices) -> None:
@@ -120,7 +123,11 @@ def _ends(graph: Graph, edge: Edge) -> tuple[Ints, Ints]:
 
 
 def _add_nodes(
-    graph: Graph, prices: dict[KernelSpace, KernelPrices], ties: Ties, builder: ProblemBuilder
+    graph: Graph,
+    prices: dict[KernelSpace, KernelPrices],
+    spared: dict[int, Ints],
+    ties: Ties,
+    builder: ProblemBuilder,
 ) -> None:
     for number, node in enumerate(graph.nodes):
         allowed = ties.allowed.get(number)
@@ -128,7 +135,7 @@ def _add_nodes(
             builder.add_node(np.zeros(node.choices.count, dtype=np.int64), allowed)
         else:
             repeat = graph.program.kernels[node.kernel].repeat
-            builder.add_node(prices[node.space].total_ns * repeat, allowed)
+            builder.add_node(prices[node.space].total_ns * repeat - spared.get(number, 0), allowed)
 
 
 def _add_edges(
@@ -138,6 +145,7 @@ def _add_edges(
     sizes: Sizes,
     hideable: dict[int, int],
     begin_of: dict[int, int],
+    spared: dict[int, Ints],
     builder: ProblemBuilder,
 ) -> None:
     tables: dict[tuple[TensorType, bytes, bytes, int, int], Table] = {}
@@ -160,7 +168,10 @@ def _add_edges(
                 sized = (sizes, edge.type, supply, demand)
                 copies[key] = copy_bytes(*sized), shard_bytes(*sized)
             found = by_identity[quick] = (tables[priced], copies[key])
-        number = builder.add_edge(edge.provider, edge.reader, found[0])
+        table = found[0]
+        if edge.provider in spared:
+            table = replace(table, cost=table.cost + not_spared_ns(spared[edge.provider], supply, demand))
+        number = builder.add_edge(edge.provider, edge.reader, table)
         whole, shard = found[1]
         begin = begin_of.get(index, edge.begin)
         if copies_count(graph, edge) and whole.any():

@@ -37,6 +37,7 @@ class KernelPrices:
     compute_ns: Ints
     collective_ns: Ints
     collectives: tuple[tuple[Collective, ...], ...]
+    whole_sum_ns: Ints  # of an all-reduce that the result settles after, which may go on after a loop; in `collective_ns`
 
     @property
     def total_ns(self) -> Ints:
@@ -63,7 +64,14 @@ def price_kernel(
         kernel_ns,
         np.asarray([sum(c.ns for c in mine) for mine in collectives], dtype=np.int64),
         collectives,
+        np.asarray(list(map(_whole_sum_ns, strategies, collectives)), dtype=np.int64),
     )
+
+
+def _whole_sum_ns(strategy: Strategy, collectives: Sequence[Collective]) -> int:
+    if len(strategy.settled) != 1 or strategy.settled != strategy.produced:
+        return 0
+    return sum(one.ns for one in collectives if one.kind == "all_reduce")
 
 
 @dataclass(frozen=True, slots=True)

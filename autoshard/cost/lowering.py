@@ -7,7 +7,8 @@ Kinds, axes and bytes of a plan's collectives are Shardy's; what is emitted, and
     - Sums go everywhere, and each device slices its part: an all-reduce where Shardy has a reduce-scatter.
     - Small shards over many devices are gathered by summing zero-padded arrays: gathers over 64 and 256 devices change over between
       shards of 128 KiB and 160 KiB, gathers over 16 devices are left as they are.
-    - What loops carry unchanged is brought to another sharding before them (`cost.loops`).
+    - What loops carry unchanged is brought to another sharding before them (`cost.loops`), sums that they add up are made after them
+      (`cost.accumulation`).
     - Results that one op reduces together (the largest and where it is) are gathered.
     - Values travel in the widest type that their readers take of them (`program.widths`), once for readers that ask for the same
       (`cost.merged`).
@@ -76,6 +77,11 @@ class CollectivePrices:
     def gathers_ahead(self) -> bool:
         """Whether the compiler starts gathers early, and copies shards of arguments for that, whatever a plan assumes."""
         return self.lowering == "xla-tpu" and self.hardware.gathers_behind_compute
+
+    @property
+    def sums_after_loops(self) -> bool:
+        """Whether the compiler makes sums that a loop adds up once, after it."""
+        return self.lowering == "xla-tpu"
 
     def sent(self, type_: TensorType, travels: TensorType) -> TensorType:
         """What goes between devices of a value that may travel as `travels`."""

@@ -50,6 +50,8 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
     collectives: list[ChosenCollective] = []
     compute = 0
     program = priced.graph.program
+    moves = _moves(priced, choice)
+    summed_inside = {move.edge.provider for move in moves if move.origin != move.target}
     for number, node in enumerate(priced.graph.nodes):
         if node.space is None:
             continue
@@ -57,13 +59,17 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
         prices = priced.kernel_prices[node.space]
         strategy = int(choice[number])
         compute += int(prices.compute_ns[strategy]) * kernel.repeat
+        is_after_loop = number in priced.spared_ns and priced.spared_ns[number][strategy]
+        is_after_loop = is_after_loop and number not in summed_inside
+        runs = program.sums_after_loops[kernel.results[0]] if is_after_loop else kernel.repeat
         collectives += [
-            ChosenCollective(c, kernel.repeat, kernel.ops[-1], node=number)
+            ChosenCollective(
+                c, runs if c.kind == "all_reduce" else kernel.repeat, kernel.ops[-1], node=number
+            )
             for c in prices.collectives[strategy]
         ]
         _inner_values(priced, number, strategy, values)
         _free_reads(priced, number, strategy, uses)
-    moves = _moves(priced, choice)
     for index, (move, emitted) in enumerate(zip(moves, emitted_once(priced.reshards, moves), strict=True)):
         edge, target = move.edge, move.target
         steps = priced.reshards.collectives(edge.type, move.origin, target, edge.travels)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from autoshard.errors import AutoshardError
 from autoshard.mlir.linearity import zero_values
 from autoshard.mlir.listing import Listing, Op
+from autoshard.program.accumulation import sums_after_loops
 from autoshard.program.ample import keep_costly
 from autoshard.program.demands import demands_of
 from autoshard.program.fusion import (
@@ -116,6 +117,7 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
         minor_dims(kernels),
         fresh,
         copied_results(listing, kernels, handing, pairs, fusion.free),
+        sums_after_loops(listing),
     )
 
 

@@ -160,3 +160,6 @@ class Program:
     copied_results: frozenset[int] = (
         frozenset()
     )  # numbers of results that take memory beside the value they return
+    sums_after_loops: dict[int, int] = field(
+        default_factory=dict[int, int]
+    )  # how often a compiler may sum a value that each trip of a loop adds up

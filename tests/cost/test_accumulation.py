@@ -1,0 +1,68 @@
+"""Sums that a loop adds up are made once, after it, as XLA moves them."""
+
+import pytest
+
+from autoshard import pipeline
+from autoshard.annotated import cost_loaded
+from autoshard.check import Subject, check
+from autoshard.mlir.forms import Form
+from autoshard.plans import Plan
+
+W = "tensor<512x512xf32>"
+BYTES = 512 * 512 * 4
+
+
+def added_up(addend: str, result: str = "[{}, {}]", form: Form = "xla") -> Plan:
+    """What a loop costs in which each of 9 trips adds what it makes of the gradient %p of a weight; a batch is split over 4 devices."""
+    text = f"""sdy.mesh @mesh = <["x"=4]>
+func.func @main(%a: tensor<64x512xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}]>}}, %s: {W})
+    -> ({W} {{sdy.sharding = #sdy.sharding<@mesh, {result}>}}) {{
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %w:3 = stablehlo.while(%i = %zero, %t = %s, %x = %a) : tensor<i32>, {W}, tensor<64x512xf32> cond {{
+    %end = stablehlo.constant dense<9> : tensor<i32>
+    %c = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %c : tensor<i1>
+  }} do {{
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %n = stablehlo.add %i, %one : tensor<i32>
+    %y = stablehlo.tanh %x : tensor<64x512xf32>
+    %p = stablehlo.dot_general %x, %y, contracting_dims = [0] x [0] : (tensor<64x512xf32>, tensor<64x512xf32>) -> {W}
+    {addend}
+    %u = stablehlo.add %t, %d : {W}
+    stablehlo.return %n, %u, %y : tensor<i32>, {W}, tensor<64x512xf32>
+  }}
+  return %w#1 : {W}
+}}"""
+    loaded = pipeline.load_module(text.encode(), pipeline.Request(memory_bytes=None, form=form))
+    plan = cost_loaded(loaded)
+    findings = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).findings
+    assert [finding.name for finding in findings if not finding.ok] == []
+    return plan
+
+
+TURNED = f"%d = stablehlo.transpose %p, dims = [1, 0] : ({W}) -> {W}"
+
+
+@pytest.mark.parametrize(
+    ("addend", "runs"),
+    [
+        (TURNED, 1),
+        (f"%d = stablehlo.tanh %p : {W}", 9),
+        (f"%e = stablehlo.add %p, %t : {W}\n%d = stablehlo.transpose %e, dims = [1, 0] : ({W}) -> {W}", 9),
+    ],
+    ids=["what keeps its elements", "what is made of the sum", "a total that is read twice"],
+)
+def test_after_the_loop(addend: str, runs: int) -> None:
+    (sum_,) = (one for one in added_up(addend).price.collectives if one.kind == "all_reduce")
+    assert (sum_.bytes, sum_.repeat) == (BYTES, runs)
+
+
+def test_not_by_shardys_passes() -> None:
+    (sum_,) = (one for one in added_up(TURNED, form="shardy").price.collectives if one.kind == "all_reduce")
+    assert sum_.repeat == 9
+
+
+def test_not_where_a_part_is_kept() -> None:
+    """The device keeps its rows of the total, so each trip's sum is cut in the loop."""
+    sums = [one for one in added_up(TURNED, '[{"x"}, {}]').price.collectives if one.emitted]
+    assert {one.repeat for one in sums} == {9}
