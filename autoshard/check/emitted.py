@@ -2,9 +2,9 @@
 
 `shardy`     the collective itself
 `xla-tpu`    sums everywhere instead of reduce-scatters; sums of zero-padded arrays instead of gathers of short vectors whose parts break
-             rows of 512 bytes, and of small shards over many devices; an exchange in parts of one size; rows moved by a permute
-             first, or a gather over all devices instead of an exchange, where the parts of two shardings of a dimension do not
-             begin at the same rows; gathers of results that are reduced together
+             rows of 512 bytes, and of what lies over all of many devices, in small shards or on a torus of three dimensions; an exchange
+             in parts of one size; rows moved by a permute first, or a gather over all devices instead of an exchange, where the parts of
+             two shardings of a dimension do not begin at the same rows; gathers of results that are reduced together
 """
 
 import math
@@ -21,6 +21,15 @@ HALO = "halo_exchange"
 
 
 @dataclass(frozen=True, slots=True)
+class Compiler:
+    """What makes the program, and for how many devices; `is_cubic`: they are on a torus of three dimensions."""
+
+    lowering: str
+    devices: int
+    is_cubic: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Sent:
     """A collective of the compiled program; `bytes` are of the operand on one device."""
 
@@ -33,27 +42,27 @@ class Sent:
         return math.prod(axis.size for axis in self.axes)
 
 
-def sent_for(lowering: str, kind: str, axes: tuple[AxisRef, ...], bytes_: int) -> tuple[Sent, ...]:
+def sent_for(compiler: Compiler, kind: str, axes: tuple[AxisRef, ...], bytes_: int) -> tuple[Sent, ...]:
     """Of one collective whose bytes are those of a plan."""
     one = Sent("collective_permute" if kind == HALO else kind, axes, bytes_)
     if kind in LOCAL or one.devices == 1:
         return ()
     if kind == "all_gather":
         one = Sent(kind, axes, bytes_ // one.devices)
-    return (_compiled(lowering, one),)
+    return (_compiled(compiler, one),)
 
 
 def sent_for_sum(
-    lowering: str, kind: str, axes: tuple[AxisRef, ...], bytes_: int, results: int
+    compiler: Compiler, kind: str, axes: tuple[AxisRef, ...], bytes_: int, results: int
 ) -> tuple[Sent, ...]:
     """Of what adds up one of the results of an op; XLA has no all-reduce of several at once, and gathers."""
-    if lowering == "xla-tpu" and results > 1:
-        return (_compiled(lowering, Sent("all_gather", axes, bytes_)),)
-    return sent_for(lowering, kind, axes, bytes_)
+    if compiler.lowering == "xla-tpu" and results > 1:
+        return (_compiled(compiler, Sent("all_gather", axes, bytes_)),)
+    return sent_for(compiler, kind, axes, bytes_)
 
 
 def sent_for_step(
-    lowering: str, step: CollectiveStep, before: TensorSharding, type_: TensorType
+    compiler: Compiler, step: CollectiveStep, before: TensorSharding, type_: TensorType
 ) -> tuple[Sent, ...]:
     """Of one step of a reshard of what travels as `type_`."""
     after, held = step.out_sharding, before.local_bytes(type_)
@@ -61,9 +70,9 @@ def sent_for_step(
     # fewer devices than it goes over hold different parts
     parts, left = math.prod(_shards(before)), math.prod(_shards(after))
     is_change_of_mesh = step.kind == "all_gather" and devices * left != parts
-    if lowering != "xla-tpu" or before.is_foreign or after.is_foreign or is_change_of_mesh:
+    if compiler.lowering != "xla-tpu" or before.is_foreign or after.is_foreign or is_change_of_mesh:
         sized = after if step.kind in ("all_gather", *LOCAL) else before
-        return sent_for(lowering, step.kind, step.axes, sized.local_bytes(type_))
+        return sent_for(compiler, step.kind, step.axes, sized.local_bytes(type_))
     misplaced = _misplaced_bytes(before, after, type_)
     permute_axes = tuple(a for dim in after.dims for a in dim.axes) if step.kind == "all_slice" else step.axes
     permutes = tuple(Sent("collective_permute", permute_axes, bytes_) for bytes_ in misplaced)
@@ -72,13 +81,13 @@ def sent_for_step(
     if step.kind == "all_gather" and is_summed_vector(type_) and held & 511:
         return (*permutes, Sent("all_reduce", step.axes, held * devices))
     if step.kind == "all_gather":
-        return (*permutes, _compiled(lowering, Sent(step.kind, step.axes, held)))
+        return (*permutes, _compiled(compiler, Sent(step.kind, step.axes, held)))
     if step.kind == "all_to_all" and permutes:
         everywhere = tuple(axis for dim in before.dims for axis in dim.axes)
-        return (_compiled(lowering, Sent("all_gather", everywhere, held)),)
+        return (_compiled(compiler, Sent("all_gather", everywhere, held)),)
     if step.kind == "all_to_all":
         return (Sent(step.kind, step.axes, _padded_bytes(before, after, type_)),)
-    return (_compiled(lowering, Sent(step.kind, step.axes, held)),)
+    return (_compiled(compiler, Sent(step.kind, step.axes, held)),)
 
 
 def summed_as_it_is(kind: str, sent: tuple[Sent, ...], times: int) -> tuple[Sent, ...]:
@@ -94,12 +103,13 @@ def is_summed_vector(type_: TensorType) -> bool:
     return type_.num_bytes <= 1 << 16 and sum(size > 1 for size in type_.shape) < 2
 
 
-def _compiled(lowering: str, one: Sent) -> Sent:
-    if lowering != "xla-tpu":
+def _compiled(compiler: Compiler, one: Sent) -> Sent:
+    if compiler.lowering != "xla-tpu":
         return one
     if one.kind == "reduce_scatter":
         return Sent("all_reduce", one.axes, one.bytes)
-    is_summed = one.kind == "all_gather" and one.devices > 32 and one.bytes <= 1 << 17
+    is_everywhere = one.devices == compiler.devices > 32
+    is_summed = one.kind == "all_gather" and is_everywhere and (compiler.is_cubic or one.bytes <= 1 << 17)
     return Sent("all_reduce", one.axes, one.bytes * one.devices) if is_summed else one
 
 

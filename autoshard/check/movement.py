@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from autoshard.check.emitted import (
     HALO,
     LOCAL,
+    Compiler,
     Sent,
     is_summed_vector,
     sent_for,
@@ -81,6 +82,13 @@ class Prices:
     communication: Communication
     lowering: str
     overlap: str
+
+    @property
+    def compiler(self) -> Compiler:
+        placement = self.communication.placement
+        extents = dict(zip(placement.names, placement.shape, strict=True))
+        is_cubic = all(extents.get(dimension, 1) > 1 for dimension in "012")
+        return Compiler(self.lowering, math.prod(placement.shape), is_cubic)
 
 
 def find_collectives(planned: Planned, reads: Reads, prices: Prices) -> tuple[PlannedCollective, ...]:
@@ -177,7 +185,7 @@ def _of_kernel(planned: Planned, read: KernelRead, reads: Reads, prices: Prices)
         produced = planned.produced.get(value, TensorSharding.replicated_closed(type_.rank))
         kind = "reduce_scatter" if _is_scattered(planned, read, value) else "all_reduce"
         bytes_ = produced.local_bytes(type_)
-        sent = sent_for_sum(prices.lowering, kind, axes, bytes_, len(kernel.results))
+        sent = sent_for_sum(prices.compiler, kind, axes, bytes_, len(kernel.results))
         is_after = prices.lowering == "xla-tpu" and _is_summed_after_loop(planned, reads, kernel, value)
         runs = planned.program.sums_after_loops[value] if is_after else kernel.repeat
         moved = _Moved(kind, axes, bytes_, runs, root, sent)
@@ -220,7 +228,7 @@ def _of_user(planned: Planned, read: KernelRead, prices: Prices) -> _Moved:
     if collective.kind == "reduce_scatter":
         held *= collective.bytes_per_result_byte
     axes = max(collective.groups, key=lambda group: _ns(prices, collective.kind, held, group))
-    sent = sent_for(prices.lowering, collective.kind, axes, held)
+    sent = sent_for(prices.compiler, collective.kind, axes, held)
     return _Moved(collective.kind, axes, held, kernel.repeat, kernel.ops[-1], sent)
 
 
@@ -277,7 +285,7 @@ def _windows(planned: Planned, read: KernelRead, prices: Prices) -> Iterator[_Mo
                 whole = type_.shape[window.dim]
                 for rows in rows_from_others(window, whole, num_shards(factors[factor])):
                     exchanged = in_blocks(window, whole, rows) if prices.lowering == "xla-tpu" else rows
-                    sent = sent_for(prices.lowering, HALO, axes, exchanged * sent_bytes)
+                    sent = sent_for(prices.compiler, HALO, axes, exchanged * sent_bytes)
                     yield _Moved(HALO, axes, rows * row_bytes, kernel.repeat, kernel.ops[-1], sent)
 
 
@@ -397,7 +405,7 @@ def _stepping_across(mesh: Mesh, reshard: Reshard, prices: Prices) -> Iterator[_
     steps = steps_across(mesh, reshard.type, reshard.origin, reshard.target)
     as_sent = steps_across(mesh, travels, reshard.origin, reshard.target)
     for (kind, axes, bytes_), (_, _, fewer) in zip(steps, as_sent, strict=True):
-        sent = sent_for(prices.lowering, kind, axes, fewer)
+        sent = sent_for(prices.compiler, kind, axes, fewer)
         yield _Moved(kind, axes, bytes_, reshard.repeat, reshard.op, sent, fewer)
 
 
@@ -420,7 +428,7 @@ def _sized(reshard: Reshard, steps: Sequence[CollectiveStep], prices: Prices) ->
     for step in steps:
         held = step.out_sharding if step.kind in ("all_gather", *LOCAL) else before
         travels = _sent(prices, reshard.type, reshard.travels)
-        sent = sent_for_step(prices.lowering, step, before, travels)
+        sent = sent_for_step(prices.compiler, step, before, travels)
         bytes_ = held.local_bytes(reshard.type)
         kept = held.local_bytes(travels)
         times = dtype_bits(reshard.type.dtype) // max(dtype_bits(travels.dtype), 1)

@@ -5,8 +5,9 @@ Kinds, axes and bytes of a plan's collectives are Shardy's; what is emitted, and
 - `shardy`: each collective is itself.
 - `xla-tpu`: what libtpu 0.0.51 compiles for v5e (4x4, 8x8, 16x16) and v5p (2x2x4) where a change of sharding is written step by step.
     - Sums go everywhere, and each device slices its part: an all-reduce where Shardy has a reduce-scatter.
-    - Small shards over many devices are gathered by summing zero-padded arrays: gathers over 64 and 256 devices change over between
-      shards of 128 KiB and 160 KiB, gathers over 16 devices are left as they are.
+    - What lies over all devices of a slice of more than 32 is gathered by summing zero-padded arrays: shards of up to 128 KiB (gathers over
+      64 and 256 devices change over between 128 KiB and 160 KiB), and of any size on a torus of three dimensions (v4, v5p and tpu7x,
+      64 to 256 devices, shards of 32 KiB to 128 MiB). Gathers over 16 and 32 devices, and over 64 of 128 or 256, are left as they are.
     - What loops carry unchanged is brought to another sharding before them (`cost.loops`), sums that they add up are made after them
       (`cost.accumulation`).
     - Results that one op reduces together (the largest and where it is) are gathered.
@@ -24,6 +25,7 @@ sharding constraint keeps XLA from fusing what makes the value (a ViT-L step who
 time).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -41,6 +43,7 @@ LOCAL = frozenset({"all_slice", "replicated_to_unreduced", "sharded_to_unreduced
 
 SMALL_SHARD_BYTES = 128 * 1024
 MANY_DEVICES = 33
+CUBIC = 3  # dimensions of a torus
 SHORT_VECTOR_BYTES = 64 * 1024
 COMBINED_LATENCY_SHARE = 4  # an all-reduce pays one part in so many of its latency
 
@@ -102,7 +105,7 @@ class CollectivePrices:
         devices = total_size(one.axes)
         if self.lowering != "xla-tpu":
             return one
-        if one.kind == "all_gather" and devices >= MANY_DEVICES and one.bytes <= SMALL_SHARD_BYTES:
+        if one.kind == "all_gather" and one.bytes <= self._largest_summed_shard(devices):
             return Emitted("all_reduce", one.axes, one.bytes * devices)
         return Emitted("all_reduce", one.axes, one.bytes) if one.kind == "reduce_scatter" else one
 
@@ -130,11 +133,20 @@ class CollectivePrices:
                 return self._all_reduce(sizes, axes)
             if kind == "all_to_all":
                 return self._itself("relayed_all_to_all", sizes, axes)
-            if kind == "all_gather" and (devices := total_size(axes)) >= MANY_DEVICES:
-                is_small = sizes <= SMALL_SHARD_BYTES * devices
+            devices = total_size(axes)
+            if kind == "all_gather" and (largest := self._largest_summed_shard(devices)) > 0:
                 summed = self._all_reduce(sizes, axes)
-                return np.where(is_small, summed, self._itself(kind, sizes, axes))
+                return np.where(sizes // devices <= largest, summed, self._itself(kind, sizes, axes))
         return self._itself(kind, sizes, axes)
+
+    def _largest_summed_shard(self, devices: int) -> float:
+        """Bytes up to which what lies over so many devices is gathered by a sum."""
+        placement = self.communication.placement
+        if devices < MANY_DEVICES or devices != math.prod(placement.shape):
+            return 0
+        sizes = zip(placement.names, placement.shape, strict=True)
+        dimensions = sum(size > 1 for name, size in sizes if name.isdecimal())
+        return math.inf if dimensions >= CUBIC else SMALL_SHARD_BYTES
 
     def _all_reduce(self, sizes: NDArray[np.int64], axes: Sequence[AxisRef]) -> NDArray[np.int64]:
         latency = int(self._itself("all_reduce", np.zeros((), dtype=np.int64), axes))

@@ -1,11 +1,15 @@
 """What XLA:TPU emits for Shardy's collectives, as seen in what libtpu compiles: kinds, bytes and widths."""
 
+import math
+
 import pytest
 
+from autoshard.check.emitted import Compiler, sent_for
 from autoshard.cost import CollectivePrices, Emitted
 from autoshard.cost.uneven import emitted_step
+from autoshard.hardware import load_hardware
 from autoshard.mlir.passes import decompose_reshards
-from autoshard.sharding import Mesh, TensorType, parse_sharding
+from autoshard.sharding import Mesh, TensorType, parse_sharding, total_size
 from tests.cost.priced import HARDWARE, communication
 
 MESH = Mesh.of([("x", 4), ("y", 4)])
@@ -64,12 +68,44 @@ def test_sums_go_everywhere() -> None:
 
 
 def test_small_shards_over_many_devices_are_summed() -> None:
-    """Up to 128 KiB on each of more than 32 devices: arrays of the gathered size, zero elsewhere, are added up."""
+    """Up to 128 KiB on each device of a slice of more than 32: arrays of the gathered size, zero elsewhere, are added up."""
     prices = CollectivePrices(communication(WIDE), HARDWARE, "xla-tpu")
     both = (WIDE.axis("x"), WIDE.axis("y"))
     small, large = 64 << 17, 64 << 18
     assert prices.emitted("all_gather", small, both) == (Emitted("all_reduce", both, small),)
     assert prices.emitted("all_gather", large, both) == (Emitted("all_gather", both, large // 64),)
+
+
+@pytest.mark.parametrize(
+    ("chips", "topology", "axes", "kind"),
+    [
+        ("tpu-v5p", (4, 4, 4), "xy", "all_reduce"),
+        ("tpu-v4", (2, 2, 16), "xy", "all_reduce"),
+        ("tpu-v5p", (4, 4, 4), "y", "all_gather"),  # over 16
+        ("tpu-v5p", (4, 4, 8), "xy", "all_gather"),  # over 64 of 128
+        ("tpu-v5p", (2, 4, 4), "xy", "all_gather"),  # 32 in all
+        ("tpu-v5p", (8, 8, 1), "xy", "all_gather"),
+        ("tpu-v5e", (8, 8), "xy", "all_gather"),
+    ],
+)
+def test_what_lies_over_a_whole_cube_is_summed(
+    chips: str, topology: tuple[int, ...], axes: str, kind: str
+) -> None:
+    """Shards of any size, by compilations for these slices."""
+    sizes = [("rest", math.prod(topology) // 64), ("x", 4), ("y", 16)]
+    if math.prod(topology) < 64:
+        sizes = [("x", 2), ("y", 16)]
+    mesh = Mesh.of([(name, size) for name, size in sizes if size > 1])
+    hardware = load_hardware(chips)
+    model = hardware.place([(axis.name, axis.size) for axis in mesh.axes], topology)
+    over = tuple(mesh.axis(name) for name in axes)
+    whole, shard = 1 << 28, (1 << 28) // total_size(over)
+    (one,) = CollectivePrices(model, hardware, "xla-tpu").emitted("all_gather", whole, over)
+    assert one == Emitted(kind, over, whole if kind == "all_reduce" else shard)
+    place = model.placement
+    is_cubic = all(dict(zip(place.names, place.shape, strict=True)).get(d, 1) > 1 for d in "012")
+    checked = Compiler("xla-tpu", math.prod(place.shape), is_cubic)
+    assert [sent.kind for sent in sent_for(checked, "all_gather", over, whole)] == [kind]
 
 
 @pytest.mark.parametrize(
