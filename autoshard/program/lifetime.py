@@ -8,12 +8,15 @@ operand's buffer, and so is what a loop carries unchanged, and what enters or le
 Elementwise results take no memory where a compiler rather repeats the work: see `fusion.is_recomputed`, `recompute` and `ample`.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from autoshard.mlir.listing import DataFlow, Listing
 from autoshard.program.handing import handing_flows
 from autoshard.program.records import Kernel, Lifetime
+
+_REDUCE = "stablehlo.reduce"
 
 
 def lifetimes(
@@ -177,6 +180,7 @@ def _last_uses(
         defined = begin.get(value, 0)
         return max((stop for start, stop in loops if defined < start <= time < stop), default=time)
 
+    pinned = _made_with_reductions(kernels)
     last: dict[int, int] = {}
     for flow in listing.data_flows:
         for source in flow.sources:
@@ -193,9 +197,43 @@ def _last_uses(
         time = step.time if step.is_in_place else step.time + 1
         if step.is_alias:
             time = max(last.get(step.results[0], 0), time)
+        if sum(use.value in pinned for use in step.uses) > 1:
+            time = max(time, step.time + 1)
         for use in step.uses:
             last[use.value] = max(last.get(use.value, 0), time, loop_end(use.value, step.time))
     return last
+
+
+def _made_with_reductions(kernels: Sequence[Kernel]) -> frozenset[int]:
+    """Values that come out of a product together with a reduction of them, and what is evaluated from them in place of a buffer.
+
+    XLA makes such a value and what is reduced of it at once, as a pair, and writes over no part of a pair (libtpu 0.0.51 on v5e: an
+    exponential takes a second buffer where the maximum of its operand came out of the product with it, and none where it did not). It stores
+    what is made of two pairs, as the gradient of a softmax's operand (of Llama-3 8B and 70B on v5p), and repeats what is made of one.
+    """
+    made_by = {result: kernel for kernel in kernels for result in kernel.results}
+    readers = Counter(use.value for kernel in kernels for use in kernel.uses)
+    reductions = [kernel for kernel in kernels if kernel.shape.name == _REDUCE]
+    reduced = {result for kernel in reductions for result in kernel.results}
+    seen: set[int] = set()
+    pending = [use.value for kernel in reductions for use in kernel.uses]
+    while pending:
+        value = pending.pop()
+        kernel = made_by.get(value)
+        if kernel is None or value in seen or any(use.value in reduced for use in kernel.uses):
+            continue
+        if kernel.shape.is_matmul:
+            seen.add(value)
+        elif kernel.is_in_place or kernel.is_alias:
+            seen.add(value)
+            shape = kernel.shape.results[0].shape
+            operands = zip(kernel.uses, kernel.shape.operands, strict=True)
+            pending.extend(use.value for use, type_ in operands if type_.shape == shape)
+    found = {value for value in seen if readers[value] > 1}
+    for kernel in kernels:
+        if kernel.is_alias and any(use.value in found for use in kernel.uses):
+            found.update(kernel.results)
+    return frozenset(found)
 
 
 def _backwards(kernels: Sequence[Kernel], handing: Sequence[DataFlow]) -> Iterator[Kernel | DataFlow]:
