@@ -208,8 +208,9 @@ def _made_with_reductions(kernels: Sequence[Kernel]) -> frozenset[int]:
     """Values that come out of a product together with a reduction of them, and what is evaluated from them in place of a buffer.
 
     XLA makes such a value and what is reduced of it at once, as a pair, and writes over no part of a pair (libtpu 0.0.51 on v5e: an
-    exponential takes a second buffer where the maximum of its operand came out of the product with it, and none where it did not). It stores
-    what is made of two pairs, as the gradient of a softmax's operand (of Llama-3 8B and 70B on v5p), and repeats what is made of one.
+    exponential takes a second buffer where the maximum of its operand came out of the product with it, and none where it did not).
+    It stores what is made of two pairs, as the gradient of a softmax's operand (of Llama-3 8B and 70B on v5p), and repeats what is
+    made of one.
     """
     made_by = {result: kernel for kernel in kernels for result in kernel.results}
     readers = Counter(use.value for kernel in kernels for use in kernel.uses)
