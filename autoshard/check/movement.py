@@ -58,6 +58,8 @@ class Reshard:
         None  # the value, where one of its readers asks for this, and the reader's place
     )
     is_sent: bool = True  # not to who reads the value as it settles, beside a shared copy
+    trips: int = 0  # of loops that it is moved out of, but for gathers
+    first_inside: int = 1  # the step from which on those stay
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,20 +320,32 @@ def _reshards(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Reshar
         type_ = planned.type_of(value)
         settled = planned.settled[value]
         found = planned.shared.get(value, settled)
+        moved = [read for read in mine if not read.is_handed_back]
         if found != settled:
             made_times = copies_made([read.where for read in mine], planned.loops.carrying.get(value))
             together = planned.program.widths.of_value(value)
             hidden = hideable.of_copy(value)
             is_read = any(read.sharding != settled for read in mine)
+            trips = max((read.trips for read in moved), default=0)
             yield Reshard(
-                type_, together, settled, found, made_times, mine[0].op, hidden, None, is_sent=is_read
+                type_, together, settled, found, made_times, mine[0].op, hidden, None, is_read, trips
             )
         for read in mine:
             hidden = hideable.of_read(value, read.op)
             reader = value if read.source < 0 else read.source, frozenset(read.where.items())
             is_copy = found == settled or read.sharding != settled
             yield Reshard(
-                type_, read.travels, found, read.sharding, read.repeat, read.op, hidden, reader, is_copy
+                type_,
+                read.travels,
+                found,
+                read.sharding,
+                read.repeat,
+                read.op,
+                hidden,
+                reader,
+                is_copy,
+                read.trips,
+                int(len(moved) < 2),
             )
 
 
@@ -345,10 +359,18 @@ def _of_reshards(mesh: Mesh, reshards: Sequence[Reshard], prices: Prices) -> Ite
     each = [steps[reshard.type.rank, reshard.origin, reshard.target] for reshard in moving]
     together = carried_out([_asked(r, mine, prices) for r, mine in zip(moving, each, strict=True)])
     for reshard, mine, types in zip(moving, each, together, strict=True):
-        found = _merged(reshard, mine, types, list(_sized(reshard, mine, prices)), prices)
+        found = list(_merged(reshard, mine, types, list(_sized(reshard, mine, prices)), prices))
         if not reshard.is_sent:
-            found = (replace(one, merged=()) for one in found)
+            found = [replace(one, merged=()) for one in found]
+        yield from _kept_in_loops(found, reshard)
         yield from _behind_compute(found, reshard.hideable_ns, prices)
+
+
+def _kept_in_loops(steps: Sequence[_Moved], reshard: Reshard) -> Iterator[_Moved]:
+    """Gathers that XLA leaves in the loops, in the trips beside the one that all steps run in."""
+    for number, step in enumerate(steps):
+        if reshard.trips > step.repeat and step.kind == "all_gather" and number >= reshard.first_inside:
+            yield replace(step, repeat=reshard.trips - step.repeat)
 
 
 def _asked(reshard: Reshard, steps: Sequence[CollectiveStep], prices: Prices) -> Asked | None:

@@ -30,6 +30,8 @@ class Read:
     where: Where
     needs_copy: bool  # whether a reshard for it makes a buffer that nothing else accounts for
     source: int = -1  # the value, or what the loops that carry it unchanged were handed
+    trips: int = 0  # how often it is read in those loops
+    is_handed_back: bool = False  # to the loop that it is carried by
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,13 @@ def _before_loops(planned: Planned, value: int, read: Read) -> Read:
         return read
     repeat = max([1, *(other.repeat for other in where)])
     return replace(
-        read, repeat=repeat, time=loop.begin, end=max(read.end, loop.end), where=where, source=source
+        read,
+        repeat=repeat,
+        time=loop.begin,
+        end=max(read.end, loop.end),
+        where=where,
+        source=source,
+        trips=read.repeat,
     )
 
 
@@ -141,7 +149,8 @@ def _flow_reads(planned: Planned) -> Iterator[tuple[int, Read]]:
                 result_sharding(planned, source.site[1]) if is_result else _taken(planned, source, flow)
             )
             if sharding is not None and source.value not in planned.program.cloneable:
-                yield source.value, _flow_read(planned, source, sharding, flow)
+                read = _flow_read(planned, source, sharding, flow)
+                yield source.value, replace(read, is_handed_back=source.value == flow.value)
 
 
 def _taken(planned: Planned, source: FlowSource, flow: Flow) -> TensorSharding:

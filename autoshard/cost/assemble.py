@@ -1,7 +1,8 @@
 """From the graph of choices to a `Problem` of plain numbers, and nothing else: the door between compiler and solver.
 
 node cost   kernel: (compute + its own collectives) * repeat, less what sums after a loop spare (`accumulation`); flows and hubs: 0
-edge cost   reshard from what the provider leaves to what the reader demands, less what runs behind compute (`overlap`), * repeat
+edge cost   reshard from what the provider leaves to what the reader demands, less what runs behind compute (`overlap`), * repeat;
+            gathers that stay in a loop (`loops`) as often as it turns
 memory      of values and of the copies that reshards make: see `memory`
 groups      cost nothing; masks of nodes, and of ties, the edges that come after those of the graph
 """
@@ -15,6 +16,7 @@ from autoshard.cost.accumulation import not_spared_ns, spared_ns
 from autoshard.cost.graph import Edge, Graph, KernelSpace
 from autoshard.cost.kernel import KernelPrices, price_kernel
 from autoshard.cost.layouts import Ints
+from autoshard.cost.loops import KEPT_INSIDE
 from autoshard.cost.lowering import CollectivePrices, Lowering
 from autoshard.cost.memory import add_memory, copies_count, copy_bytes, expected_peak, shard_bytes
 from autoshard.cost.overlap import ASYNCHRONOUS, begins, hidden_ns, hideable_ns, value_of
@@ -148,21 +150,23 @@ def _add_edges(
     spared: dict[int, Ints],
     builder: ProblemBuilder,
 ) -> None:
-    tables: dict[tuple[TensorType, bytes, bytes, int, int], Table] = {}
+    tables: dict[tuple[TensorType, bytes, bytes, *tuple[int, ...]], Table] = {}
     copies: dict[tuple[TensorType, bytes, bytes], tuple[Ints, Ints]] = {}
-    by_identity: dict[tuple[TensorType, TensorType, int, int, int, int], tuple[Table, tuple[Ints, Ints]]] = {}
+    by_identity: dict[tuple[TensorType, TensorType, *tuple[int, ...]], tuple[Table, tuple[Ints, Ints]]] = {}
     kept = in_argument_buffers(graph.program) if prices.gathers_ahead else frozenset[int]()
     for index, edge in enumerate(graph.edges):
         supply, demand = _ends(graph, edge)
         at_most_ns = hideable.get(index, 0)
         sent = prices.sent(edge.type, edge.travels)
-        quick = (edge.type, sent, id(supply), id(demand), edge.repeat, at_most_ns)
+        inside = (edge.trips - edge.repeat, edge.first_inside) if edge.trips > edge.repeat else (0, 0)
+        quick = (edge.type, sent, id(supply), id(demand), edge.repeat, at_most_ns, *inside)
         found = by_identity.get(quick)
         if found is None:
             key = (edge.type, supply.tobytes(), demand.tobytes())
-            priced = (sent, *key[1:], edge.repeat, at_most_ns)
+            priced = (sent, *key[1:], edge.repeat, at_most_ns, *inside)
             if priced not in tables:
                 cost = _exposed_ns(reshards, sent, supply, demand, at_most_ns) * edge.repeat
+                cost += _inside_ns(reshards, sent, supply, demand, *inside)
                 tables[priced] = Table(cost, reshards.possible(edge.type.rank, supply, demand))
             if key not in copies:
                 sized = (sizes, edge.type, supply, demand)
@@ -178,6 +182,13 @@ def _add_edges(
             builder.add_edge_usage(number, begin, edge.end, whole)
         if begin and value_of(graph, edge) in kept and shard.any():
             builder.add_edge_usage(number, 0, begin, shard)
+
+
+def _inside_ns(
+    reshards: ReshardPrices, type_: TensorType, supply: Ints, demand: Ints, trips: int, first: int
+) -> Ints | int:
+    """[from, to] ns of gathers that are not moved out of loops, in all trips but those that the edge pays for anyway."""
+    return reshards.matrix(type_, KEPT_INSIDE, first)[np.ix_(supply, demand)] * trips if trips else 0
 
 
 def _exposed_ns(

@@ -93,6 +93,10 @@ class Edge:
         -1
     )  # the value, or what the loops that carry it unchanged were handed; -1: of no single reader
     loops: tuple[Loop, ...] = ()  # around the read
+    trips: int = (
+        0  # of what stays in the loops that the rest is moved out of: gathers from step `first_inside` on
+    )
+    first_inside: int = 1
 
 
 Wanted = Mapping[int, Sequence[TensorSharding]]
@@ -132,6 +136,7 @@ class _Read:
     place: Place
     sites: tuple[tuple[int, int], ...]
     source: int = -1  # what loops were handed for the value, where that is what is read
+    trips: int = 0  # how often it is read, where that is so
 
 
 def build_graph(
@@ -189,7 +194,13 @@ def _hoisted(graph: Graph, read: _Read) -> _Read:
     source, place, loop = found
     repeat = max((around.repeat for around in place.loops), default=1)
     return replace(
-        read, repeat=repeat, time=loop.begin, end=max(read.end, loop.end), place=place, source=source
+        read,
+        repeat=repeat,
+        time=loop.begin,
+        end=max(read.end, loop.end),
+        place=place,
+        source=source,
+        trips=read.repeat,
     )
 
 
@@ -398,8 +409,10 @@ def _connect(graph: Graph, value: int, reads: list[_Read]) -> None:
     reads = [read for read in reads if read.node != provider]
     type_ = graph.program.listing.values[value].type
     assert type_ is not None
+    first_inside = 1
     if len(reads) > 1:
         provider, result = _add_hub(graph, value, type_, reads), 0
+        first_inside = 0
     for read in reads:
         graph.edges.append(
             Edge(
@@ -415,6 +428,8 @@ def _connect(graph: Graph, value: int, reads: list[_Read]) -> None:
                 read.sites,
                 value if read.source < 0 else read.source,
                 read.place.loops,
+                read.trips,
+                first_inside,
             )
         )
 
@@ -428,7 +443,10 @@ def _add_hub(graph: Graph, value: int, type_: TensorType, reads: list[_Read]) ->
     hub = len(graph.nodes) - 1
     copy = graph.loops.shared_copy(value, [(read.place, read.end) for read in reads])
     travels = graph.program.widths.of_value(value)
-    graph.edges.append(Edge(provider, result, hub, 0, type_, travels, copy.repeat, copy.begin, copy.end, ()))
+    trips = max(read.trips for read in reads)
+    graph.edges.append(
+        Edge(provider, result, hub, 0, type_, travels, copy.repeat, copy.begin, copy.end, (), trips=trips)
+    )
     return hub
 
 

@@ -2,12 +2,19 @@
 
 The copy is made in the innermost loop body around all its readers, and lives through every loop inside that one that reads it. What a
 loop carries is a different value in the loop's condition, in its body and after it, so each of those makes a copy of its own.
+
+Where the compiler moves what does not change out of loops, it moves changes of sharding, but not gathers, which make the carried value
+larger, except for one that is the first thing done to it and the same for all readers. Seen in what libtpu 0.0.51 compiles for v5e 4x4:
+a weight in a loop, gathered at once or for two readers, and permutes, all-to-alls and gathers one after the other.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autoshard.mlir.listing import DataFlow, Listing
+
+KEPT_INSIDE = frozenset({"all_gather"})
+"""Kinds of steps that are not moved out of loops after another one."""
 
 
 @dataclass(frozen=True, slots=True)

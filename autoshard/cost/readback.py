@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from autoshard.cost.assemble import PricedGraph
 from autoshard.cost.given import SHARED_SITE
 from autoshard.cost.graph import Edge
+from autoshard.cost.loops import KEPT_INSIDE
 from autoshard.cost.merged import Move, emitted_once
 from autoshard.cost.overlap import hide
 from autoshard.cost.reshard import Collective
@@ -74,8 +75,13 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
         edge, target = move.edge, move.target
         steps = priced.reshards.collectives(edge.type, move.origin, target, edge.travels)
         steps = [replace(step, emitted=sent) for step, sent in zip(steps, emitted, strict=True)]
-        steps = hide(steps, priced.hideable_ns.get(index, 0))
         ops = _moving_ops(priced, edge)
+        collectives += [
+            ChosenCollective(step, edge.trips - edge.repeat, ops[min(number, len(ops) - 1)], edge=index)
+            for number, step in enumerate(steps)
+            if edge.trips > edge.repeat and number >= edge.first_inside and step.kind in KEPT_INSIDE
+        ]
+        steps = hide(steps, priced.hideable_ns.get(index, 0))
         collectives += [
             ChosenCollective(step, edge.repeat, ops[min(number, len(ops) - 1)], edge=index)
             for number, step in enumerate(steps)

@@ -58,6 +58,7 @@ class _Steps:
     before: Ints
     after: Ints
     sized_by: Ints
+    number: Ints  # in its sequence
 
 
 class ReshardPrices:
@@ -74,7 +75,7 @@ class ReshardPrices:
         self._sequences: dict[tuple[int, int, int], tuple[CollectiveStep, ...]] = {}
         self._groups: dict[tuple[str, tuple[AxisRef, ...]], int] = {}
         self._steps: dict[int, _Steps] = {}
-        self._matrices: dict[tuple[TensorType, frozenset[str] | None], Ints] = {}
+        self._matrices: dict[tuple[TensorType, frozenset[str] | None, int], Ints] = {}
 
     def want(self, rank: int, origins: Ints, targets: Ints) -> None:
         """Announce that every pair of these shardings may be asked for; those that are not possible are left out."""
@@ -120,15 +121,17 @@ class ReshardPrices:
             found.append(self._sequences[rank, layouts.id_of(before), layouts.id_of(after)])
         return found
 
-    def matrix(self, type_: TensorType, kinds: frozenset[str] | None = None) -> Ints:
+    def matrix(self, type_: TensorType, kinds: frozenset[str] | None = None, first: int = 0) -> Ints:
         """[from, to] ns between all shardings of this rank, of what is sent; pairs not announced are 0 and mean nothing.
 
         Args:
             kinds: of the collectives to count; None counts all.
+            first: the step of a sequence to count from.
         """
-        found = self._matrices.get((type_, kinds))
+        key = (type_, kinds, first)
+        found = self._matrices.get(key)
         if found is None:
-            found = self._matrices[type_, kinds] = self._price(type_, kinds)
+            found = self._matrices[key] = self._price(type_, kinds, first)
         return found
 
     def collectives(
@@ -152,20 +155,20 @@ class ReshardPrices:
         return (self._layouts[rank].shardings[origin], *(step.out_sharding for step in steps))
 
     def _flatten(self, rank: int) -> _Steps:
-        rows: list[tuple[int, int, int, int, int, int]] = []
+        rows: list[tuple[int, int, int, int, int, int, int]] = []
         layouts = self._layouts[rank]
         for (other, a, b), steps in self._sequences.items():
             if other != rank:
                 continue
             before = a
-            for step, sized_by in sized_steps(layouts.shardings[a], steps):
+            for number, (step, sized_by) in enumerate(sized_steps(layouts.shardings[a], steps)):
                 group = self._groups.setdefault((step.kind, step.axes), len(self._groups))
                 after = layouts.id_of(step.out_sharding)
-                rows.append((a, b, group, before, after, layouts.id_of(sized_by)))
+                rows.append((a, b, group, before, after, layouts.id_of(sized_by), number))
                 before = after
-        return _Steps(*np.asarray(rows, dtype=np.int64).reshape(-1, 6).T)
+        return _Steps(*np.asarray(rows, dtype=np.int64).reshape(-1, 7).T)
 
-    def _price(self, type_: TensorType, kinds: frozenset[str] | None) -> Ints:
+    def _price(self, type_: TensorType, kinds: frozenset[str] | None, first: int) -> Ints:
         layouts = self._layouts[type_.rank]
         count = len(layouts.shardings)
         prices = np.zeros((count, count), dtype=np.int64)
@@ -189,7 +192,7 @@ class ReshardPrices:
             before, after = (layouts.shardings[ids[index]] for ids in (steps.before, steps.after))
             step = CollectiveStep(kind, axes, after)
             ns[index], _ = _carried_out(self._prices, step, before, int(bytes_[index]), type_)
-        np.add.at(prices, (steps.origin, steps.target), ns)
+        np.add.at(prices, (steps.origin, steps.target), np.where(steps.number >= first, ns, 0))
         return prices
 
     def _is_uneven(self, steps: _Steps, type_: TensorType) -> Bools:

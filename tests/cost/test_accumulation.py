@@ -1,15 +1,24 @@
-"""Sums that a loop adds up are made once, after it, as XLA moves them."""
+"""Sums that a loop adds up are made once, after it, as XLA moves them; changes of what it carries before it, but for some gathers."""
 
 import pytest
 
 from autoshard import pipeline
-from autoshard.annotated import cost_loaded
+from autoshard.annotated import price_as_written
 from autoshard.check import Subject, check
 from autoshard.mlir.forms import Form
 from autoshard.plans import Plan
 
 W = "tensor<512x512xf32>"
 BYTES = 512 * 512 * 4
+
+
+def checked(loaded: pipeline.Loaded) -> Plan:
+    """What the module costs as it is, which the checker finds too."""
+    written = price_as_written(loaded)
+    plan, loaded = written.plan(), written.loaded
+    findings = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).findings
+    assert [finding.name for finding in findings if not finding.ok] == []
+    return plan
 
 
 def added_up(addend: str, result: str = "[{}, {}]", form: Form = "xla") -> Plan:
@@ -34,10 +43,7 @@ func.func @main(%a: tensor<64x512xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{
   return %w#1 : {W}
 }}"""
     loaded = pipeline.load_module(text.encode(), pipeline.Request(memory_bytes=None, form=form))
-    plan = cost_loaded(loaded)
-    findings = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).findings
-    assert [finding.name for finding in findings if not finding.ok] == []
-    return plan
+    return checked(loaded)
 
 
 TURNED = f"%d = stablehlo.transpose %p, dims = [1, 0] : ({W}) -> {W}"
@@ -66,3 +72,45 @@ def test_not_where_a_part_is_kept() -> None:
     """The device keeps its rows of the total, so each trip's sum is cut in the loop."""
     sums = [one for one in added_up(TURNED, '[{"x"}, {}]').price.collectives if one.emitted]
     assert {one.repeat for one in sums} == {9}
+
+
+READ = f"""sdy.mesh @mesh = <["x"=4, "y"=4]>
+func.func @main(%a: tensor<64x512xf32>, %w: {W}) -> tensor<64x512xf32> {{
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %r:3 = stablehlo.while(%i = %zero, %s = %a, %m = %w) : tensor<i32>, tensor<64x512xf32>, {W} cond {{
+    %end = stablehlo.constant dense<9> : tensor<i32>
+    %c = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %c : tensor<i1>
+  }} do {{
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %n = stablehlo.add %i, %one : tensor<i32>
+    %p = stablehlo.dot_general %s, %m, contracting_dims = [1] x [0] : (tensor<64x512xf32>, {W}) -> tensor<64x512xf32>
+    stablehlo.return %n, %p, %m : tensor<i32>, tensor<64x512xf32>, {W}
+  }}
+  return %r#1 : tensor<64x512xf32>
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("wanted", "trips"),
+    [("[{}, {}]", [1]), ('[{}, {"x"}]', [1]), ('[{}, {"y"}]', [1, 9]), ('[{"x", "y"}, {}]', [1])],
+)
+def test_a_gather_after_another_change_stays_in_the_loop(wanted: str, trips: list[int]) -> None:
+    """Of a weight that no trip changes, split in columns: a gather; one over the minor axis; a permute and a gather; an
+    exchange.
+    """
+    request = pipeline.Request(memory_bytes=None, overlap="none")
+    priced = pipeline.price(pipeline.load_module(READ.encode(), request))
+    graph, problem = priced.graph, priced.problem
+    (number,) = (n for n, e in enumerate(graph.edges) if e.trips and graph.nodes[e.reader].kernel >= 0)
+    edge, shardings = graph.edges[number], graph.layouts[2].shardings
+    supply = graph.nodes[edge.provider].choices.supplies[edge.result].tolist()
+    demand = graph.nodes[edge.reader].choices.demands[edge.operand].tolist()
+    origin, target = (
+        next(at for at in ends if str(shardings[at]) == text)
+        for ends, text in ((supply, '[{}, {"x", "y"}]'), (demand, wanted))
+    )
+    steps = priced.reshards.collectives(edge.type, origin, target, edge.travels)
+    table = problem.tables[int(problem.edge_table[number])]
+    paid = table.cost[supply.index(origin), demand.index(target)]
+    assert paid == sum(step.ns * runs for step, runs in zip(steps, trips, strict=True))
