@@ -115,7 +115,7 @@ def plan_of_choice(
         proved=proved,
         price=price_,
         lower_bound_ns=lower_bound,
-        smallest_peak_bytes=evaluate(priced.problem, choice).peak,
+        smallest_peak_bytes=min(evaluate(priced.problem, choice).peak, price_.peak_bytes),
         arguments=arguments,
         results=results,
         values={

@@ -37,12 +37,13 @@ from .switched import SwitchedCommunication
 from .tiles import MinorPair, Tiles, untiled_bytes
 from .topology import MeshSizes
 from .torus import TorusCommunication
+from .vector_memory import VectorMemory
 
 __all__ = ["Chip", "FullMesh", "Hardware", "Link", "Switch", "Topology", "Torus", "load", "names"]
 
 _SHIPPED = Path(__file__).parent / "hardware"
 
-TABLES = ("chip", "tiles", "link", "core_link", "topology", "network")
+TABLES = ("chip", "tiles", "vector_memory", "link", "core_link", "topology", "network")
 """Those of a profile, in the order in which they are listed."""
 
 
@@ -56,6 +57,7 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     core_link: Link | None = None
     network: Link | None = None
     tiles: Tiles | None = None
+    vector_memory: VectorMemory | None = None
     sources: tuple[tuple[str, str], ...] = ()
     calibration: Calibration | None = None
 
@@ -119,6 +121,29 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return untiled_bytes(shapes, element_bits)
         found = self.tiles.stored_bytes(shapes, element_bits, minor)
         return self.tiles.with_gaps(found) if is_temporary else found
+
+    def peak_bytes(
+        self,
+        begin: NDArray[np.int64],
+        end: NDArray[np.int64],
+        bytes: NDArray[np.int64],
+        handed_over: NDArray[np.bool_],
+        *,
+        values: int,
+    ) -> int:
+        """The most main memory at any time, of what is alive in half-open intervals, without what a compiler has in vector memory.
+
+        `handed_over`: whether each is an argument or a result, which is in main memory. `values`: how many temporary ones the program has,
+        each of which takes tables there.
+        """
+        begin, end, bytes, handed_over = (each[begin < end] for each in (begin, end, bytes, handed_over))
+        if self.vector_memory is not None:
+            stays = handed_over | self.vector_memory.leaves(begin, end, np.where(handed_over, 0, bytes))
+            begin, end, bytes = begin[stays], end[stays], bytes[stays]
+        tables = 0 if self.vector_memory is None else self.vector_memory.tables_bytes(values)
+        changes = np.concatenate([bytes, -bytes])
+        order = np.lexsort((changes, np.concatenate([begin, end])))
+        return int(np.cumsum(changes[order]).max(initial=0)) + tables
 
     def peak_flop_per_s(self, dtype: str, unit: Unit = "matrix") -> float:
         """Nominal peak of one device for an MLIR element type; vector, where the matrix unit has not the type."""
@@ -349,5 +374,6 @@ def _known_keys(figures: dict[str, Any]) -> dict[str, tuple[str, ...]]:
         "core_link": link,
         "network": link,
         "tiles": Tiles.__struct_fields__,
+        "vector_memory": VectorMemory.__struct_fields__,
         "topology": ("kind", *kind.__struct_fields__),
     }

@@ -12,6 +12,8 @@ _UNITS = {
     "_gb_per_s": "GB/s",
     "_gb": "GB",
     "_gib": "GiB",
+    "_mib": "MiB",
+    "_kib": "KiB",
     "_us": "µs",
     "_chips": "chips",
     "_tile": "elements",

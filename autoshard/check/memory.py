@@ -39,6 +39,7 @@ class Buffer:
     begin: int
     end: int  # half-open
     bytes: int
+    is_handed_over: bool = False  # an argument or a result
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,38 +90,53 @@ class _Stored:
 def find_peak(
     planned: Planned, reads: Reads, hardware: Hardware, limit: int | None, compiled: Compiled
 ) -> Peak:
-    """With memory to spare, unless that is beyond the limit: then as much as the limit, or what the program needs at least."""
+    """With memory to spare, unless that is beyond the limit: then as much as the limit, or what the program needs at least.
+
+    What a compiler keeps in vector memory counts in what the program needs, and no more where that is within the limit; the tables count
+    with which the compiler hands values to and fro.
+    """
     stored = _Stored(planned, hardware)
     copies = [*_copies(planned, reads, stored, compiled.ahead)]
     if compiled.copies_shards:
         copies += _copied_shards(planned, reads, stored, compiled.ahead)
-    ample, least = (
-        _peak(
-            planned,
-            reads,
-            stored,
-            lives,
-            [*copies, *_for_loops(planned, reads, stored, lives, compiled.looped)],
-        )
-        for lives in (planned.program.ample_lifetimes, planned.program.lifetimes)
+    least, ample = (
+        [
+            *_buffers(planned, reads, stored, lives),
+            *copies,
+            *_for_loops(planned, reads, stored, lives, compiled.looped),
+        ]
+        for lives in (planned.program.lifetimes, planned.program.ample_lifetimes)
     )
-    taken = ample.bytes if limit is None else min(ample.bytes, limit)
-    return Peak(max(taken, least.bytes), ample.time)
+    needed = _peak_of(least)
+    if limit is not None and needed.bytes > limit:
+        return needed
+    taken = max(_main_memory(buffers, planned, hardware) for buffers in (least, ample))
+    return Peak(taken if limit is None else min(taken, limit), _peak_of(ample).time)
 
 
-def _peak(planned: Planned, reads: Reads, stored: _Stored, lives: Lives, copies: Sequence[Buffer]) -> Peak:
-    changes: dict[int, int] = {}
+def _buffers(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> Iterator[Buffer]:
     for buffers in (
         _values(planned, reads, stored, lives),
         _renamed(planned, reads, stored, lives),
         _unsettled(planned, reads, stored),
-        copies,
         _copied_results(planned, stored),
+        _for_gathers(planned, stored, lives),
     ):
-        for buffer in buffers:
-            if buffer.begin < buffer.end:
-                changes[buffer.begin] = changes.get(buffer.begin, 0) + buffer.bytes
-                changes[buffer.end] = changes.get(buffer.end, 0) - buffer.bytes
+        yield from buffers
+
+
+def _main_memory(buffers: Sequence[Buffer], planned: Planned, hardware: Hardware) -> int:
+    rows = [(buffer.begin, buffer.end, buffer.bytes, buffer.is_handed_over) for buffer in buffers]
+    begin, end, bytes_, fixed = np.asarray(rows, dtype=np.int64).reshape(-1, 4).T
+    return hardware.peak_bytes(begin, end, bytes_, fixed > 0, values=planned.program.num_temporary)
+
+
+def _peak_of(buffers: Sequence[Buffer]) -> Peak:
+    """Vector memory included."""
+    changes: dict[int, int] = {}
+    for buffer in (buffer for buffer in buffers if buffer.begin < buffer.end):
+        changes[buffer.begin] = changes.get(buffer.begin, 0) + buffer.bytes
+        changes[buffer.end] = changes.get(buffer.end, 0) - buffer.bytes
     peak, held = Peak(0, 0), 0
     for time in sorted(changes):
         held += changes[time]
@@ -141,7 +157,8 @@ def _values(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> It
                 bytes_ = max(
                     written - planned.type_of(lifetime.within).num_bytes // planned.mesh.num_devices, 0
                 )
-            yield Buffer(lifetime.begin, lifetime.end, bytes_)
+            is_given = value in handed_over and lifetime.within is None
+            yield Buffer(lifetime.begin, lifetime.end, bytes_, is_given)
 
 
 def _renamed(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> Iterator[Buffer]:
@@ -234,7 +251,16 @@ def _copied_results(planned: Planned, stored: _Stored) -> Iterator[Buffer]:
         value = planned.listing.results[number].value
         sharding = result_sharding(planned, number)
         if sharding is not None and planned.is_ranked(value):
-            yield Buffer(0, planned.program.num_times, stored.handed_over(planned.type_of(value), sharding))
+            bytes_ = stored.handed_over(planned.type_of(value), sharding)
+            yield Buffer(0, planned.program.num_times, bytes_, is_handed_over=True)
+
+
+def _for_gathers(planned: Planned, stored: _Stored, lives: Lives) -> Iterator[Buffer]:
+    """Values without a buffer are made whole where gathers read them."""
+    for value, (begin, end) in planned.program.for_gathers.items():
+        type_ = planned.type_of(value)
+        if not lives[value].is_own_buffer:
+            yield Buffer(begin, end, stored.at_least(type_, _settled(planned, value, type_)))
 
 
 def _life_of_shared(reads: Sequence[Read], carrier: Loop | None) -> tuple[int, int]:

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from autoshard.cost.graph import Graph, Node
-from autoshard.cost.layouts import Ints
-from autoshard.cost.sizes import Sizes
+from autoshard.cost.sizes import Item, Sizes
 from autoshard.program import KernelShape, Lifetime, made_with_products, repeated_origins
 from autoshard.sharding import PRODUCT, is_cut_over_all
 from autoshard.space import Strategy
@@ -29,8 +28,8 @@ class LoopedSums:
             made_with_products(graph.program),
         )
 
-    def items(self, node: Node) -> Iterator[tuple[int, int, Ints]]:
-        """Begin, end and bytes of every choice of the node."""
+    def items(self, node: Node) -> Iterator[Item]:
+        """Bytes are of every choice of the node."""
         if node.space is None or node.space.shape.name != PRODUCT:
             return
         shape, kernel = node.space.shape, self._graph.program.kernels[node.kernel]
@@ -41,11 +40,11 @@ class LoopedSums:
             bytes_ = self._sizes.temporary(shape.operands[operand], node.choices.demands[operand])
             sliced = [cut >= 0 and _has_dim(shape, operand, cut) for cut in cuts]
             if any(sliced):
-                yield kernel.time, kernel.time + 1, np.where(sliced, bytes_, 0)
+                yield Item(kernel.time, kernel.time + 1, np.where(sliced, bytes_, 0))
             origin = self._origins.get(use.value, -1)
             if origin >= 0 and not self._lives[origin].is_own_buffer:
                 begin = self._lives[origin].begin if origin in self._with_products else kernel.time
-                yield begin, kernel.time + 1, np.where([cut >= 0 for cut in cuts], bytes_, 0)
+                yield Item(begin, kernel.time + 1, np.where([cut >= 0 for cut in cuts], bytes_, 0))
 
     def _cut(self, shape: KernelShape, strategy: Strategy) -> int:
         """The dimension of the result that such a sum is cut along; -1: the strategy has none."""

@@ -20,51 +20,55 @@ from autoshard.cost.graph import Edge, Graph, Node
 from autoshard.cost.layouts import Ints
 from autoshard.cost.looped import LoopedSums
 from autoshard.cost.lowering import Lowering
-from autoshard.cost.sizes import Sizes
-from autoshard.problem import Problem, ProblemBuilder, evaluate, item_usages, peak_of
+from autoshard.cost.sizes import Item, Sizes
+from autoshard.problem import Problem, ProblemBuilder, evaluate, item_usages
 from autoshard.program import Flow, FlowKind, Lifetime
 from autoshard.sharding import TensorType
-
-Item = tuple[int, int, Ints]  # begin, end, bytes of every choice of the node
 
 
 def add_memory(graph: Graph, sizes: Sizes, builder: ProblemBuilder, lowering: Lowering) -> None:
     """The items of all nodes, for a compiler that repeats elementwise work where that saves memory."""
-    for number, begin, end, bytes_ in node_items(graph, sizes, graph.program.lifetimes, lowering):
-        builder.add_node_usage(number, begin, end, bytes_)
+    for number, item in node_items(graph, sizes, graph.program.lifetimes, lowering):
+        builder.add_node_usage(number, item.begin, item.end, item.bytes)
 
 
 def node_items(
     graph: Graph, sizes: Sizes, lives: Mapping[int, Lifetime], lowering: Lowering
-) -> Iterator[tuple[int, int, int, Ints]]:
-    """(node, begin, end, bytes of each of its choices)."""
+) -> Iterator[tuple[int, Item]]:
+    """With the nodes that they are of."""
     looped = LoopedSums(graph, sizes, lives) if lowering == "xla-tpu" else None
     for number, node in enumerate(graph.nodes):
         for item in _items(graph, node, sizes, lives):
-            yield number, *item
+            yield number, item
         for item in looped.items(node) if looped is not None else ():
-            yield number, *item
+            yield number, item
 
 
 def expected_peak(graph: Graph, sizes: Sizes, problem: Problem, choice: ArrayLike, lowering: Lowering) -> int:
     """Bytes that the program takes at its peak once compiled: what it stores with memory to spare, unless that is beyond the limit.
 
-    Beyond it, the compiler repeats elementwise work until the program fits, and needs at least the peak of the problem.
+    Beyond it, the compiler repeats elementwise work until the program fits. What it keeps in vector memory counts in the peak of the
+    problem, which has to be within the limit, and does not here.
     """
     chosen = np.asarray(choice, dtype=np.int64)
-    items = [
-        (begin, end, int(bytes_[chosen[number]]))
-        for number, begin, end, bytes_ in node_items(graph, sizes, graph.program.ample_lifetimes, lowering)
-    ]
-    begin, end, usage = np.asarray(items, dtype=np.int64).reshape(-1, 3).T
-    copies = item_usages(problem, chosen)[1]
-    ample = peak_of(
-        np.concatenate([begin, problem.edge_item[:, 1]]),
-        np.concatenate([end, problem.edge_item[:, 2]]),
-        np.concatenate([usage, copies]),
+    needed, limit = evaluate(problem, chosen).peak, problem.memory_limit
+    if limit is not None and needed > limit:
+        return needed
+    copied = item_usages(problem, chosen)[1]
+    copies = np.column_stack([problem.edge_item[:, 1:3], copied, np.zeros_like(copied)])
+    least, ample = (
+        sizes.peak(np.vstack([_chosen_items(node_items(graph, sizes, lives, lowering), chosen), copies]))
+        for lives in (graph.program.lifetimes, graph.program.ample_lifetimes)
     )
-    least, limit = evaluate(problem, chosen).peak, problem.memory_limit
-    return max(least, ample if limit is None else min(ample, limit))
+    return max(least, ample) if limit is None else min(max(least, ample), limit)
+
+
+def _chosen_items(items: Iterator[tuple[int, Item]], chosen: Ints) -> Ints:
+    """[item, (begin, end, bytes, whether it is handed over)]."""
+    found = [
+        (item.begin, item.end, int(item.bytes[chosen[number]]), item.is_handed_over) for number, item in items
+    ]
+    return np.asarray(found, dtype=np.int64).reshape(-1, 4)
 
 
 def copy_bytes(sizes: Sizes, type_: TensorType, supply: Ints, demand: Ints) -> Ints:
@@ -100,11 +104,17 @@ def _items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Lifetime]
     if node.flow >= 0:
         flow = graph.program.flows[node.flow]
         if _is_copied_result(graph, flow):
-            yield 0, graph.program.num_times, sizes.permanent(flow.type, node.choices.demands[0])
+            yield Item(
+                0,
+                graph.program.num_times,
+                sizes.permanent(flow.type, node.choices.demands[0]),
+                is_handed_over=True,
+            )
         lifetime = lives.get(flow.value)
         if flow.kind is not FlowKind.RESULT and lifetime is not None and lifetime.is_own_buffer:
-            size = sizes.permanent if _is_permanent(graph, flow) else sizes.temporary
-            yield lifetime.begin, lifetime.end, size(flow.type, node.choices.supplies[0])
+            is_permanent = _is_permanent(graph, flow)
+            size = sizes.permanent if is_permanent else sizes.temporary
+            yield Item(lifetime.begin, lifetime.end, size(flow.type, node.choices.supplies[0]), is_permanent)
     elif node.space is not None:
         yield from _kernel_items(graph, node, sizes, lives)
 
@@ -122,20 +132,24 @@ def _kernel_items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Li
         minor = program.minor_dims.get(value)
         if (produced != settled).any():
             unsettled = sizes.temporary(type_, produced, minor)
-            yield kernel.time, kernel.time + 1, np.where(produced != settled, unsettled, 0)
+            yield Item(kernel.time, kernel.time + 1, np.where(produced != settled, unsettled, 0))
         lifetime = lives.get(value)
         if lifetime is None:
             continue
+        if value in program.for_gathers and not lifetime.is_own_buffer:
+            yield Item(*program.for_gathers[value], sizes.temporary(type_, settled))
         smallest, written = sizes.temporary(type_, settled), sizes.temporary(type_, settled, minor)
         if lifetime.is_own_buffer:
             is_result = value in program.returned
-            yield lifetime.begin, lifetime.end, sizes.permanent(type_, settled) if is_result else written
+            bytes_ = sizes.permanent(type_, settled) if is_result else written
+            yield Item(lifetime.begin, lifetime.end, bytes_, is_result)
             if is_result and (written != smallest).any():
-                yield kernel.time, kernel.time + 1, np.where(written != smallest, written, 0)
+                yield Item(kernel.time, kernel.time + 1, np.where(written != smallest, written, 0))
         elif lifetime.within is not None:
-            yield lifetime.begin, lifetime.end, np.maximum(written - _least_bytes(graph, lifetime.within), 0)
+            excess = np.maximum(written - _least_bytes(graph, lifetime.within), 0)
+            yield Item(lifetime.begin, lifetime.end, excess)
         elif kernel.is_alias and (written != smallest).any():
-            yield lifetime.begin, lifetime.end, written - smallest
+            yield Item(lifetime.begin, lifetime.end, written - smallest)
 
 
 def _least_bytes(graph: Graph, value: int) -> int:

@@ -1,10 +1,19 @@
 """Bytes that values take in a device's memory, by their sharding: those of the hardware's layouts (`Hardware.stored_bytes`)."""
 
+from typing import NamedTuple
+
 from autoshard.cost.graph import Graph
 from autoshard.cost.layouts import Ints
 from autoshard.program import MinorDims
 from autoshard.sharding import TensorType, dtype_bits
 from costmodels import Hardware
+
+
+class Item(NamedTuple):
+    begin: int
+    end: int
+    bytes: Ints  # of every choice of the node
+    is_handed_over: bool = False  # an argument or a result, which a runtime allocates
 
 
 class Sizes:
@@ -21,6 +30,13 @@ class Sizes:
     def permanent(self, type_: TensorType, layouts: Ints) -> Ints:
         """Of an argument or a result, which a runtime allocates by itself."""
         return self._of(type_, layouts, None, is_temporary=False)
+
+    def peak(self, items: Ints) -> int:
+        """Bytes of main memory at the peak of [item, (begin, end, bytes, whether it is handed over)]."""
+        begin, end, bytes_, fixed = items.T
+        return self._hardware.peak_bytes(
+            begin, end, bytes_, fixed > 0, values=self._graph.program.num_temporary
+        )
 
     def _of(self, type_: TensorType, layouts: Ints, minor: MinorDims | None, *, is_temporary: bool) -> Ints:
         key = (type_, layouts.tobytes(), minor, is_temporary)

@@ -4,28 +4,55 @@ A compiler short of memory repeats elementwise work instead (XLA's rematerialisa
 `lifetimes` of the kernels as `build` makes them are those. Both are needed: the one says what a plan takes, the other whether it fits.
 """
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from autoshard.mlir.listing import Listing
-from autoshard.program.fusion import COSTLY, is_elementwise, is_recomputed, is_reduction, stored_operands
+from autoshard.program.fusion import is_reduction
 from autoshard.program.lifetime import stored_bytes
 from autoshard.program.records import Kernel
+from autoshard.program.repeating import (
+    Readers,
+    Repeatable,
+    is_costly,
+    is_narrowing,
+    is_recomputed,
+    read_times,
+    readers_of,
+    stored_operands,
+)
+
+LONGEST_ROW = 8192
+"""Elements of a softmax's row up to which XLA:TPU was seen to keep exponentials that are wider than what they are made of."""
 
 
-def keep_costly(kernels: Sequence[Kernel], listing: Listing, permanent: frozenset[int]) -> list[Kernel]:
+class Ample(NamedTuple):
+    """Kernels, and of elementwise results with a buffer that is narrower than that of their operand, the operand's: while that lives, each
+    reader repeats the work all the same."""
+
+    kernels: list[Kernel]
+    narrowed: dict[int, frozenset[int]]
+
+
+def keep_costly(
+    kernels: Sequence[Kernel], listing: Listing, permanent: frozenset[int], may_repeat: Repeatable
+) -> Ample:
     """The same kernels, fewer of them without a buffer: some costly results have one, and so has what needs two.
 
     A costly result that several kernels read is stored where one of them cannot repeat the work inside, such as a matrix product, or where
-    it takes the place of what it is made of: that is no smaller and dies before. So XLA:TPU keeps in the training steps of ViT and of
-    llama3-8B what activation functions make for products, but no error functions inside them, and the exponentials of a softmax instead
-    of the scores, but the bfloat16 logits of a loss instead of float32 exponentials.
+    it takes the place of what it is made of: that is no smaller and nothing else reads it any more. So XLA:TPU keeps in the training steps
+    of ViT and of llama3-8B what activation functions make for products, but no error functions inside them, and the exponentials of a
+    softmax instead of the scores (rows of up to 8192 also where they are wider), but of a loss the logits, and of float32 ones too where
+    the loss picks or sums some of them afterwards. What depends on a reduction is no product's epilogue: the quotients of a softmax
+    are made in each product that reads them, but what a loss gives back is stored where it is narrower than what it is computed in, beside
+    the logits (seen in training steps of BERT, BART and GPTs on v5e).
     """
-    readers = Counter(use.value for kernel in kernels for use in kernel.uses)
-    as_stored, last = _read_as_stored(kernels, listing), _last_reads(kernels)
+    readers, as_stored = readers_of(kernels), _read_as_stored(kernels, listing, may_repeat)
+    reduced = _made_of_sums(kernels, listing, may_repeat)
     roots: dict[int, frozenset[int]] = {}
     costly: set[int] = set()  # values that each reader would repeat costly work for
+    narrowed: dict[int, frozenset[int]] = {}
     found: list[Kernel] = []
     for kernel in kernels:
         if not kernel.is_alias:
@@ -34,56 +61,66 @@ def keep_costly(kernels: Sequence[Kernel], listing: Listing, permanent: frozense
         root, reads = listing.ops[kernel.time], [use.value for use in kernel.uses]
         (value,) = root.results
         stored = stored_operands(root, reads, listing, roots, permanent)
-        is_stored = False
-        if is_elementwise(root):
-            is_costly = not costly.isdisjoint(reads) or any(
-                listing.ops[op].name in COSTLY for op in kernel.ops
-            )
+        is_stored, is_in_place = False, kernel.is_in_place
+        if may_repeat.includes(root, len(reads)):
+            is_dear = not costly.isdisjoint(reads) or is_costly(kernel.ops, listing)
+            is_narrower = is_narrowing(root, listing)
+            is_epilogue = value not in reduced or is_narrower
+            is_in_place = kernel.is_in_place and not (is_dear and is_narrower)
+            width = 2 if value in reduced and _row(listing, value) <= LONGEST_ROW else 1
             is_kept = (
-                is_costly
-                and readers[value] > 1
-                and (value in as_stored or _replaces(value, stored, last, listing))
+                is_dear
+                and len(readers.get(value, ())) > 1
+                and (
+                    (is_epilogue and value in as_stored) or _replaces(kernel, stored, readers, listing, width)
+                )
             )
             is_stored = is_kept or not is_recomputed(root, stored, listing)
-            if is_costly and not is_stored:
+            if is_stored and not is_kept and len(stored) == 1:
+                narrowed[value] = stored
+            if is_dear and not is_stored:
                 costly.add(value)
         if not is_stored:
             roots[value] = stored
-        found.append(replace(kernel, is_alias=not is_stored))
-    return found
+        found.append(replace(kernel, is_alias=not is_stored, is_in_place=is_in_place))
+    return Ample(found, narrowed)
 
 
-def _read_as_stored(kernels: Sequence[Kernel], listing: Listing) -> frozenset[int]:
+def _row(listing: Listing, value: int) -> int:
+    """Elements of the last dimension."""
+    type_ = listing.values[value].type
+    return type_.shape[-1] if type_ is not None and type_.rank else 1
+
+
+def _made_of_sums(kernels: Sequence[Kernel], listing: Listing, may_repeat: Repeatable) -> frozenset[int]:
+    """What reductions make, and elementwise work on that."""
+    found: set[int] = set()
+    for kernel in kernels:
+        root, reads = listing.ops[kernel.time], [use.value for use in kernel.uses]
+        is_work = may_repeat.includes(root, len(reads)) or kernel.is_alias
+        if is_reduction(root) or (is_work and not found.isdisjoint(reads)):
+            found.update(kernel.results)
+    return frozenset(found)
+
+
+def _read_as_stored(kernels: Sequence[Kernel], listing: Listing, may_repeat: Repeatable) -> frozenset[int]:
     """Values that a kernel reads which evaluates none of its operands, also under another name."""
     found: set[int] = set()
     for kernel in reversed(kernels):
         root = listing.ops[kernel.time]
-        is_fusing = is_elementwise(root) or is_reduction(root)
+        is_fusing = may_repeat.includes(root, len(kernel.uses)) or is_reduction(root)
         is_name = kernel.is_alias and not is_fusing
         if (not is_fusing and not is_name) or (is_name and not found.isdisjoint(kernel.results)):
             found.update(use.value for use in kernel.uses)
     return frozenset(found)
 
 
-_LastReads = dict[int, tuple[tuple[int, int], ...]]
-"""Of each value its readers, as (value made or -1 where that is stored, last time that the reader or those who repeat it run)."""
-
-
-def _last_reads(kernels: Sequence[Kernel]) -> _LastReads:
-    found: dict[int, tuple[tuple[int, int], ...]] = {}
-    for kernel in reversed(kernels):
-        made = kernel.results[0] if kernel.is_alias else -1
-        time = max((time for _, time in found.get(made, ())), default=kernel.time)
-        for use in kernel.uses:
-            found[use.value] = (*found.get(use.value, ()), (made, time))
-    return found
-
-
-def _replaces(value: int, stored: Collection[int], last: _LastReads, listing: Listing) -> bool:
-    """Whether storing a value that is made of one buffer takes no more than keeping that for those who would repeat it."""
+def _replaces(
+    kernel: Kernel, stored: Collection[int], readers: Readers, listing: Listing, width: int
+) -> bool:
+    """Whether what a kernel makes of one buffer, at most `width` times as large, can take its place: nothing else reads that later."""
     if len(stored) != 1:
         return not stored
-    (buffer,) = stored
-    end = max((time for _, time in last.get(value, ())), default=0)
-    others = (time for made, time in last.get(buffer, ()) if made != value)
-    return stored_bytes(listing, value) <= stored_bytes(listing, buffer) and max(others, default=0) < end
+    (value,), (buffer,) = kernel.results, stored
+    is_small = stored_bytes(listing, value) <= width * stored_bytes(listing, buffer)
+    return is_small and max(read_times(buffer, readers, besides=value), default=0) < kernel.time

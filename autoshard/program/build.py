@@ -14,13 +14,9 @@ from autoshard.program.fusion import (
     Fusion,
     Group,
     fuse,
-    gathered_values,
-    into_matmuls,
     is_elementwise,
-    is_recomputed,
     is_reduction,
     rule_of,
-    stored_operands,
 )
 from autoshard.program.handing import handing_flows
 from autoshard.program.lifetime import (
@@ -43,6 +39,13 @@ from autoshard.program.records import (
     Program,
     Use,
     Window,
+)
+from autoshard.program.repeating import (
+    Repeatable,
+    is_recomputed,
+    made_for_gathers,
+    repeatable,
+    stored_operands,
 )
 from autoshard.program.reuse import reuse_results
 from autoshard.program.traffic import Segment, fuse_into_products, traffic
@@ -72,23 +75,21 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
     interned: dict[KernelShape, KernelShape] = {}
     roots: dict[int, frozenset[int]] = {}
     permanent = permanent_arguments(listing, pairs)
-    repeatable: dict[int, frozenset[int]] = {}
+    repeated: dict[int, frozenset[int]] = {}
     segment = Segment()
     zeros = zero_values(listing)
-    transposed = into_matmuls(listing) - pinned
-    gathered = gathered_values(listing)
+    may_repeat = repeatable(listing, zeros, pinned)
     widths = Widths(listing)
     kernels = tuple(
         _kernel(
             group,
             listing,
             pinned,
-            gathered,
+            may_repeat,
             permanent,
-            transposed,
             interned,
             roots,
-            repeatable,
+            repeated,
             segment,
             zeros,
             widths,
@@ -99,9 +100,9 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
     handing = handing_flows(listing, fusion.free)
     flows = _flows(listing, pairs, frozenset(flow.target for flow in handing))
     slices = slices_in_loops(kernels, listing, handing)
-    kept = keep_costly(kernels, listing, permanent)
-    _, ample = recompute(kept, lifetimes(listing, kept, pairs, fusion.free), slices)
-    kernels, lives = recompute(kernels, lifetimes(listing, kernels, pairs, fusion.free), repeatable | slices)
+    kept, narrowed = keep_costly(kernels, listing, permanent, may_repeat)
+    _, ample = recompute(kept, lifetimes(listing, kept, pairs, fusion.free), narrowed | slices)
+    kernels, lives = recompute(kernels, lifetimes(listing, kernels, pairs, fusion.free), repeated | slices)
     fresh = returned(listing, kernels, handing, pairs)
     return Program(
         listing,
@@ -118,6 +119,7 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
         fresh,
         copied_results(listing, kernels, handing, pairs, fusion.free),
         sums_after_loops(listing),
+        made_for_gathers(kernels, listing, may_repeat),
     )
 
 
@@ -187,12 +189,11 @@ def _kernel(
     group: Group,
     listing: Listing,
     pinned: frozenset[int],
-    gathered: frozenset[int],
+    may_repeat: Repeatable,
     permanent: frozenset[int],
-    transposed: frozenset[int],
     interned: dict[KernelShape, KernelShape],
     roots: dict[int, frozenset[int]],
-    repeatable: dict[int, frozenset[int]],
+    repeated: dict[int, frozenset[int]],
     segment: Segment,
     zeros: frozenset[int],
     widths: Widths,
@@ -205,16 +206,17 @@ def _kernel(
     scalar_results = [v for v in root.results if (t := listing.values[v].type) is not None and not t.rank]
     results = tuple(v for v, _ in outputs) + tuple(scalar_results)
     reads = [_type(listing, value) for value, _ in by_read]
-    is_alias = (root.name in _ALIAS or not transposed.isdisjoint(root.results)) and len(by_read) == 1
+    is_renaming = root.name in _ALIAS or not may_repeat.transposed.isdisjoint(root.results)
+    is_alias = is_renaming and len(by_read) == 1
     if root.results and (is_alias or root.results[0] not in pinned):
         stored = stored_operands(root, [value for value, _ in by_read], listing, roots, permanent)
-        is_read_whole = not stored and root.results[0] in gathered
-        is_repeated = is_elementwise(root) and is_recomputed(root, stored, listing) and not is_read_whole
-        is_alias = is_alias or is_repeated
+        is_read_whole = may_repeat.is_stored_whole(root.results[0], stored)
+        may_be_repeated = may_repeat.includes(root, len(by_read)) and not is_read_whole
+        is_alias = is_alias or (may_be_repeated and is_recomputed(root, stored, listing))
         if is_alias:
             roots[root.results[0]] = stored
-        elif is_elementwise(root):
-            repeatable[root.results[0]] = stored
+        elif may_be_repeated:
+            repeated[root.results[0]] = stored
     is_fused = is_elementwise(root) or is_reduction(root)
     uses = [
         (value, [operand for op, operand in sites if op == group.root])

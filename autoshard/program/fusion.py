@@ -5,7 +5,6 @@ elementwise expressions of those are recomputed wherever they are used. The rule
 to the factors of its root op: an inner op adds no factor, because its result mentions all of its own.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,32 +16,6 @@ RESHAPING = frozenset(
     {"stablehlo.reshape", "stablehlo.slice", "stablehlo.pad", "stablehlo.concatenate", "stablehlo.transpose"}
 )
 MAX_OPS = 128  # of a kernel; compilers split larger ones, and joining looks through all reads
-COSTLY = frozenset(
-    {
-        f"stablehlo.{name}"
-        for name in ("atan2", "cbrt", "cosine", "exponential", "exponential_minus_one", "log", "log_plus_one")
-    }
-    | {f"stablehlo.{name}" for name in ("logistic", "power", "sine", "tan", "tanh")}
-    | {
-        f"chlo.{name}"
-        for name in (
-            "acos",
-            "acosh",
-            "asin",
-            "asinh",
-            "atan",
-            "atanh",
-            "bessel_i1e",
-            "cosh",
-            "digamma",
-            "erf",
-            "erf_inv",
-            "erfc",
-        )
-    }
-    | {f"chlo.{name}" for name in ("lgamma", "next_after", "polygamma", "sinh", "tan", "zeta")}
-)
-"""Elementwise ops of many instructions each, which XLA's fusion does not repeat (`InstructionFusion::IsExpensive`)."""
 BROADCAST = "stablehlo.broadcast_in_dim"
 _DOTS = frozenset({"stablehlo.dot_general", "stablehlo.dot"})
 NOT_FUSED = frozenset(
@@ -72,65 +45,6 @@ class Group:
     )  # of each value inside
     reads: list[Read] = field(default_factory=list[Read])
     free_reads: list[Read] = field(default_factory=list[Read])
-
-
-def stored_operands(
-    root: Op,
-    reads: Sequence[int],
-    listing: Listing,
-    roots: Mapping[int, frozenset[int]],
-    permanent: frozenset[int],
-) -> frozenset[int]:
-    """The buffers behind a kernel's operands, leaving out `permanent` ones and those with less than half the result's bytes.
-
-    `roots` has the buffers behind each value that is itself recomputed.
-    """
-    result = listing.values[root.results[0]].type
-    found: set[int] = set()
-    for value in reads:
-        for buffer in roots.get(value, (value,)):
-            size = result.num_bytes if result is not None else 0
-            if buffer not in permanent and 2 * _bytes(listing, buffer) >= size:
-                found.add(buffer)
-    return frozenset(found)
-
-
-def is_recomputed(root: Op, stored: frozenset[int], listing: Listing) -> bool:
-    """Whether a compiler can repeat this elementwise kernel in each of its readers instead of storing its result, at no loss of memory.
-
-    So it is where one buffer, no larger than the result, holds all that it needs (XLA's fusion duplicates such producers).
-    """
-    return len(stored) <= 1 and all(
-        _bytes(listing, value) <= _bytes(listing, root.results[0]) for value in stored
-    )
-
-
-def gathered_values(listing: Listing) -> frozenset[int]:
-    """What gathers take their slices from, also under the names that it had before reshapes.
-
-    XLA:TPU makes and stores all of it where it is made of arguments, however few rows are gathered: a table of embeddings is converted as
-    a whole, and a matmul that reads the same table reads what is stored.
-    """
-    found: set[int] = set()
-    for op in reversed(listing.ops):
-        if op.name == "stablehlo.gather" or (op.name == "stablehlo.reshape" and op.results[0] in found):
-            found.add(op.operands[0])
-    return frozenset(found)
-
-
-def into_matmuls(listing: Listing) -> frozenset[int]:
-    """Transposed values that matmuls alone read, which take their operands in any order of dimensions."""
-    users: dict[int, list[Op]] = {}
-    for op in listing.ops:
-        for value in op.operands:
-            users.setdefault(value, []).append(op)
-    transposes = (op.results[0] for op in listing.ops if op.name == "stablehlo.transpose")
-    return frozenset(v for v in transposes if v in users and all(user.is_matmul for user in users[v]))
-
-
-def _bytes(listing: Listing, value: int) -> int:
-    type_ = listing.values[value].type
-    return type_.num_bytes if type_ is not None else 0
 
 
 @dataclass(frozen=True, slots=True)

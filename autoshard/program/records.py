@@ -163,3 +163,11 @@ class Program:
     sums_after_loops: dict[int, int] = field(
         default_factory=dict[int, int]
     )  # how often a compiler may sum a value that each trip of a loop adds up
+    for_gathers: dict[int, tuple[int, int]] = field(
+        default_factory=dict[int, tuple[int, int]]
+    )  # of values without a buffer, half-open times in which they have one nevertheless
+
+    @property
+    def num_temporary(self) -> int:
+        """Of values with a buffer that are made while the program runs, where the compiler has memory to spare."""
+        return sum(life.is_own_buffer and life.begin > 0 for life in self.ample_lifetimes.values())

@@ -1,0 +1,206 @@
+"""What a compiler evaluates in each reader of a value instead of storing it, and what it stores whole nevertheless."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autoshard.mlir.listing import Listing, Op
+from autoshard.program.fusion import is_elementwise, is_reduction
+from autoshard.program.records import Kernel
+
+COSTLY = frozenset(
+    {
+        f"stablehlo.{name}"
+        for name in ("atan2", "cbrt", "cosine", "exponential", "exponential_minus_one", "log", "log_plus_one")
+    }
+    | {f"stablehlo.{name}" for name in ("logistic", "power", "sine", "tan", "tanh")}
+    | {
+        f"chlo.{name}"
+        for name in (
+            "acos",
+            "acosh",
+            "asin",
+            "asinh",
+            "atan",
+            "atanh",
+            "bessel_i1e",
+            "cosh",
+            "digamma",
+            "erf",
+            "erf_inv",
+            "erfc",
+        )
+    }
+    | {f"chlo.{name}" for name in ("lgamma", "next_after", "polygamma", "sinh", "tan", "zeta")}
+)
+"""Elementwise ops of many instructions each, which XLA's fusion does not repeat (`InstructionFusion::IsExpensive`)."""
+
+
+def is_costly(ops: Sequence[int], listing: Listing) -> bool:
+    """Whether a kernel of those ops has elementwise work of many instructions in it."""
+    return any(listing.ops[op].name in COSTLY for op in ops)
+
+
+def is_narrowing(root: Op, listing: Listing) -> bool:
+    """A conversion to a type of fewer bytes."""
+    if root.name != "stablehlo.convert":
+        return False
+    before, after = (_bytes(listing, values[0]) for values in (root.operands, root.results))
+    return after < before
+
+
+@dataclass(frozen=True, slots=True)
+class Repeatable:
+    """Which results a compiler can evaluate in each of their readers."""
+
+    zeros: frozenset[int]  # values that are zero everywhere
+    transposed: frozenset[int]  # and those of `into_matmuls`
+    gathered: frozenset[
+        int
+    ]  # what gathers take their slices from, also under the names that it had before reshapes
+    only_gathered: frozenset[int]  # and what nothing else reads
+
+    def includes(self, root: Op, operands: int) -> bool:
+        """Whether the kernel of that root and so many operands is elementwise work, in any order of dimensions where matmuls alone read it.
+
+        A transpose of one operand is none: it is that operand's buffer.
+        """
+        is_work_on_transposed = operands > 1 and not self.transposed.isdisjoint(root.results)
+        return is_elementwise(root) or is_selecting(root, self.zeros) or is_work_on_transposed
+
+    def is_stored_whole(self, value: int, stored: frozenset[int]) -> bool:
+        """Whether XLA:TPU makes and stores all of an elementwise result for gathers, however few rows they take.
+
+        So it does where the result is made of arguments (a table of embeddings is converted as a whole, and a matmul that reads the same
+        table reads what is stored) and where gathers alone read it (the logarithms of a softmax of which a loss picks one a row).
+
+        Args:
+            stored: the buffers behind its operands, leaving out arguments.
+        """
+        return value in self.only_gathered or (not stored and value in self.gathered)
+
+
+def made_for_gathers(
+    kernels: Sequence[Kernel], listing: Listing, may_repeat: Repeatable
+) -> dict[int, tuple[int, int]]:
+    """Of elementwise results without a buffer that gathers read, the times, half-open, in which there is a copy for these.
+
+    A loss that picks labels from logits in bfloat16 after their conversion to float32 has these logits twice for a while (libtpu 0.0.51,
+    training steps of BERT, BART and a GPT): the loss is needed at the end only, so that where what goes back to the logits is
+    summed too, for a bias, one fusion makes both.
+    """
+    readers = readers_of(kernels)
+    found: dict[int, tuple[int, int]] = {}
+    for kernel in kernels:
+        if kernel.is_alias and may_repeat.includes(listing.ops[kernel.time], len(kernel.uses)):
+            (value,) = kernel.results
+            gathers = [
+                reader.time
+                for reader in readers.get(value, ())
+                if listing.ops[reader.time].name == "stablehlo.gather" and reader.uses[0].value == value
+            ]
+            if gathers:
+                sums = [time for time in read_times(value, readers) if is_reduction(listing.ops[time])]
+                found[value] = (min(gathers), max(*gathers, *sums, 0) + 1)
+    return found
+
+
+Readers = dict[int, list[Kernel]]
+
+
+def readers_of(kernels: Sequence[Kernel]) -> Readers:
+    """The kernels that read each value."""
+    found: Readers = {}
+    for kernel in kernels:
+        for use in kernel.uses:
+            found.setdefault(use.value, []).append(kernel)
+    return found
+
+
+def read_times(value: int, readers: Readers, besides: int = -1) -> frozenset[int]:
+    """When the kernels run that read a value, also through what has no buffer, but for those who do so through `besides` alone."""
+    found, left = set[int](), [value]
+    seen = {value, besides}
+    while left:
+        for reader in readers.get(left.pop(), ()):
+            if not reader.is_alias:
+                found.add(reader.time)
+            elif reader.results[0] not in seen:
+                seen.add(reader.results[0])
+                left.append(reader.results[0])
+    return frozenset(found)
+
+
+def repeatable(listing: Listing, zeros: frozenset[int], pinned: frozenset[int]) -> Repeatable:
+    """Args: values that are zero everywhere, and those that keep a buffer of their own."""
+    gathered: set[int] = set()
+    others = {result.value for result in listing.results}
+    others.update(source.value for flow in listing.data_flows for source in flow.sources)
+    for op in reversed(listing.ops):
+        is_name = op.name == "stablehlo.reshape" and op.results[0] in gathered
+        if op.name == "stablehlo.gather" or is_name:
+            gathered.add(op.operands[0])
+        is_for_gathers = op.name == "stablehlo.gather" or (is_name and op.results[0] not in others)
+        others.update(op.operands[1:] if is_for_gathers else op.operands)
+    return Repeatable(
+        zeros, into_matmuls(listing) - pinned, frozenset(gathered), frozenset(gathered - others)
+    )
+
+
+def is_selecting(op: Op, zeros: frozenset[int]) -> bool:
+    """A scatter into zeros that writes no element twice, and as much in each row: XLA:TPU selects by a comparison instead.
+
+    That is elementwise work on indices and updates. So it is with what a loss gives back to the logits of which it picks one in a row of
+    the vocabulary (libtpu 0.0.51). `zeros` are the values that are zero everywhere.
+    """
+    rule = op.rule
+    if op.name != "stablehlo.scatter" or rule is None or len(op.operands) != 3 or op.operands[0] not in zeros:
+        return False
+    written = {factor for dim in rule.results[0] for factor in dim}
+    updates = {factor for dim in rule.operands[2] for factor in dim}
+    return not updates.isdisjoint(written) and all(rule.factors[f].size == 1 for f in updates - written)
+
+
+def stored_operands(
+    root: Op,
+    reads: Sequence[int],
+    listing: Listing,
+    roots: Mapping[int, frozenset[int]],
+    permanent: frozenset[int],
+) -> frozenset[int]:
+    """The buffers behind a kernel's operands, leaving out `permanent` ones and those with less than half the result's bytes.
+
+    `roots` has the buffers behind each value that is itself recomputed.
+    """
+    result = listing.values[root.results[0]].type
+    found: set[int] = set()
+    for value in reads:
+        for buffer in roots.get(value, (value,)):
+            size = result.num_bytes if result is not None else 0
+            if buffer not in permanent and 2 * _bytes(listing, buffer) >= size:
+                found.add(buffer)
+    return frozenset(found)
+
+
+def is_recomputed(root: Op, stored: frozenset[int], listing: Listing) -> bool:
+    """Whether a compiler can repeat this elementwise kernel in each of its readers instead of storing its result, at no loss of memory.
+
+    So it is where one buffer, no larger than the result, holds all that it needs (XLA's fusion duplicates such producers).
+    """
+    return len(stored) <= 1 and all(
+        _bytes(listing, value) <= _bytes(listing, root.results[0]) for value in stored
+    )
+
+
+def into_matmuls(listing: Listing) -> frozenset[int]:
+    """Transposed values that matmuls alone read, which take their operands in any order of dimensions."""
+    users: dict[int, list[Op]] = {}
+    for op in listing.ops:
+        for value in op.operands:
+            users.setdefault(value, []).append(op)
+    transposes = (op.results[0] for op in listing.ops if op.name == "stablehlo.transpose")
+    return frozenset(v for v in transposes if v in users and all(user.is_matmul for user in users[v]))
+
+
+def _bytes(listing: Listing, value: int) -> int:
+    type_ = listing.values[value].type
+    return type_.num_bytes if type_ is not None else 0

@@ -1,0 +1,42 @@
+"""Values that a compiler keeps in vector memory instead of main memory."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+import costmodels
+from costmodels.vector_memory import VectorMemory
+
+MEMORY = VectorMemory(values_mib=2, table_kib=48)
+MIB = 2**20
+
+
+def stays(*values: tuple[int, int, int]) -> list[bool]:
+    """Of (begin, end, MiB)."""
+    begin, end, size = np.asarray(values, dtype=np.int64).T
+    return MEMORY.leaves(begin, end, size * MIB).tolist()
+
+
+def test_the_least_room_times_time_comes_first() -> None:
+    """A value as large as the room is out while a smaller one is in, and in after that."""
+    assert stays((0, 1, 3), (0, 4, 1), (2, 4, 2), (4, 5, 2)) == [True, False, True, False]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9), st.integers(0, 3)), min_size=1, max_size=12))
+def test_what_is_kept_there_fits(values: list[tuple[int, int, int]]) -> None:
+    lives = [(begin, begin + length, size) for begin, length, size in values]
+    kept = [life for life, stay in zip(lives, stays(*lives), strict=True) if not stay]
+    for time in range(20):
+        assert sum(size for begin, end, size in kept if begin <= time < end) <= MEMORY.values_mib
+
+
+def test_peak() -> None:
+    """What is handed over counts in full, the rest beyond the room, tables of each temporary value on top; GPUs have none of that."""
+    begin, end, size = np.asarray([(0, 9, 200), (1, 3, 100), (2, 4, 100)], dtype=np.int64).T
+    fixed = np.asarray([True, False, False])
+    tpu, gpu = (
+        costmodels.load(name).peak_bytes(begin, end, size * MIB, fixed, values=2)
+        for name in ("tpu-v5e", "h100")
+    )
+    assert tpu == 300 * MIB + 2 * 48 * 1024
+    assert gpu == 400 * MIB

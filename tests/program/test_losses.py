@@ -1,0 +1,94 @@
+"""What the loss of a classifier stores: logits once, no exponentials of them, and nothing for labels that it picks."""
+
+import pytest
+
+from autoshard.program import Program
+from tests.mlir.modules import main_of
+from tests.program.modules import program_of
+
+ROWS, CLASSES = 64, 64
+L, V = f"tensor<{ROWS}x{CLASSES}xf32>", f"tensor<{ROWS}xf32>"
+X, W = f"tensor<{ROWS}x16xf32>", f"tensor<16x{CLASSES}xf32>"
+PICKED = f"tensor<{ROWS}x1xf32>"
+
+
+def loss(logits: str, picked: str, updates: int = 1, zero: str = "stablehlo.constant dense<0.0>") -> str:
+    """The loss and what goes back to its logits: `logits` makes %1 of a product %0, and labels are picked from `picked`."""
+    indices, values = f"tensor<{ROWS}x{updates}x1xi32>", f"tensor<{ROWS}x{updates}xf32>"
+    return f"""
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+      %zeros = {zero} : {L}
+      %ones = stablehlo.constant dense<1.0> : {values}
+      {logits}
+      %2 = stablehlo.reduce(%1 init: %low) applies stablehlo.maximum across dimensions = [1] : ({L}, tensor<f32>) -> {V}
+      %3 = stablehlo.broadcast_in_dim %2, dims = [0] : ({V}) -> {L}
+      %4 = stablehlo.subtract %1, %3 : {L}
+      %5 = stablehlo.exponential %4 : {L}
+      %6 = stablehlo.reduce(%5 init: %zero) applies stablehlo.add across dimensions = [1] : ({L}, tensor<f32>) -> {V}
+      %7 = stablehlo.broadcast_in_dim %6, dims = [0] : ({V}) -> {L}
+      %8 = stablehlo.subtract %4, %7 : {L}
+      %9 = "stablehlo.gather"({picked}, %labels) <{{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [1],
+        operand_batching_dims = [0], start_indices_batching_dims = [0], start_index_map = [1], index_vector_dim = 2>,
+        indices_are_sorted = false, slice_sizes = array<i64: 1, 1>}}> : ({L}, tensor<{ROWS}x1x1xi32>) -> {PICKED}
+      %10 = "stablehlo.scatter"(%zeros, %places, %ones) <{{indices_are_sorted = false, unique_indices = false,
+        scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [1], input_batching_dims = [0],
+        scatter_indices_batching_dims = [0], scatter_dims_to_operand_dims = [1], index_vector_dim = 2>}}> ({{
+        ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+          %sum = stablehlo.add %a, %b : tensor<f32>
+          stablehlo.return %sum : tensor<f32>
+      }}) : ({L}, {indices}, {values}) -> {L}
+      %11 = stablehlo.divide %5, %7 : {L}
+      %12 = stablehlo.subtract %11, %10 : {L}
+      %13 = stablehlo.dot_general %12, %w, contracting_dims = [1] x [1] : ({L}, {W}) -> {X}
+      %14 = stablehlo.dot_general %x, %12, contracting_dims = [0] x [0] : ({X}, {L}) -> {W}
+      return %9, %13, %14 : {PICKED}, {X}, {W}"""
+
+
+PRODUCT = f"%1 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : ({X}, {W}) -> {L}"
+CONVERTED = f"""%0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : ({X}, {W}) -> tensor<{ROWS}x{CLASSES}xbf16>
+      %1 = stablehlo.convert %0 : (tensor<{ROWS}x{CLASSES}xbf16>) -> {L}"""
+
+
+def program(text: str, updates: int = 1) -> Program:
+    given = f"%x: {X}, %w: {W}, %labels: tensor<{ROWS}x1x1xi32>, %places: tensor<{ROWS}x{updates}x1xi32>"
+    return program_of(main_of(text, given, f"{PICKED}, {X}, {W}"))
+
+
+def stored(found: Program) -> list[str]:
+    """The ops that make values of the size of the logits that have a buffer, where the compiler has memory to spare."""
+    return [
+        found.listing.ops[kernel.time].name.removeprefix("stablehlo.")
+        for kernel in found.kernels
+        for value in kernel.results
+        if (type_ := found.listing.values[value].type) is not None and type_.shape == (ROWS, CLASSES)
+        if found.ample_lifetimes[value].is_own_buffer
+    ]
+
+
+def test_logits_are_kept_and_nothing_beside_them() -> None:
+    """Picking labels reads the logits as they are, so that no exponentials take their place; labels go back by a comparison."""
+    found = program(loss(PRODUCT, "%1"))
+    assert stored(found) == ["dot_general", "subtract"]  # what goes back takes their place
+    assert found.for_gathers == {}
+
+
+def test_logarithms_that_labels_are_picked_from_are_made() -> None:
+    assert stored(program(loss(PRODUCT, "%8"))) == ["dot_general", "subtract", "subtract"]
+
+
+def test_converted_logits_are_made_again_for_the_labels() -> None:
+    """Those in bfloat16 stay; in float32 they are there while the labels are picked."""
+    found = program(loss(CONVERTED, "%1"))
+    assert stored(found)[0] == "dot_general"
+    (times,) = found.for_gathers.values()
+    (gather,) = (k.time for k in found.kernels if found.listing.ops[k.time].name == "stablehlo.gather")
+    assert times == (gather, gather + 1)
+
+
+@pytest.mark.parametrize(
+    ("updates", "zero"), [(2, "stablehlo.constant dense<0.0>"), (1, "stablehlo.constant dense<1.0>")]
+)
+def test_other_scatters_are_stored(updates: int, zero: str) -> None:
+    """Several updates of a row may meet in one element, and what is not zero has to be added to."""
+    assert "scatter" in stored(program(loss(PRODUCT, "%1", updates, zero), updates))
