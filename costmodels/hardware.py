@@ -136,7 +136,8 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         `handed_over`: whether each is an argument or a result, which is in main memory. `values`: how many temporary ones the program has,
         each of which takes tables there.
         """
-        begin, end, bytes, handed_over = (each[begin < end] for each in (begin, end, bytes, handed_over))
+        alive = begin < end
+        begin, end, bytes, handed_over = begin[alive], end[alive], bytes[alive], handed_over[alive]
         if self.vector_memory is not None:
             stays = handed_over | self.vector_memory.leaves(begin, end, np.where(handed_over, 0, bytes))
             begin, end, bytes = begin[stays], end[stays], bytes[stays]

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from .figures import Count, Share
 
-MinorPair = tuple[Collection[int], Collection[int]]
-"""Dimensions of which the two minor ones must be: one of the first kind and one of the second, in either order."""
+MinorPair = tuple[Collection[int], Collection[int]] | tuple[Collection[int], Collection[int], bool]
+"""Dimensions of which the two minor ones must be: one of the first kind and one of the second, in either order unless the third says that
+the first is minor to the second."""
 
 
 class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,8 +67,12 @@ def _pairs(rank: int, minor: MinorPair | None) -> list[tuple[int, int]]:
     """(minor, second minor) of every layout that is allowed."""
     if rank == 1:
         return [(0, 0)]
-    first, second = ([*kind] or [*range(rank)] for kind in (minor or ((), ())))
-    chosen = [*itertools.product(first, second), *itertools.product(second, first)]
+    first, second = ([*kind] or [*range(rank)] for kind in (minor or ((), ()))[:2])
+    is_ordered = minor is not None and len(minor) > 2 and minor[2]
+    chosen = [
+        *itertools.product(first, second),
+        *(itertools.product(second, first) if not is_ordered else ()),
+    ]
     return sorted({(a, b) for a, b in chosen if a != b}) or [*itertools.permutations(range(rank), 2)]
 
 

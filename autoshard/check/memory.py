@@ -79,6 +79,9 @@ class _Stored:
         dims = self._planned.program.minor_dims.get(value) if value in self._written else None
         return self._bytes(type_, sharding, dims, is_temporary=True)
 
+    def in_layout(self, type_: TensorType, sharding: TensorSharding, dims: MinorDims) -> int:
+        return self._bytes(type_, sharding, dims, is_temporary=True)
+
     def _bytes(
         self, type_: TensorType, sharding: TensorSharding, dims: MinorDims | None, *, is_temporary: bool
     ) -> int:
@@ -121,6 +124,7 @@ def _buffers(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> I
         _unsettled(planned, reads, stored),
         _copied_results(planned, stored),
         _for_gathers(planned, stored, lives),
+        _scattered(planned, reads, stored, lives),
     ):
         yield from buffers
 
@@ -261,6 +265,19 @@ def _for_gathers(planned: Planned, stored: _Stored, lives: Lives) -> Iterator[Bu
         type_ = planned.type_of(value)
         if not lives[value].is_own_buffer:
             yield Buffer(begin, end, stored.at_least(type_, _settled(planned, value, type_)))
+
+
+def _scattered(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> Iterator[Buffer]:
+    """What a scatter makes in rows of whole slices, and what that is added to in the same layout, where that takes more."""
+    for read in reads.kernels:
+        time = read.kernel.time
+        for value, type_ in zip(read.kernel.results, read.kernel.shape.results, strict=True):
+            if value in planned.program.scattered_rows and value in lives:
+                dims, count = planned.program.scattered_rows[value]
+                settled = _settled(planned, value, type_)
+                in_rows = stored.in_layout(type_, settled, dims)
+                if in_rows > stored.at_least(type_, settled):
+                    yield from [Buffer(time, time + 1, in_rows)] * count
 
 
 def _life_of_shared(reads: Sequence[Read], carrier: Loop | None) -> tuple[int, int]:

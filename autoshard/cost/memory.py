@@ -136,6 +136,11 @@ def _kernel_items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Li
         lifetime = lives.get(value)
         if lifetime is None:
             continue
+        if value in program.scattered_rows:
+            dims, count = program.scattered_rows[value]
+            in_rows = sizes.temporary(type_, settled, dims)
+            padded = np.where(in_rows > sizes.temporary(type_, settled), in_rows, 0)
+            yield from [Item(kernel.time, kernel.time + 1, padded)] * count
         if value in program.for_gathers and not lifetime.is_own_buffer:
             yield Item(*program.for_gathers[value], sizes.temporary(type_, settled))
         smallest, written = sizes.temporary(type_, settled), sizes.temporary(type_, settled, minor)

@@ -28,7 +28,7 @@ from autoshard.program.lifetime import (
     slices_in_loops,
 )
 from autoshard.program.linearity import linear_ways
-from autoshard.program.minor import minor_dims
+from autoshard.program.minor import minor_dims, scattered_rows
 from autoshard.program.records import (
     RESULT_SITE,
     Flow,
@@ -115,11 +115,12 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
         pairs,
         widths,
         zeros,
-        minor_dims(kernels),
+        minor_dims(kernels, listing),
         fresh,
         copied_results(listing, kernels, handing, pairs, fusion.free),
         sums_after_loops(listing),
         made_for_gathers(kernels, listing, may_repeat),
+        scattered_rows(kernels, listing),
     )
 
 

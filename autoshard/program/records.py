@@ -133,8 +133,9 @@ class Lifetime:
     )
 
 
-MinorDims = tuple[tuple[int, ...], tuple[int, ...]]
-"""The two minor dimensions of a value in memory are one of the first and one of the second, in either order."""
+MinorDims = tuple[tuple[int, ...], tuple[int, ...], bool]
+"""The two minor dimensions of a value in memory are one of the first and one of the second, in either order unless the last says that the
+first is minor to the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +167,9 @@ class Program:
     for_gathers: dict[int, tuple[int, int]] = field(
         default_factory=dict[int, tuple[int, int]]
     )  # of values without a buffer, half-open times in which they have one nevertheless
+    scattered_rows: dict[int, tuple[MinorDims, int]] = field(
+        default_factory=dict[int, tuple[MinorDims, int]]
+    )  # of what scatters make, how it lies meanwhile, and how many values of that size lie so
 
     @property
     def num_temporary(self) -> int:

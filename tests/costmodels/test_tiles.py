@@ -42,6 +42,12 @@ def test_minor_dimensions_that_are_not_free() -> None:
     assert stored((256, 16, 197, 197), 16) == 256 * 16 * 197 * 197 * 2
 
 
+def test_lanes_that_are_given() -> None:
+    """Rows of four columns that are looked up take 128 lanes each; in either order they take no more than their elements."""
+    assert stored((524288, 4), 32, ((1,), (0,), True)) == 524288 * 128 * 4
+    assert stored((524288, 4), 32, ((1,), (0,))) == stored((524288, 4), 32) == 524288 * 4 * 4
+
+
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=4), st.sampled_from((8, 16, 32, 64)))
 def test_laws(shape: list[int], bits: int) -> None:
     """Never fewer bytes than the elements, more room never less, and the choice of layout never worse than a given one."""

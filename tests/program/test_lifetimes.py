@@ -306,8 +306,8 @@ def test_minor_dimensions() -> None:
       return %0 : tensor<2x4x8x8xf32>"""
     program = program_of(main_of(body, f"%q: {q}, %k: {q}", "tensor<2x4x8x8xf32>"))
     (scores,) = program.kernels[0].results
-    assert program.minor_dims[scores] == ((2,), (3,))
-    assert program.minor_dims[program.listing.arguments[0].value] == ((2,), (3,))
+    assert program.minor_dims[scores] == ((2,), (3,), False)
+    assert program.minor_dims[program.listing.arguments[0].value] == ((2,), (3,), False)
 
 
 def test_loop() -> None:

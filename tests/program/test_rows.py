@@ -1,0 +1,52 @@
+"""How lookups and their gradients lie in memory: each slice along the lanes."""
+
+import pytest
+
+from autoshard.program import Program
+from tests.mlir.modules import main_of
+from tests.program.modules import program_of
+
+TABLE, ROWS, IDS = "tensor<64x4xf32>", "tensor<8x4xf32>", "tensor<8x1xi32>"
+SLICES = ((1,), (0,), True)
+
+
+def lookup(*, is_read_twice: bool) -> Program:
+    """A row of the table for each index, twice as large, and those added to the table."""
+    other = "%4" if is_read_twice else "%t"
+    return program_of(
+        main_of(
+            f"""
+      %zeros = stablehlo.constant dense<0.0> : {TABLE}
+      %0 = "stablehlo.gather"(%t, %i) <{{dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0],
+        start_index_map = [0], index_vector_dim = 1>, indices_are_sorted = false, slice_sizes = array<i64: 1, 4>}}>
+        : ({TABLE}, {IDS}) -> {ROWS}
+      %1 = stablehlo.add %0, %0 : {ROWS}
+      %4 = "stablehlo.scatter"(%zeros, %i, %1) <{{indices_are_sorted = false, unique_indices = false, scatter_dimension_numbers =
+        #stablehlo.scatter<update_window_dims = [1], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0],
+        index_vector_dim = 1>}}> ({{
+        ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+          %sum = stablehlo.add %a, %b : tensor<f32>
+          stablehlo.return %sum : tensor<f32>
+      }}) : ({TABLE}, {IDS}, {ROWS}) -> {TABLE}
+      %5 = stablehlo.add %t, %4 : {TABLE}
+      %6 = stablehlo.dot_general {other}, %t, contracting_dims = [1] x [1] : ({TABLE}, {TABLE}) -> tensor<64x64xf32>
+      return %5, %6 : {TABLE}, tensor<64x64xf32>""",
+            f"%t: {TABLE}, %i: {IDS}",
+            f"{TABLE}, tensor<64x64xf32>",
+        )
+    )
+
+
+def made_by(program: Program, name: str) -> int:
+    return next(k.results[0] for k in program.kernels if program.listing.ops[k.time].name == name)
+
+
+@pytest.mark.parametrize("is_read_twice", [False, True])
+def test_slices_lie_along_the_lanes(is_read_twice: bool) -> None:
+    """What a gather makes stays so, and elementwise work on it; what a scatter makes while it is made, and with it what it is added to."""
+    program = lookup(is_read_twice=is_read_twice)
+    assert program.minor_dims[made_by(program, "stablehlo.gather")] == SLICES
+    assert program.minor_dims[made_by(program, "stablehlo.add")] == SLICES
+    scattered = made_by(program, "stablehlo.scatter")
+    assert scattered not in program.minor_dims or not program.minor_dims[scattered][2]
+    assert program.scattered_rows == {scattered: (SLICES, 1 if is_read_twice else 2)}
