@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autoshard.check import Subject, check
+from autoshard.annotated import cost_loaded
 from autoshard.cost import PricedGraph, decide_hubs, follow
 from autoshard.errors import AutoshardError
 from autoshard.hardware import load_hardware
@@ -96,10 +96,14 @@ class Drawn:
 
 def load_program(program: Path, setting: Setting) -> Loaded:
     """The program for the setting; state is carried as META/NAME.json beside the program says, if it does."""
+    return load_module(program, _request(program, setting))
+
+
+def _request(program: Path, setting: Setting) -> Request:
     meta = program.parent / "meta" / f"{program_name(program)}.json"
     carry = tuple((a, b) for a, b in json.loads(meta.read_text())["carry"]) if meta.exists() else "auto"
     limit = int(load_hardware(setting.hardware).usable_hbm_bytes * setting.memory_share)
-    return load_module(program, Request(setting.mesh, setting.hardware, setting.topology, limit, carry))
+    return Request(setting.mesh, setting.hardware, setting.topology, limit, carry)
 
 
 def program_name(program: Path) -> str:
@@ -165,14 +169,10 @@ def ask(module: Path, target: str, by: Judge) -> dict[str, Any]:
         return {**said, "hlo": hlo.read_text()} if hlo.exists() else said
 
 
-def repriced(loaded: Loaded, plan: Plan) -> dict[str, int]:
-    """What `check` makes of a plan that may be older than the cost model: ns of compute, communication and step, and the peak in bytes."""
-    subject = Subject(loaded.program, loaded.hardware, loaded.communication)
-    found = {finding.name: finding for finding in check(subject, plan).findings}
-    figures = {
-        name: found[name].expected for name in ("compute", "communication", "step", "peak") if name in found
-    }
-    return {name: figure for name, figure in figures.items() if isinstance(figure, int)}
+def priced_as_written(drawn: Drawn, program: Path, setting: Setting) -> Drawn:
+    """With what `autoshard cost` of today says of the written module in the place of what the plan said when it was drawn."""
+    written = load_module(drawn.base.with_name(f"{drawn.name}.mlir"), _request(program, setting))
+    return replace(drawn, plan=cost_loaded(written))
 
 
 def _judged_file(base: Path, target: str, *, is_full: bool) -> Path:

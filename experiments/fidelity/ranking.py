@@ -12,9 +12,11 @@ collectives as XLA's scheduler prices them, those that run behind compute left o
 Beside them `step in full`: the predicted step against the estimate of a compilation through code generation, which has the cycles of every
 fusion, for plans that were asked for with `--full`.
 
-Without `--judge` plans and answers are those that the folder has, and `--reprice` prices those plans anew.
+Without `--judge` plans and answers are those that the folder has. With `--as-written` the prediction is what `autoshard cost` says of each
+written module, so that plans drawn by several versions are priced by one.
 
 python experiments/fidelity/ranking.py PROGRAM.mlir.gz... --folder FOLDER [--also FOLDER...] [--count 30 --judge PATH --judge-python PYTHON]
+    [--as-written] [--keep-others]
 
 [1] Kendall, Rank Correlation Methods, 1945: with corrections for ties in either order.
 """
@@ -22,7 +24,7 @@ python experiments/fidelity/ranking.py PROGRAM.mlir.gz... --folder FOLDER [--als
 import argparse
 import math
 from collections.abc import Iterator, Sequence
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +34,16 @@ from plans import (
     add_options,
     judged_plans,
     kept,
-    load_program,
+    priced_as_written,
     program_name,
-    repriced,
     setting_of,
 )
 from plot import scatter
 
-from autoshard.plans import Plan, read_plan
+from autoshard.plans import Plan
 
 RESULTS = Path(__file__).parent / "results"
+Judged = tuple[Path, Drawn, dict[str, Any]]
 SCHEDULED_BYTES_PER_US = 93.3e3
 """Of a mesh axis of a v5e slice, both directions, as XLA's scheduler (libtpu 0.0.51) prices collectives."""
 
@@ -101,26 +103,14 @@ def scheduled_us(plan: Plan) -> float:
     return total
 
 
-def found_before(folders: Sequence[Path], program: Path, target: str) -> Iterator[dict[str, Any]]:
-    """The judged plans of other folders."""
-    for folder in folders:
-        for drawn in kept(folder, program_name(program)):
-            said = drawn.judged(target)
-            if said is not None:
-                yield {**row_of(program, drawn, said, target), "plan": f"{folder.name}/{drawn.name}"}
-
-
-def reprice(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> None:
-    """Put what `check` makes of each plan now in the place of what the plan said."""
-    folders = {folder.name: folder for folder in arguments.also}
-    for program in arguments.programs:
-        loaded = load_program(program, setting_of(arguments))
-        for row in rows:
-            if row["program"] == program_name(program):
-                *folder, plan = row["plan"].split("/")
-                base = (folders[folder[0]] if folder else arguments.folder) / row["program"]
-                figures = repriced(loaded, read_plan(base / f"{plan}.plan.json"))
-                row |= {f"{name}_us": ns / 1e3 for name, ns in figures.items() if name != "peak"}
+def judged_before(folders: Sequence[Path], programs: Sequence[Path], target: str) -> Iterator[Judged]:
+    """Judged plans of other folders."""
+    for program in programs:
+        for folder in folders:
+            for drawn in kept(folder, program_name(program)):
+                said = drawn.judged(target)
+                if said is not None:
+                    yield program, drawn, said
 
 
 def taus(rows: pd.DataFrame) -> pd.DataFrame:
@@ -154,19 +144,31 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_options(parser)
-    parser.add_argument("--reprice", action="store_true", help="price kept plans by the cost model of today")
+    parser.add_argument(
+        "--as-written", action="store_true", help="price the written modules, by today's version"
+    )
+    parser.add_argument(
+        "--keep-others", action="store_true", help="leave rows of other programs in the tables"
+    )
     parser.add_argument("--also", type=Path, nargs="*", default=[], help="folders with more judged plans")
     arguments = parser.parse_args()
-    target = setting_of(arguments).target
-    rows = [row_of(program, drawn, said, target) for program, drawn, said in judged_plans(arguments)]
-    for program in arguments.programs:
-        rows += found_before(arguments.also, program, target)
-    if arguments.reprice:
-        reprice(rows, arguments)
+    setting = setting_of(arguments)
+    rows: list[dict[str, Any]] = []
+    more = judged_before(arguments.also, arguments.programs, setting.target)
+    for program, drawn, said in chain(judged_plans(arguments), more):
+        is_new = arguments.as_written and said.get("ok")
+        one = priced_as_written(drawn, program, setting) if is_new else drawn
+        rows.append(row_of(program, one, said, setting.target))
+    plans_file = RESULTS / "ranking-plans.csv"
+    if arguments.keep_others and plans_file.exists():
+        asked = {program_name(program) for program in arguments.programs}
+        before = pd.read_csv(plans_file).to_dict("records")
+        rows = [row for row in before if row["program"] not in asked] + rows
+        rows.sort(key=lambda row: (row["program"], row["plan"]))
     table = pd.DataFrame(rows)
     summary = taus(table)
     RESULTS.mkdir(exist_ok=True)
-    table.round(1).to_csv(RESULTS / "ranking-plans.csv", index=False)
+    table.round(3).to_csv(plans_file, index=False)
     summary.round(3).to_csv(RESULTS / "ranking.csv", index=False)
     compiled = table[table["compiles"]]
     series = {
