@@ -109,7 +109,7 @@ def _compiled(compiler: Compiler, one: Sent) -> Sent:
     if one.kind == "reduce_scatter":
         return Sent("all_reduce", one.axes, one.bytes)
     is_everywhere = one.devices == compiler.devices > 32
-    is_summed = one.kind == "all_gather" and is_everywhere and (compiler.is_cubic or one.bytes <= 1 << 17)
+    is_summed = one.kind == "all_gather" and is_everywhere and (compiler.is_cubic or one.bytes <= 9 << 14)
     return Sent("all_reduce", one.axes, one.bytes * one.devices) if is_summed else one
 
 

@@ -149,7 +149,7 @@ def _ns(prices: Prices, kind: str, bytes_: int, axes: Sequence[AxisRef]) -> int:
         return math.ceil(2 * bytes_ * stored * (1e9 / prices.hardware.hbm_bytes_per_s))
     if prices.lowering == "xla-tpu":
         devices = math.prod(axis.size for axis in axes)
-        is_gathered_by_sum = kind == "all_gather" and devices > 32 and bytes_ <= devices << 17
+        is_gathered_by_sum = kind == "all_gather" and devices > 32 and bytes_ <= devices * 9 << 14
         if kind in ("all_reduce", "reduce_scatter") or is_gathered_by_sum:
             latency = prices.communication.all_reduce_ns(0, _group(axes))
             return prices.communication.all_reduce_ns(bytes_, _group(axes)) - latency + latency // 4

@@ -5,8 +5,8 @@ Kinds, axes and bytes of a plan's collectives are Shardy's; what is emitted, and
 - `shardy`: each collective is itself.
 - `xla-tpu`: what libtpu 0.0.51 compiles for v5e (4x4, 8x8, 16x16) and v5p (2x2x4) where a change of sharding is written step by step.
     - Sums go everywhere, and each device slices its part: an all-reduce where Shardy has a reduce-scatter.
-    - What lies over all devices of a slice of more than 32 is gathered by summing zero-padded arrays: shards of up to 128 KiB (gathers over
-      64 and 256 devices change over between 128 KiB and 160 KiB), and of any size on a torus of three dimensions (v4, v5p and tpu7x,
+    - What lies over all devices of a slice of more than 32 is gathered by summing zero-padded arrays: shards of up to 144 KiB (gathers over
+      64 and 256 devices change over between 144 KiB and 160 KiB), and of any size on a torus of three dimensions (v4, v5p and tpu7x,
       64 to 256 devices, shards of 32 KiB to 128 MiB). Gathers over 16 and 32 devices, and over 64 of 128 or 256, are left as they are.
     - What loops carry unchanged is brought to another sharding before them (`cost.loops`), sums that they add up are made after them
       (`cost.accumulation`).
@@ -41,7 +41,7 @@ Lowering = Literal["shardy", "xla-tpu"]
 LOCAL = frozenset({"all_slice", "replicated_to_unreduced", "sharded_to_unreduced"})
 """These send nothing: each device reads its own part and writes it, the rest zero where the result is a partial sum."""
 
-SMALL_SHARD_BYTES = 128 * 1024
+SMALL_SHARD_BYTES = 144 * 1024
 MANY_DEVICES = 33
 CUBIC = 3  # dimensions of a torus
 SHORT_VECTOR_BYTES = 64 * 1024

@@ -1,10 +1,11 @@
 """Predicted against emitted bytes of collectives, kind by kind, of every plan in a folder that `plans.py` made.
 
 Bytes are those of the operand on one device times the runs in a step. A plan holds where each kind is within 5 % of what is emitted. What
-has no counterpart of the same bytes on the other side is listed, with where it comes from. With `--programs`, folders of the modules that
-plans were made of, collectives of plans that are older than the cost model are derived anew, by what `autoshard check` does.
+has no counterpart of the same bytes on the other side is listed, with where it comes from. With `--programs` and `--held-out`, folders of
+the modules that plans were made of, collectives of plans that are older than the cost model are derived anew, by what `autoshard check`
+does; those of `--held-out` are marked as such in the table and counted by themselves.
 
-python experiments/fidelity/collectives.py FOLDER... [--programs FOLDER] [--unmatched 5] [--table TABLE.csv] [--plot PLOT.svg]
+python experiments/fidelity/collectives.py FOLDER... [--programs FOLDER] [--held-out FOLDER] [--table TABLE.csv] [--plot PLOT.svg]
 """
 
 import argparse
@@ -122,6 +123,10 @@ def _beyond(these: list[tuple[str, int, str]], others: list[tuple[str, int, str]
     return [text for _, text in sorted(found, reverse=True)]
 
 
+def _programs(folders: Iterable[Path]) -> dict[str, Path]:
+    return {program_name(file): file for folder in folders for file in folder.glob("*.mlir*")}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -131,14 +136,17 @@ def main() -> None:
         "--unmatched", type=int, default=5, help="how many to list for each side of a plan that is off"
     )
     parser.add_argument("--programs", type=Path, action="append", default=[])
+    parser.add_argument("--held-out", type=Path, action="append", default=[])
     parser.add_argument("--table", type=Path)
     parser.add_argument("--plot", type=Path)
     asked = parser.parse_args()
-    rows: list[tuple[str, str, str, str, str, int, int, bool]] = []
+    rows: list[tuple[str, bool, str, str, str, str, int, int, bool]] = []
     plans: list[bool] = []
-    anew = Anew({program_name(file): file for folder in asked.programs for file in folder.glob("*.mlir*")})
+    held_counts: Counter[tuple[str, bool]] = Counter()
+    held_out = _programs(asked.held_out)
+    anew = Anew({**_programs(asked.programs), **held_out})
     for path, plan, target, said in judged(asked.folders):
-        if asked.programs:
+        if anew.programs:
             derived = anew.derived(plan, path.parent.name)
             if derived is None:
                 print(f"left out: {path}, which the present version does not read")
@@ -148,6 +156,7 @@ def main() -> None:
         rows += [
             (
                 found.program,
+                found.program in held_out,
                 found.plan,
                 target,
                 found.mesh,
@@ -159,6 +168,9 @@ def main() -> None:
             for kind in found.kinds
         ]
         plans.append(all(map(found.holds, found.kinds)))
+        groups = (f"{target} {found.mesh}", found.plan.rstrip("0123456789"))
+        whose = "held-out programs" if found.program in held_out else "other programs"
+        held_counts.update((group, plans[-1]) for group in (*groups, whose))
         figures = ", ".join(
             f"{kind} {found.predicted.get(kind, 0) / 1e6:.3f} MB for {found.emitted.get(kind, 0) / 1e6:.3f}"
             for kind in found.kinds
@@ -174,17 +186,19 @@ def main() -> None:
     print(
         f"{sum(plans)} of {len(plans)} plans within {WITHIN:.0%} in every kind, {held} of {len(rows)} kinds"
     )
+    for group in sorted({group for group, _ in held_counts}):
+        good, bad = (held_counts[group, is_good] for is_good in (True, False))
+        print(f"{group}: {good} of {good + bad} plans")
     if asked.table is not None:
         with asked.table.open("w", newline="") as file:
             writer = csv.writer(file)
-            writer.writerow(
-                ("program", "plan", "target", "mesh", "kind", "predicted_bytes", "emitted_bytes", "within")
-            )
+            columns = "program held_out plan target mesh kind predicted_bytes emitted_bytes within"
+            writer.writerow(columns.split())
             writer.writerows(rows)
     if asked.plot is not None:
         points: dict[str, list[tuple[float, float]]] = {}
         for row in rows:
-            points.setdefault(row[4], []).append((row[5], row[6]))
+            points.setdefault(row[5], []).append((row[6], row[7]))
         asked.plot.write_text(scatter(points, "predicted bytes", "emitted bytes"))
 
 

@@ -68,10 +68,10 @@ def test_sums_go_everywhere() -> None:
 
 
 def test_small_shards_over_many_devices_are_summed() -> None:
-    """Up to 128 KiB on each device of a slice of more than 32: arrays of the gathered size, zero elsewhere, are added up."""
+    """Up to 144 KiB on each device of a slice of more than 32: arrays of the gathered size, zero elsewhere, are added up."""
     prices = CollectivePrices(communication(WIDE), HARDWARE, "xla-tpu")
     both = (WIDE.axis("x"), WIDE.axis("y"))
-    small, large = 64 << 17, 64 << 18
+    small, large = 64 * 144 << 10, 64 * 160 << 10
     assert prices.emitted("all_gather", small, both) == (Emitted("all_reduce", both, small),)
     assert prices.emitted("all_gather", large, both) == (Emitted("all_gather", both, large // 64),)
 
