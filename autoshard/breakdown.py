@@ -112,6 +112,8 @@ def _why(priced: PricedGraph, choice: NDArray[np.int64], c: ChosenCollective) ->
     if c.collective.axes == strategy.reduced and c.collective.kind in ("all_reduce", "reduce_scatter"):
         kept = ", each device keeps its part" if c.collective.kind == "reduce_scatter" else ""
         return f"what {name} sums over is split over {axes}: partial sums are added{kept}"
+    if strategy.added and c.collective.kind == "all_reduce":
+        return f"what is added is partial over {axes}: added up before it is summed, once"
     if c.collective.kind == "halo_exchange":
         return f"{name} needs rows of other devices: the dimension that it shifts or slides over is split over {axes}"
     made, kept = _differing(strategy.produced, strategy.settled)

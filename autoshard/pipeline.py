@@ -117,6 +117,8 @@ def write_planned(
     """The module with the plan in it, as text; `form` None is the one that the plan was made for."""
     form = form if form is not None else form_named(found.form)
     decisions = found.decisions()
+    if form == "xla" and found.lowering == "xla-tpu":
+        decisions = decisions.reduced()
     if decisions.has_partial_sums and not keeps_partial_sums(form):
         raise AutoshardError(
             f"the plan leaves partial sums unreduced, and the {form} form cannot say so",

@@ -19,8 +19,16 @@ from autoshard.progress import Progress, silent
 def graph_of(loaded: Loaded, wanted: Wanted | None = None, given: Given | None = None) -> Graph:
     """The choices that the form and its compiler leave, without prices; `wanted` and `given` as in `price`."""
     keeps = keeps_partial_sums(loaded.form)
-    hoists = loaded.lowering == "xla-tpu"
-    return build_graph(loaded.program, loaded.mesh, given, wanted, keeps_partial_sums=keeps, hoists=hoists)
+    is_xla = loaded.lowering == "xla-tpu"
+    return build_graph(
+        loaded.program,
+        loaded.mesh,
+        given,
+        wanted,
+        keeps_partial_sums=keeps,
+        hoists=is_xla,
+        adds_first=is_xla,
+    )
 
 
 def price(loaded: Loaded, wanted: Wanted | None = None, given: Given | None = None) -> PricedGraph:

@@ -1,6 +1,7 @@
 """Where shardings are fixed from outside: arguments, results, carried state, data flow, manual axes, demands and sharding groups."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from autoshard.check.manual import before_edge, manual_axes
 from autoshard.check.parts import parts_of
@@ -18,7 +19,7 @@ def boundaries(planned: Planned, plan: Plan) -> list[Finding]:
         _carried(planned),
         _data_flow(planned),
         manual_axes(planned),
-        _demands(planned),
+        _demands(planned, plan.lowering),
         _groups(planned),
     ]
 
@@ -100,13 +101,15 @@ def _data_flow(planned: Planned) -> Finding:
     return of_offenders("data flow", offenders, count, "what loops and branches carry has one sharding")
 
 
-def _demands(planned: Planned) -> Finding:
+def _demands(planned: Planned, lowering: str) -> Finding:
     offenders: list[str] = []
     count = 0
     for where, value, sharding, demand in _demanded(planned):
         if not planned.is_ranked(value):
             continue  # nobody shards a scalar
         count += 1
+        if sharding is not None and lowering == "xla-tpu":
+            sharding = replace(sharding, unreduced=())  # what is left to an addition XLA sums all the same
         reason = "no sharding" if sharding is None else unmet(sharding, demand)
         if reason is not None:
             offenders.append(f"{where}: {sharding} does not meet {demand}: {reason}")

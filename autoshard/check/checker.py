@@ -82,7 +82,7 @@ def check(subject: Subject, plan: Plan, emitted: Sequence[Collective] | None = N
         return CheckReport(tuple(findings), (*LEGALITY, *FIGURES))
     runs, rules = check_rules(planned)
     reads, consistent = find_reads(planned, runs, plan.lowering)
-    findings += [*boundaries(planned, plan), rules, partial_sums(planned, runs), consistent]
+    findings += [*boundaries(planned, plan), rules, partial_sums(planned, runs, plan.lowering), consistent]
     if not rules.ok:
         return CheckReport(tuple(findings), FIGURES)
     prices = Prices(subject.hardware, subject.communication, plan.lowering, plan.overlap)

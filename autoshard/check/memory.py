@@ -199,7 +199,7 @@ def _unsettled(planned: Planned, reads: Reads, stored: _Stored) -> Iterator[Buff
     for read in reads.kernels:
         for value, type_ in zip(read.kernel.results, read.kernel.shape.results, strict=True):
             produced = planned.produced.get(value)
-            if produced is not None and produced != planned.settled[value]:
+            if produced is not None and produced.dims != planned.settled[value].dims:
                 yield Buffer(
                     read.kernel.time, read.kernel.time + 1, stored.as_written(value, type_, produced)
                 )

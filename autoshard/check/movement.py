@@ -305,12 +305,15 @@ def _sent(prices: Prices, type_: TensorType, travels: TensorType) -> TensorType:
 def _reshards(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Reshard]:
     hideable = hideable_of(planned, reads, prices)
     made = {v: read for read in reads.kernels for v in read.kernel.results}
+    yield from _sums_inside(planned, reads)
     for value, run in made.items():
         kernel = run.kernel
         if value in planned.produced and not _is_scattered(planned, run, value):
+            is_addition = prices.lowering == "xla-tpu" and planned.produced[value].unreduced
+            type_ = planned.type_of(value)
             yield Reshard(
-                planned.type_of(value),
-                planned.program.widths.of_value(value),
+                type_,
+                type_ if is_addition else planned.program.widths.of_value(value),
                 planned.produced[value],
                 planned.settled[value],
                 kernel.repeat,
@@ -349,13 +352,48 @@ def _reshards(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Reshar
             )
 
 
+def _sums_inside(planned: Planned, reads: Reads) -> Iterator[Reshard]:
+    """What a kernel sums of what it adds up, before it goes on."""
+    maker = {value: number for number, op in enumerate(planned.listing.ops) for value in op.results}
+    for read in reads.kernels:
+        for value, _ in read.kernel.inner:
+            made, left = planned.produced.get(value), planned.settled.get(value)
+            if made is not None and left is not None and made != left:
+                type_ = planned.type_of(value)
+                yield Reshard(type_, type_, made, left, read.kernel.repeat, maker[value])
+
+
+def _sequences(
+    mesh: Mesh, reshards: Sequence[Reshard], lowering: str
+) -> dict[tuple[int, TensorSharding, TensorSharding], tuple[CollectiveStep, ...]]:
+    """Shardy's steps of each change; XLA sums first, all of it."""
+    requests = list(dict.fromkeys((r.type.rank, r.origin, r.target) for r in reshards))
+    summed = {
+        request: replace(request[1], unreduced=())
+        for request in requests
+        if lowering == "xla-tpu" and request[1].unreduced and not request[2].unreduced
+    }
+    asked = dict.fromkeys((request[0], summed.get(request, request[1]), request[2]) for request in requests)
+    moving = [request for request in asked if request[1] != request[2]]
+    found = dict(zip(moving, decompose_reshards(mesh, moving), strict=True)) if moving else {}
+    for request, whole in summed.items():
+        axes = request[1].unreduced
+        if _adds_exactly(whole, request[2], parts_of(axes)):
+            found[request] = (CollectiveStep("reduce_scatter", axes, request[2]),)
+            continue
+        found[request] = (
+            CollectiveStep("all_reduce", axes, whole),
+            *found.get((request[0], whole, request[2]), ()),
+        )
+    return found
+
+
 def _of_reshards(mesh: Mesh, reshards: Sequence[Reshard], prices: Prices) -> Iterator[_Moved]:
     yield from _across_meshes(mesh, reshards, prices)
     moving = [
         r for r in reshards if r.origin != r.target and not has_no_collectives(mesh, r.origin, r.target)
     ]
-    requests = list(dict.fromkeys((r.type.rank, r.origin, r.target) for r in moving))
-    steps = dict(zip(requests, decompose_reshards(mesh, requests), strict=True)) if requests else {}
+    steps = _sequences(mesh, moving, prices.lowering)
     each = [steps[reshard.type.rank, reshard.origin, reshard.target] for reshard in moving]
     together = carried_out([_asked(r, mine, prices) for r, mine in zip(moving, each, strict=True)])
     for reshard, mine, types in zip(moving, each, together, strict=True):

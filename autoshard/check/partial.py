@@ -4,6 +4,7 @@ A value is unreduced over an axis when the devices along it hold addends. Writte
 that the planner uses: f(sum of addends) must be the sum of f(addends).
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from autoshard.check.parts import Part, parts_of
@@ -25,13 +26,16 @@ _REARRANGED = (
     "sdy.sharding_constraint", "sdy.reshard", "sdy.propagation_barrier",
 )  # fmt: skip
 _SUMS = ("stablehlo.reduce", "stablehlo.reduce_window")
+_ADDING = ("stablehlo.add", "stablehlo.reshape", "stablehlo.transpose")
 _LOSSLESS = {("bf16", "f32"), ("f16", "f32"), ("bf16", "f64"), ("f16", "f64"), ("f32", "f64")}
 
 Axes = frozenset[Part]
 
 
-def partial_sums(planned: Planned, runs: Mapping[int, Run]) -> Finding:
-    """All ops that make or read partial sums, and the ends of the program, where only demanded ones may be."""
+def partial_sums(planned: Planned, runs: Mapping[int, Run], lowering: str) -> Finding:
+    """All ops that make or read partial sums, and the ends of the program, where only demanded ones may be; XLA leaves a sum to an addition
+    only that alone reads it.
+    """
     touched = {
         number: _errors(planned, number, run) for number, run in runs.items() if _is_touched(planned, number)
     }
@@ -39,9 +43,23 @@ def partial_sums(planned: Planned, runs: Mapping[int, Run]) -> Finding:
         f"{planned.where(number)}: {error}" for number, errors in touched.items() for error in errors
     ]
     offenders += _undemanded(planned)
+    if lowering == "xla-tpu":
+        offenders += _not_added(planned, runs)
     return of_offenders(
         "partial sums", offenders, len(touched), "unreduced values are sums of what devices hold"
     )
+
+
+def _not_added(planned: Planned, runs: Mapping[int, Run]) -> Iterator[str]:
+    """Reads of addends that no addition of two of them makes in XLA."""
+    readers = Counter(value for op in planned.listing.ops for value in op.operands)
+    readers.update(source.value for flow in planned.listing.data_flows for source in flow.sources)
+    readers.update(result.value for result in planned.listing.results)
+    for number in runs:
+        op = planned.listing.ops[number]
+        for operand, value in enumerate(op.operands):
+            if _read(planned, number, operand) and (readers[value] > 1 or op.name not in _ADDING):
+                yield f"{planned.where(number)}: operand {operand} is read as addends, which XLA sums before"
 
 
 def is_zero(planned: Planned, value: int) -> bool:
@@ -82,7 +100,8 @@ def _errors(planned: Planned, number: int, run: Run) -> Iterator[str]:
     summed = {p for f, parts in factors if f.kind is FactorKind.REDUCTION for p in parts}
     own, passing = made & summed, made - summed
     if own and not (
-        op.name in _CONTRACTIONS or (op.name == "stablehlo.reduce" and op.reducer == "stablehlo.add")
+        op.name in _CONTRACTIONS
+        or (op.name in ("stablehlo.reduce", "stablehlo.scatter") and op.reducer == "stablehlo.add")
     ):
         yield "what its split factors leave are no addends"
     used = {name for parts in run.factors for name, _, _ in parts}

@@ -5,7 +5,7 @@ from autoshard.cost.cheapest import AskedPrices, CheapestPrices, undominated
 from autoshard.cost.follow import decide_hubs, follow
 from autoshard.cost.given import Given, look_through
 from autoshard.cost.graph import Graph, Wanted, build_graph
-from autoshard.cost.kernel import is_part_of_readers, local_work
+from autoshard.cost.kernel import inner_sums, is_part_of_readers, local_work
 from autoshard.cost.levels import level_masks, wanted_at_levels
 from autoshard.cost.lowering import CollectivePrices, Emitted, Lowering
 from autoshard.cost.readback import Chosen, ChosenCollective, ChosenValue, chosen_ends, read_back
@@ -41,6 +41,7 @@ __all__ = [
     "decider",
     "find_ties",
     "follow",
+    "inner_sums",
     "is_part_of_readers",
     "joined",
     "level_masks",

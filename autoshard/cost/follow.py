@@ -6,6 +6,7 @@ sharding group decides for the others.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from autoshard.cost.graph import Node
 from autoshard.cost.ties import supply_of
 from autoshard.errors import AutoshardError
 from autoshard.program import FlowKind
-from autoshard.sharding import TensorSharding
+from autoshard.sharding import TensorSharding, is_scatter
 
 
 def follow(priced: PricedGraph, given: Mapping[int, TensorSharding]) -> NDArray[np.int64]:
@@ -37,17 +38,35 @@ def follow(priced: PricedGraph, given: Mapping[int, TensorSharding]) -> NDArray[
                 cost = cost + _read_cost(priced, choice, provider, result, number, operand, edge)
         wanted = _wanted(priced, node, given)
         if wanted is not None:
-            met = (
-                node.choices.supplies[0] == wanted
-                if node.choices.supplies
-                else np.zeros(len(cost), dtype=bool)
-            )
-            met &= np.isfinite(cost)
-            if met.any():
-                cost[~met] = np.inf
+            settling = cost + _settling_cost(priced, number, wanted)
+            cost = settling if np.isfinite(settling).any() else cost
         choice[number] = int(np.argmin(cost))
     decide_hubs(priced, choice)
     return choice
+
+
+def _settling_cost(priced: PricedGraph, number: int, wanted: int) -> NDArray[np.float64]:
+    """[K] ns to bring the first result of a node to the wanted layout: none where it settles so, that of the sum where it leaves addends of
+    such a sum, else infinite.
+    """
+    graph, node = priced.graph, priced.graph.nodes[number]
+    if not node.choices.supplies:
+        return np.full(node.choices.count, np.inf)
+    supplies = node.choices.supplies[0]
+    cost = np.where(supplies == wanted, 0.0, np.inf)
+    if node.space is None or not graph.adds_first:
+        return cost
+    type_, repeat = node.space.shape.results[0], graph.program.kernels[node.kernel].repeat
+    shardings, prices = graph.layouts[type_.rank].shardings, priced.reshards.matrix(type_)
+    for row, supply in enumerate(supplies.tolist()):
+        if shardings[supply].unreduced and _sums_to(shardings[supply], shardings[wanted]):
+            cost[row] = prices[supply, wanted] * repeat
+    return cost
+
+
+def _sums_to(left: TensorSharding, wanted: TensorSharding) -> bool:
+    summed = replace(left, unreduced=())
+    return summed == wanted or is_scatter(summed, wanted, left.unreduced)
 
 
 def _can_follow(priced: PricedGraph, number: int, choice: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -109,7 +128,9 @@ def _wanted(priced: PricedGraph, node: Node, given: Mapping[int, TensorSharding]
             return None
         value, type_ = kernel.results[0], kernel.shape.results[0]
     sharding = given.get(value, TensorSharding.replicated_closed(type_.rank))
-    return graph.layouts[type_.rank].id_of(sharding.as_closed())
+    closed = sharding.as_closed()
+    is_whole = graph.adds_first and node.flow < 0
+    return graph.layouts[type_.rank].id_of(replace(closed, unreduced=()) if is_whole else closed)
 
 
 def decide_hubs(priced: PricedGraph, choice: NDArray[np.int64]) -> None:

@@ -25,20 +25,23 @@ from autoshard.program import (
     Use,
     demands_of,
 )
-from autoshard.sharding import Mesh, TensorSharding, TensorType
+from autoshard.sharding import PRODUCT, Mesh, TensorSharding, TensorType, is_cut_over_all
 from autoshard.space import (
     MOVES,
     Cut,
+    Meeting,
     PartialSums,
     ProgramCuts,
     Strategy,
     distinct,
     find_cuts,
     flow_shardings,
+    reads_addends,
     strategies,
     strategy_of,
     wanted_shardings,
     wanted_strategies,
+    with_addends,
     with_partial_sums,
     with_unreduced,
 )
@@ -116,6 +119,7 @@ class Graph:
     moved_once: dict[int, TensorSharding] = field(default_factory=dict[int, TensorSharding])
     """Of given shardings: values whose only reader is a reshard, and what to; Shardy merges a sum and its slice to a reduce-scatter."""
     hoists: bool = False  # whether the compiler moves what does not change out of loops
+    adds_first: bool = False  # whether the compiler sums once after an addition
     any_order: bool = False  # of the axes of a dimension, because the user wrote one that is not mesh order
     nodes: list[Node] = field(default_factory=list[Node])
     edges: list[Edge] = field(default_factory=list[Edge])
@@ -147,6 +151,7 @@ def build_graph(
     *,
     keeps_partial_sums: bool = False,
     hoists: bool = False,
+    adds_first: bool = False,
 ) -> Graph:
     """All nodes and edges of a program; kernel nodes come in program order, each after the flows.
 
@@ -156,6 +161,7 @@ def build_graph(
         wanted: demands that nodes can meet, in place of those that they must meet: choices are those without any demand and those
             that meet one of these. None: what is demanded is met.
         hoists: whether the compiler that carries the plan out moves what does not change in a loop out of it.
+        adds_first: whether that compiler sums once, after additions, what is added (`program.additions`).
         keeps_partial_sums: whether the form that carries the plan has partial sums, which are then left partial where that may pay.
     """
     partial = _partial_plan(program, mesh, given) if keeps_partial_sums else PartialPlan()
@@ -169,6 +175,7 @@ def build_graph(
         wanted,
         partial,
         hoists=hoists,
+        adds_first=adds_first,
         any_order=not _in_mesh_order(program, mesh, given),
         moved_once=_moved_once(program, given) if given is not None else {},
     )
@@ -303,7 +310,8 @@ def _kernel_space(index: int, kernel: Kernel, graph: Graph) -> KernelSpace:
     wanted = _wanted_of(kernel, graph.wanted) if graph.wanted is not None else None
     sums = graph.partial.of_kernel(kernel, graph.mesh)
     moved = tuple(map(graph.moved_once.get, kernel.results))
-    key = (id(kernel.shape), graph.cuts.kernels[index], ends, moved, wanted, sums)
+    meeting, met = _meeting(kernel, graph)
+    key = (id(kernel.shape), graph.cuts.kernels[index], ends, moved, wanted, sums, met)
     space = graph.spaces.get(key)
     if space is None:
         exact = strategy_of(kernel.shape, *ends, graph.mesh) if ends is not None else None
@@ -311,8 +319,53 @@ def _kernel_space(index: int, kernel: Kernel, graph: Graph) -> KernelSpace:
             found = [_scattered(graph, kernel, exact)]
         else:
             found = _open_strategies(kernel.shape, graph, graph.cuts.kernels[index], wanted, sums)
+        if meeting:
+            found = with_addends(kernel.shape, found, meeting, graph.mesh)
+            found = found if exact is None else _as_compiled(kernel.shape, graph, found, meeting)
         space = graph.spaces[key] = _space_of(kernel.shape, found, graph.layouts)
     return space
+
+
+def _as_compiled(shape: KernelShape, graph: Graph, found: list[Strategy], meeting: Meeting) -> list[Strategy]:
+    """Of an exact strategy, that which reads as addends what its providers leave so, and slices after it has summed."""
+    left = {operand: made[0] for operand, made in meeting.arriving.items() if len(made) == 1}
+    settled = found[0].settled
+    reading = [one for one in found if reads_addends(one)]
+    if (
+        not reading
+        and shape.additions
+        and shape.additions[0].is_result
+        and any(s.unreduced for s in left.values())
+    ):
+        open_ = with_addends(shape, strategies(shape, graph.mesh), meeting, graph.mesh)
+        reading = [one for one in open_ if reads_addends(one) and one.settled == settled]
+    fitting = [
+        one
+        for one in reading
+        if all(not sharding.unreduced or sharding == left.get(i) for i, sharding in enumerate(one.operands))
+    ]
+    return (
+        [max(fitting, key=lambda one: sum(bool(s.unreduced) for s in one.operands))] if fitting else found[:1]
+    )
+
+
+def _meeting(kernel: Kernel, graph: Graph) -> tuple[Meeting, tuple[object, ...]]:
+    """What the kernel has to do with addends, and a key for it."""
+    program = graph.program
+    if not graph.adds_first or not (kernel.shape.additions or program.addends.intersection(kernel.results)):
+        return Meeting(), ()
+    spaces = {
+        operand: graph.nodes[graph.provider[use.value][0]].space
+        for operand, use in enumerate(kernel.uses)
+        if use.value in program.addends
+    }
+    leaves = kernel.results[0] in program.addends and kernel.results[0] not in (graph.wanted or {})
+    arriving = {
+        operand: [strategy.settled[0] for strategy in space.strategies]
+        for operand, space in spaces.items()
+        if space is not None
+    }
+    return Meeting(leaves, arriving), (leaves, *((operand, id(space)) for operand, space in spaces.items()))
 
 
 def _given_ends(kernel: Kernel, graph: Graph) -> Ends | None:
@@ -361,7 +414,16 @@ def _scattered(graph: Graph, kernel: Kernel, exact: Strategy) -> Strategy:
     value = next(iter(kernel.results), -1)
     target = graph.moved_once.get(value) if exact.reduced and len(exact.settled) == 1 else None
     scattered = replace(exact, settled=(target,)) if target is not None else exact
-    return scattered if scattered.is_scattered else exact
+    if not scattered.is_scattered or _is_left_to_addition(graph, kernel, scattered):
+        return exact
+    return scattered
+
+
+def _is_left_to_addition(graph: Graph, kernel: Kernel, scattered: Strategy) -> bool:
+    """Whether an addition may sum it, which slices what it has summed; what is scattered while its product runs is not added before."""
+    type_, whole, part = kernel.shape.results[0], scattered.produced[0], scattered.settled[0]
+    in_product = kernel.shape.name == PRODUCT and is_cut_over_all(whole, part, type_.shape, graph.mesh)
+    return graph.adds_first and kernel.results[0] in graph.program.addends and not in_product
 
 
 def _with_partial_sums(

@@ -23,7 +23,7 @@ from autoshard.cost.lowering import CollectivePrices, Emitted
 from autoshard.cost.reshard import Collective, ReshardPrices
 from autoshard.cost.scattering import scattered_in_product
 from autoshard.program import KernelShape
-from autoshard.sharding import AxisRef, FactorKind, Mesh, total_size
+from autoshard.sharding import AxisRef, FactorKind, Mesh, tensor_sharding, total_size
 from autoshard.space import Strategy
 from costmodels import Hardware, Roofline, whole_ns
 
@@ -162,12 +162,14 @@ def _own_collectives(
     layouts: LayoutsByRank,
     mesh: Mesh,
 ) -> list[Collective]:
-    found = [*_halo(shape, strategy, prices), *_user_collective(shape, strategy, prices)]
+    found = [*_of_additions(shape, strategy, prices, mesh), *_halo(shape, strategy, prices)]
+    found += _user_collective(shape, strategy, prices)
     for number, type_ in enumerate(shape.results):
         produced, settled = strategy.produced[number], strategy.settled[number]
         ids, leaves = layouts[type_.rank], shape.leaves[number]
         ends = ids.id_of(produced), ids.id_of(settled)
-        steps = reshards.collectives(type_, *ends, leaves) if type_.rank else []
+        is_summed = bool(produced.unreduced and strategy.added)
+        steps = reshards.collectives(type_, *ends, type_ if is_summed else leaves) if type_.rank else []
         if strategy.reduced:
             kind = "reduce_scatter" if strategy.is_scattered else "all_reduce"
             bytes_ = produced.local_bytes(type_)
@@ -176,6 +178,23 @@ def _own_collectives(
             found.append(sum_ if inside is None else inside)
         found.extend([] if strategy.is_scattered else steps)  # a scattered sum has its part already
     return found
+
+
+def inner_sums(shape: KernelShape, strategy: Strategy) -> tuple[int, ...]:
+    """Which additions inside the kernel are summed there; one that is its result is summed as that settles, or by its reader."""
+    return tuple(number for number in strategy.added if not shape.additions[number].is_result)
+
+
+def _of_additions(
+    shape: KernelShape, strategy: Strategy, prices: CollectivePrices, mesh: Mesh
+) -> Iterator[Collective]:
+    """The all-reduces of what the kernel adds up of addends, each as wide as it is."""
+    for number in inner_sums(shape, strategy):
+        addition = shape.additions[number]
+        sharding = tensor_sharding(shape.rule, addition.mapping, strategy.factor_axes, mesh)
+        assert sharding is not None, "operands that are split like the sum have been found"
+        axes = strategy.operands[addition.operands[0]].unreduced
+        yield _one("all_reduce", axes, sharding.local_bytes(addition.type), prices)
 
 
 def _sum(

@@ -1,6 +1,7 @@
 """Shardings as small numbers, one numbering per rank, so that tables over them are array look-ups."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +55,14 @@ class Layouts:
         if not any(before) or not any(after):
             return np.ones((len(origins), len(targets)), dtype=np.bool_)
         return np.asarray([[not a or b <= a for b in after] for a in before], dtype=np.bool_)
+
+    def reduced(self, ids: Ints) -> Ints:
+        """The same splits of what is summed."""
+        partial = {i: self.shardings[i] for i in np.unique(ids).tolist() if self.shardings[i].unreduced}
+        found = ids.copy()
+        for layout, sharding in partial.items():
+            found[ids == layout] = self.id_of(replace(sharding, unreduced=()))
+        return found
 
     def _unreduced(self, ids: Ints) -> list[frozenset[AxisRef]]:
         return [frozenset(self.shardings[layout].unreduced) for layout in ids]

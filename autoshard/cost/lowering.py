@@ -10,6 +10,7 @@ Kinds, axes and bytes of a plan's collectives are Shardy's; what is emitted, and
       64 to 256 devices, shards of 32 KiB to 128 MiB). Gathers over 16 and 32 devices, and over 64 of 128 or 256, are left as they are.
     - What loops carry unchanged is brought to another sharding before them (`cost.loops`), sums that they add up are made after them
       (`cost.accumulation`).
+    - Sums over one group that meet in an addition are made once, of what it adds (`program.additions`).
     - Results that one op reduces together (the largest and where it is) are gathered.
     - Values travel in the widest type that their readers take of them (`program.widths`), once for readers that ask for the same
       (`cost.merged`).
@@ -84,6 +85,11 @@ class CollectivePrices:
     @property
     def sums_after_loops(self) -> bool:
         """Whether the compiler makes sums that a loop adds up once, after it."""
+        return self.lowering == "xla-tpu"
+
+    @property
+    def sums_first(self) -> bool:
+        """Whether what is unreduced is addends of an addition, which the compiler sums before it changes their sharding otherwise."""
         return self.lowering == "xla-tpu"
 
     def sent(self, type_: TensorType, travels: TensorType) -> TensorType:

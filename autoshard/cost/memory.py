@@ -130,9 +130,10 @@ def _kernel_items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Li
         kernel.results, kernel.shape.results, node.space.produced, node.choices.supplies, strict=False
     ):
         minor = program.minor_dims.get(value)
-        if (produced != settled).any():
+        is_moved = graph.layouts[type_.rank].reduced(produced) != graph.layouts[type_.rank].reduced(settled)
+        if is_moved.any():
             unsettled = sizes.temporary(type_, produced, minor)
-            yield Item(kernel.time, kernel.time + 1, np.where(produced != settled, unsettled, 0))
+            yield Item(kernel.time, kernel.time + 1, np.where(is_moved, unsettled, 0))
         lifetime = lives.get(value)
         if lifetime is None:
             continue

@@ -1,13 +1,16 @@
 """From a choice of strategies back to shardings, uses and the priced collectives behind the objective."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autoshard.cost.assemble import PricedGraph
 from autoshard.cost.given import SHARED_SITE
-from autoshard.cost.graph import Edge
+from autoshard.cost.graph import Edge, KernelSpace
+from autoshard.cost.kernel import inner_sums
 from autoshard.cost.loops import KEPT_INSIDE
 from autoshard.cost.merged import Move, emitted_once
 from autoshard.cost.overlap import hide
@@ -64,10 +67,10 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
         is_after_loop = is_after_loop and number not in summed_inside
         runs = program.sums_after_loops[kernel.results[0]] if is_after_loop else kernel.repeat
         collectives += [
-            ChosenCollective(
-                c, runs if c.kind == "all_reduce" else kernel.repeat, kernel.ops[-1], node=number
+            ChosenCollective(c, runs if c.kind == "all_reduce" else kernel.repeat, op, node=number)
+            for c, op in zip(
+                prices.collectives[strategy], _own_ops(kernel, node.space, strategy), strict=False
             )
-            for c in prices.collectives[strategy]
         ]
         _inner_values(priced, number, strategy, values)
         _free_reads(priced, number, strategy, uses)
@@ -106,6 +109,13 @@ def _moves(priced: PricedGraph, choice: NDArray[np.int64]) -> list[Move]:
         replace(move, is_made=takes and (move.edge.reader not in settled or move.edge.reader in taken))
         for move, takes in zip(moves, takes_copy, strict=True)
     ]
+
+
+def _own_ops(kernel: Kernel, space: KernelSpace, strategy: int) -> Iterator[int]:
+    """The ops that a kernel's own collectives are for: first the additions that it sums inside, then the root."""
+    chosen = space.strategies[strategy]
+    yield from (kernel.added[number].op for number in inner_sums(space.shape, chosen))
+    yield from repeat(kernel.ops[-1])
 
 
 def chosen_ends(priced: PricedGraph, edge: Edge, choice: NDArray[np.int64]) -> tuple[int, int]:
@@ -165,7 +175,22 @@ def _inner_values(priced: PricedGraph, number: int, strategy: int, values: dict[
         if sharding is not None and passing is not None and value in passing.way.inner:
             sharding = replace(sharding, unreduced=passing.axes)
         if sharding is not None and value not in graph.program.cloneable:
-            values[value] = ChosenValue(sharding, sharding, None)
+            made, left = _within_addition(kernel, chosen, value, sharding)
+            values[value] = ChosenValue(made, left, None)
+
+
+def _within_addition(
+    kernel: Kernel, chosen: Strategy, value: int, sharding: TensorSharding
+) -> tuple[TensorSharding, TensorSharding]:
+    """How a value inside a kernel is made and left: addends on the way to the addition that is summed, which leaves the sum."""
+    for number in chosen.added:
+        added, addition = kernel.added[number], kernel.shape.additions[number]
+        partial = replace(sharding, unreduced=chosen.operands[addition.operands[0]].unreduced)
+        if value in added.inner:
+            return partial, partial
+        if value == added.value:
+            return partial, sharding
+    return sharding, sharding
 
 
 def _free_reads(
@@ -209,7 +234,7 @@ class _Passing:
 
 def _passing(kernel: Kernel, chosen: Strategy) -> _Passing | None:
     arriving = tuple(i for i, sharding in enumerate(chosen.operands) if sharding.unreduced)
-    way = next((way for way in kernel.ways if way.operands == arriving), None)
+    way = next((way for way in kernel.ways if way.operands == arriving and not chosen.added), None)
     return None if way is None else _Passing(way, chosen.operands[arriving[0]].unreduced)
 
 

@@ -15,7 +15,15 @@ from autoshard.cost.meshes import crossing, is_crossing
 from autoshard.cost.uneven import emitted_step
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.problem.model import Bools
-from autoshard.sharding import AxisRef, Mesh, TensorSharding, TensorType, dtype_bits, total_size
+from autoshard.sharding import (
+    AxisRef,
+    Mesh,
+    TensorSharding,
+    TensorType,
+    dtype_bits,
+    is_scatter,
+    total_size,
+)
 
 Request = tuple[int, TensorSharding, TensorSharding]
 _SIZED_BY_RESULT = ("all_gather", "all_slice", "replicated_to_unreduced", "sharded_to_unreduced")
@@ -80,14 +88,26 @@ class ReshardPrices:
     def want(self, rank: int, origins: Ints, targets: Ints) -> None:
         """Announce that every pair of these shardings may be asked for; those that are not possible are left out."""
         origins, targets = np.unique(origins), np.unique(targets)
-        possible = self._layouts[rank].can_become(origins, targets) & (origins[:, None] != targets[None, :])
+        possible = self._can_become(rank, origins, targets) & (origins[:, None] != targets[None, :])
         i, j = np.nonzero(possible)
-        self._wanted.setdefault(rank, []).append(np.stack([origins[i], targets[j]], axis=1))
+        pairs = np.stack([origins[i], targets[j]], axis=1)
+        self._wanted.setdefault(rank, []).append(pairs)
+        if self._prices.sums_first:
+            summed = self._layouts[rank].reduced(pairs[:, 0])
+            self._wanted[rank].append(np.stack([summed, pairs[:, 1]], axis=1)[summed != pairs[:, 0]])
 
     def possible(self, rank: int, origins: Ints, targets: Ints) -> Bools | None:
         """[from, to] which pairs can be resharded; None where all can."""
-        found = self._layouts[rank].can_become(origins, targets)
+        found = self._can_become(rank, origins, targets)
         return None if found.all() else found
+
+    def _can_become(self, rank: int, origins: Ints, targets: Ints) -> Bools:
+        """XLA makes no addends of what is whole, and leaves those that there are over the same axes."""
+        layouts = self._layouts[rank]
+        if not self._prices.sums_first:
+            return layouts.can_become(origins, targets)
+        is_partial = layouts.reduced(targets) != targets
+        return np.asarray(~is_partial[None, :] | (origins[:, None] == targets[None, :]), dtype=np.bool_)
 
     def resolve(self) -> None:
         """Ask for the sequences of all pairs announced since the last call, in one go."""
@@ -95,22 +115,37 @@ class ReshardPrices:
             (rank, a, b)
             for rank, pairs in self._wanted.items()
             for a, b in np.unique(np.concatenate(pairs), axis=0).tolist()
-            if (rank, a, b) not in self._sequences
+            if a != b and (rank, a, b) not in self._sequences
         ]
         self._wanted.clear()
+        partial = [key for key in missing if self._is_summed_first(*key[:2])]
+        whole = [key for key in missing if not self._is_summed_first(*key[:2])]
         requests = [
-            (rank, self._layouts[rank].shardings[a], self._layouts[rank].shardings[b])
-            for rank, a, b in missing
+            (rank, self._layouts[rank].shardings[a], self._layouts[rank].shardings[b]) for rank, a, b in whole
         ]
         crosses = [is_crossing(self._mesh, before, after) for _, before, after in requests]
         shardys = [request for request, is_ours in zip(requests, crosses, strict=True) if not is_ours]
         decomposed = iter(self._decompose(self._mesh, shardys))
-        for key, (_, before, after), is_ours in zip(missing, requests, crosses, strict=True):
+        for key, (_, before, after), is_ours in zip(whole, requests, crosses, strict=True):
             steps = crossing(self._mesh, before, after) if is_ours else next(decomposed)
             self._sequences[key] = steps
+        for key in partial:
+            self._sequences[key] = self._sum_first(*key)
         for rank in {rank for rank, _, _ in missing}:
             self._steps[rank] = self._flatten(rank)
         self._matrices.clear()
+
+    def _is_summed_first(self, rank: int, origin: int) -> bool:
+        return self._prices.sums_first and bool(self._layouts[rank].shardings[origin].unreduced)
+
+    def _sum_first(self, rank: int, origin: int, target: int) -> tuple[CollectiveStep, ...]:
+        """XLA sums addends that are not read as such, and changes the sharding of the sum."""
+        before, after = (self._layouts[rank].shardings[layout] for layout in (origin, target))
+        summed = replace(before, unreduced=())
+        if is_scatter(summed, after, before.unreduced):
+            return (CollectiveStep("reduce_scatter", before.unreduced, after),)
+        rest = self._sequences.get((rank, self._layouts[rank].id_of(summed), target), ())
+        return CollectiveStep("all_reduce", before.unreduced, summed), *rest
 
     def known(self, mesh: Mesh, requests: Sequence[Request]) -> list[tuple[CollectiveStep, ...]]:
         """A `Decompose` that knows what was resolved here, for the same layouts at other prices."""

@@ -1,7 +1,7 @@
 """What a plan decides, as the writer needs it: plain data over the listing's numbers, no MLIR objects."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autoshard.mlir.listing import Listing
 from autoshard.sharding import TensorSharding
@@ -41,6 +41,15 @@ class Decisions:
     )  # made once for several users
     uses: Mapping[Site, TensorSharding] = field(default_factory=dict[Site, TensorSharding])
     cloneable: frozenset[int] = frozenset()  # recomputed for each sharding that a use wants
+
+    def reduced(self) -> "Decisions":
+        """The same splits with every sum made where it is left to a reader."""
+        produced, settled, shared = (
+            {value: replace(sharding, unreduced=()) for value, sharding in each.items()}
+            for each in (self.produced, self.settled, self.shared)
+        )
+        uses = {site: replace(sharding, unreduced=()) for site, sharding in self.uses.items()}
+        return replace(self, produced=produced, settled=settled, shared=shared, uses=uses)
 
     @property
     def has_partial_sums(self) -> bool:

@@ -34,7 +34,7 @@ _FIRST = frozenset(
     }
 )  # fmt: skip
 _SUMS = frozenset({"stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"})
-_BODIED = frozenset({"stablehlo.reduce", "stablehlo.reduce_window"})
+_BODIED = frozenset({"stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.scatter"})
 
 
 def linear_ways(op: TypedOp) -> Ways:
@@ -59,7 +59,7 @@ def leaves_addends(op: TypedOp) -> bool:
 
 
 def body_name(op: ir.Operation) -> str:
-    """The op that reduces two numbers in the region of a reduce or reduce_window; "" for any other region, and for other ops."""
+    """The op that reduces two numbers in the region of a reduce, reduce_window or scatter; "" for any other region, and for other ops."""
     if op.name not in _BODIED:
         return ""
     block = op.regions[0].blocks[0]

@@ -1,5 +1,6 @@
 """A module as the planner sees it: kernels with sharding rules, flows, lifetimes."""
 
+from autoshard.program.additions import PASSED, AddedValues, Addition
 from autoshard.program.batch import batch_arguments
 from autoshard.program.build import KernelReads, build_program, donated_pairs, kernel_reads
 from autoshard.program.demands import (
@@ -30,7 +31,10 @@ from autoshard.program.records import (
 from autoshard.program.unreduced import refuse_unsound, without_unreduced
 
 __all__ = [
+    "PASSED",
     "RESULT_SITE",
+    "AddedValues",
+    "Addition",
     "Ahead",
     "Demand",
     "Flow",

@@ -8,6 +8,7 @@ from autoshard.errors import AutoshardError
 from autoshard.mlir.linearity import zero_values
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.accumulation import sums_after_loops
+from autoshard.program.additions import Addends, additions_of, find_addends
 from autoshard.program.ample import keep_costly
 from autoshard.program.demands import demands_of
 from autoshard.program.fusion import (
@@ -71,7 +72,8 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
     """
     pairs = _carried_pairs(listing, carry)
     pinned = _pinned(listing)
-    fusion = _fused(listing, pinned)
+    addends = find_addends(listing)
+    fusion = _fused(listing, pinned, addends)
     interned: dict[KernelShape, KernelShape] = {}
     roots: dict[int, frozenset[int]] = {}
     permanent = permanent_arguments(listing, pairs)
@@ -93,6 +95,7 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
             segment,
             zeros,
             widths,
+            addends,
         )
         for group in fusion.groups
     )
@@ -115,10 +118,11 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
         pairs,
         widths,
         zeros,
+        addends.values,
         minor_dims(kernels, listing),
         fresh,
         copied_results(listing, kernels, handing, pairs, fusion.free),
-        sums_after_loops(listing),
+        {value: runs for value, runs in sums_after_loops(listing).items() if value not in addends.sums},
         made_for_gathers(kernels, listing, may_repeat),
         scattered_rows(kernels, listing),
     )
@@ -135,7 +139,7 @@ def kernel_reads(listing: Listing) -> KernelReads:
     """How the kernels of `build_program` read."""
     inner: set[tuple[int, int]] = set()
     joint: list[tuple[tuple[int, int], ...]] = []
-    for group in _fused(listing, _pinned(listing)).groups:
+    for group in _fused(listing, _pinned(listing), find_addends(listing)).groups:
         inner |= {(op, position) for op in group.ops for position in range(len(listing.ops[op].operands))}
         inner -= {(read.op, read.operand) for read in (*group.reads, *group.free_reads)}
         joint += (tuple(sites) for sites in _sites(group).values() if len(sites) > 1)
@@ -148,9 +152,9 @@ def _pinned(listing: Listing) -> frozenset[int]:
     return frozenset(results.union(source.value for flow in listing.data_flows for source in flow.sources))
 
 
-def _fused(listing: Listing, pinned: frozenset[int]) -> Fusion:
+def _fused(listing: Listing, pinned: frozenset[int], addends: Addends) -> Fusion:
     grouped = frozenset(member.value for group in listing.groups for member in group.members)
-    return fuse(listing, pinned | grouped, grouped)
+    return fuse(listing, pinned | grouped | addends.sums, grouped)
 
 
 def donated_pairs(listing: Listing) -> tuple[tuple[int, int], ...]:
@@ -198,10 +202,12 @@ def _kernel(
     segment: Segment,
     zeros: frozenset[int],
     widths: Widths,
+    addends: Addends,
 ) -> Kernel:
     root = listing.ops[group.root]
     by_read = _sites(group)
     ways = linear_ways(group, [value for value, _ in by_read], listing, zeros)
+    additions = additions_of(group, [value for value, _ in by_read], listing, addends)
     rule = rule_of(root, listing)
     outputs = [(v, m) for v, m in zip(root.results, rule.results, strict=False) if _is_ranked(listing, v)]
     scalar_results = [v for v in root.results if (t := listing.values[v].type) is not None and not t.rank]
@@ -245,6 +251,7 @@ def _kernel(
         root.collective,
         tuple(widths.of_use(value, tuple(sites)) for (value, _), sites in by_read.items()),
         tuple(map(widths.of_value, results)),
+        tuple(addition for addition, _ in additions),
     )
     return Kernel(
         interned.setdefault(shape, shape),
@@ -258,6 +265,7 @@ def _kernel(
         root.name in _IN_PLACE or is_elementwise(root),
         is_alias,
         ways,
+        tuple(added for _, added in additions),
     )
 
 

@@ -10,6 +10,7 @@ from enum import Enum
 
 from autoshard.mlir.decisions import RESULT_SITE
 from autoshard.mlir.listing import Listing, UserCollective, Window
+from autoshard.program.additions import AddedValues, Addition
 from autoshard.program.linearity import LinearWay
 from autoshard.program.widths import Widths
 from autoshard.sharding import AxisRef, Crossing, OpShardingRule, TensorMapping, TensorSharding, TensorType
@@ -57,6 +58,7 @@ class KernelShape:
     collective: UserCollective | None = None
     travels: tuple[TensorType, ...] = ()  # in what type each operand may reach it from other devices
     leaves: tuple[TensorType, ...] = ()  # and each result may leave for others
+    additions: tuple[Addition, ...] = ()  # of operands that may be addends
 
     @property
     def is_matmul(self) -> bool:
@@ -85,6 +87,7 @@ class Kernel:
         bool  # the result has no buffer: its readers read the operands (reshape, cheap elementwise work)
     )
     ways: tuple[LinearWay, ...] = ()  # those of the shape, with what is inside
+    added: tuple[AddedValues, ...] = ()  # the additions of the shape
 
 
 class FlowKind(Enum):
@@ -154,6 +157,9 @@ class Program:
     carried_pairs: tuple[tuple[int, int], ...]  # (result index, argument index)
     widths: Widths = field(compare=False)
     zeros: frozenset[int] = frozenset()  # values that are zero everywhere
+    addends: frozenset[int] = (
+        frozenset()
+    )  # values that may be left as addends for the addition that reads them
     minor_dims: dict[int, MinorDims] = field(
         default_factory=dict[int, MinorDims]
     )  # of values whose layout a matrix unit decides

@@ -12,7 +12,7 @@ from autoshard.sharding.mesh import (
 )
 from autoshard.sharding.projection import FactorAxes, factor_axes_of, tensor_sharding
 from autoshard.sharding.rule import Factor, FactorKind, OpShardingRule, TensorMapping, parse_rule
-from autoshard.sharding.scattering import PRODUCT, is_cut_over_all
+from autoshard.sharding.scattering import PRODUCT, is_cut_over_all, is_scatter
 from autoshard.sharding.tensor import DimSharding, TensorSharding, TensorType, dtype_bits, parse_sharding
 from autoshard.sharding.written import sharding_of_user
 
@@ -34,6 +34,7 @@ __all__ = [
     "dtype_bits",
     "factor_axes_of",
     "is_cut_over_all",
+    "is_scatter",
     "merge_sub_axes",
     "parse_axes",
     "parse_rule",

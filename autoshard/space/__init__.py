@@ -1,5 +1,6 @@
 """What may be chosen: shardings of tensors, strategies of kernels. Knows no prices."""
 
+from autoshard.space.additions import Meeting, reads_addends, with_addends
 from autoshard.space.cuts import ProgramCuts, find_cuts
 from autoshard.space.partial import PartialSums, reducible_axes, with_partial_sums
 from autoshard.space.shardings import (
@@ -23,12 +24,14 @@ from autoshard.space.strategies import (
 __all__ = [
     "MOVES",
     "Cut",
+    "Meeting",
     "PartialSums",
     "ProgramCuts",
     "Strategy",
     "distinct",
     "find_cuts",
     "flow_shardings",
+    "reads_addends",
     "reduced_axes",
     "reducible_axes",
     "searched_axes",
@@ -37,6 +40,7 @@ __all__ = [
     "tensor_shardings",
     "wanted_shardings",
     "wanted_strategies",
+    "with_addends",
     "with_partial_sums",
     "with_unreduced",
 ]

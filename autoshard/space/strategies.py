@@ -16,8 +16,8 @@ from autoshard.sharding import (
     Mesh,
     OpShardingRule,
     TensorSharding,
-    axes_added,
     factor_axes_of,
+    is_scatter,
     merge_sub_axes,
     tensor_sharding,
     total_size,
@@ -39,6 +39,7 @@ class Strategy:
         produced: sharding of each result as the kernel leaves it, after the all-reduce.
         settled: sharding of each result as its users find it; differs from `produced` by a reshard right after the kernel.
         reduced: axes over which the results are partial sums that must be completed, in mesh order.
+        added: which of the shape's additions read their operands as addends.
     """
 
     factor_axes: FactorAxes
@@ -46,6 +47,7 @@ class Strategy:
     produced: tuple[TensorSharding, ...]
     settled: tuple[TensorSharding, ...]
     reduced: tuple[AxisRef, ...]
+    added: tuple[int, ...] = ()
 
     @property
     def is_scattered(self) -> bool:
@@ -54,13 +56,7 @@ class Strategy:
             return False
         if self.produced[0].unreduced != self.settled[0].unreduced:
             return False
-        added: list[AxisRef] = []
-        for before, after in zip(self.produced[0].axes, self.settled[0].axes, strict=True):
-            mine = axes_added(before, after)
-            if mine is None:
-                return False
-            added += mine
-        return set(added) == set(self.reduced)
+        return is_scatter(self.produced[0], self.settled[0], self.reduced)
 
 
 def _choice(strategy: Strategy) -> Hashable:
@@ -186,7 +182,7 @@ def _of_assignment(shape: KernelShape, factor_axes: FactorAxes, mesh: Mesh) -> I
     reduced = reduced_axes(rule, factor_axes, mesh)
     variants = [produced]
     if reduced and len(produced) == 1:
-        variants += [(scattered,) for scattered in _scattered(produced[0], reduced, shape, mesh)]
+        variants += [(one,) for one in scattered(produced[0], reduced, shape, mesh)]
     for settled in variants:
         kept = tuple(map(meeting, settled, shape.demands))
         if shape.name in MOVES and kept != produced:
@@ -205,7 +201,7 @@ def reduced_axes(rule: OpShardingRule, factor_axes: FactorAxes, mesh: Mesh) -> t
     return merge_sub_axes(sorted(axes, key=mesh.order), mesh)
 
 
-def _scattered(
+def scattered(
     produced: TensorSharding, reduced: tuple[AxisRef, ...], shape: KernelShape, mesh: Mesh
 ) -> Iterator[TensorSharding]:
     """Shardings that split the result over all reduced axes as well, appended to its dimensions.
@@ -218,13 +214,13 @@ def _scattered(
     has_many_axes = is_cut or len(searched_axes(mesh)) > 2
     for placed in assignments(sizes, reduced, produced.axes):
         axes = tuple(merge_sub_axes(dim, mesh) for dim in placed)
-        scattered = TensorSharding.closed(axes)
-        if scattered.num_shards != produced.num_shards * total_size(reduced) or not scattered.divides(sizes):
+        found = TensorSharding.closed(axes)
+        if found.num_shards != produced.num_shards * total_size(reduced) or not found.divides(sizes):
             continue
         grown = [after for before, after in zip(produced.axes, axes, strict=True) if after != before]
         if has_many_axes and (len(grown) > 1 or list(grown[0]) != sorted(grown[0], key=mesh.order)):
             continue
-        yield scattered
+        yield found
 
 
 def meeting(settled: TensorSharding, demand: TensorSharding | None) -> TensorSharding:
