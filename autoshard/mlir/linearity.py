@@ -94,7 +94,8 @@ def zero_values(listing: Listing) -> frozenset[int]:
     """Values that are zero everywhere: constants, and what ops make of them that are linear in nothing else."""
     zeros: set[int] = set()
     for op in listing.ops:
-        if op.is_zero or any(all(op.operands[i] in zeros for i in way) for way in op.linear):
+        is_converted = op.name == "stablehlo.convert" and op.operands[0] in zeros
+        if op.is_zero or is_converted or any(all(op.operands[i] in zeros for i in way) for way in op.linear):
             zeros.update(op.results)
     return frozenset(zeros)
 

@@ -36,7 +36,11 @@ class Ample(NamedTuple):
 
 
 def keep_costly(
-    kernels: Sequence[Kernel], listing: Listing, permanent: frozenset[int], may_repeat: Repeatable
+    kernels: Sequence[Kernel],
+    listing: Listing,
+    permanent: frozenset[int],
+    may_repeat: Repeatable,
+    repeated: Collection[int],
 ) -> Ample:
     """The same kernels, fewer of them without a buffer: some costly results have one, and so has what needs two.
 
@@ -45,8 +49,11 @@ def keep_costly(
     of ViT and of llama3-8B what activation functions make for products, but no error functions inside them, and the exponentials of a
     softmax instead of the scores (rows of up to 8192 also where they are wider), but of a loss the logits, and of float32 ones too where
     the loss picks or sums some of them afterwards. What depends on a reduction is no product's epilogue: the quotients of a softmax
-    are made in each product that reads them, but what a loss gives back is stored where it is narrower than what it is computed in, beside
-    the logits (seen in training steps of BERT, BART and GPTs on v5e).
+    are made in each product that reads them, from exponentials that are stored anyway. What a loss gives back is stored where it is
+    narrower than what it is computed in, beside the logits (seen in training steps of BERT, BART and GPTs on v5e).
+
+    Args:
+        repeated: results with a buffer that a compiler short of memory would repeat.
     """
     readers, as_stored = readers_of(kernels), _read_as_stored(kernels, listing, may_repeat)
     reduced = _made_of_sums(kernels, listing, may_repeat)
@@ -55,15 +62,18 @@ def keep_costly(
     narrowed: dict[int, frozenset[int]] = {}
     found: list[Kernel] = []
     for kernel in kernels:
+        root, reads = listing.ops[kernel.time], [use.value for use in kernel.uses]
+        stored = stored_operands(root, reads, listing, roots, permanent) if root.results else frozenset()
         if not kernel.is_alias:
+            if len(stored) == 1 and root.results[0] in repeated:
+                narrowed[root.results[0]] = stored
             found.append(kernel)
             continue
-        root, reads = listing.ops[kernel.time], [use.value for use in kernel.uses]
         (value,) = root.results
-        stored = stored_operands(root, reads, listing, roots, permanent)
         is_stored, is_in_place = False, kernel.is_in_place
         if may_repeat.includes(root, len(reads)):
-            is_dear = not costly.isdisjoint(reads) or is_costly(kernel.ops, listing)
+            is_dear_itself = is_costly(kernel.ops, listing)
+            is_dear = is_dear_itself or not costly.isdisjoint(reads)
             is_narrower = is_narrowing(root, listing)
             is_epilogue = value not in reduced or is_narrower
             is_in_place = kernel.is_in_place and not (is_dear and is_narrower)
@@ -72,7 +82,8 @@ def keep_costly(
                 is_dear
                 and len(readers.get(value, ())) > 1
                 and (
-                    (is_epilogue and value in as_stored) or _replaces(kernel, stored, readers, listing, width)
+                    (is_epilogue and value in as_stored)
+                    or (is_dear_itself and _replaces(kernel, stored, readers, listing, width))
                 )
             )
             is_stored = is_kept or not is_recomputed(root, stored, listing)

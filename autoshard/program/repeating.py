@@ -142,7 +142,7 @@ def repeatable(listing: Listing, zeros: frozenset[int], pinned: frozenset[int]) 
         is_for_gathers = op.name == "stablehlo.gather" or (is_name and op.results[0] not in others)
         others.update(op.operands[1:] if is_for_gathers else op.operands)
     return Repeatable(
-        zeros, into_matmuls(listing) - pinned, frozenset(gathered), frozenset(gathered - others)
+        zeros, into_matmuls(listing, zeros) - pinned, frozenset(gathered), frozenset(gathered - others)
     )
 
 
@@ -191,14 +191,21 @@ def is_recomputed(root: Op, stored: frozenset[int], listing: Listing) -> bool:
     )
 
 
-def into_matmuls(listing: Listing) -> frozenset[int]:
-    """Transposed values that matmuls alone read, which take their operands in any order of dimensions."""
+def into_matmuls(listing: Listing, zeros: frozenset[int]) -> frozenset[int]:
+    """Values that matmuls alone read, transposed or padded by zeros: those take their operands in any order of dimensions, and pad.
+
+    XLA folds zeros around an image into the convolutions that read it (MobileNet with keras).
+    """
     users: dict[int, list[Op]] = {}
     for op in listing.ops:
         for value in op.operands:
             users.setdefault(value, []).append(op)
-    transposes = (op.results[0] for op in listing.ops if op.name == "stablehlo.transpose")
-    return frozenset(v for v in transposes if v in users and all(user.is_matmul for user in users[v]))
+    found = (
+        op.results[0]
+        for op in listing.ops
+        if op.name == "stablehlo.transpose" or (op.name == "stablehlo.pad" and op.operands[1] in zeros)
+    )
+    return frozenset(v for v in found if v in users and all(user.is_matmul for user in users[v]))
 
 
 def _bytes(listing: Listing, value: int) -> int:

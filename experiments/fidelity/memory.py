@@ -1,12 +1,14 @@
 """Does the predicted peak hold against what the compiler allocates (argument + output - alias + temporary)?
 
     python experiments/fidelity/memory.py PROGRAM... --folder FOLDER --table TABLE.csv [--target tpu:v5e:4x4] [--names best,dp]
+        [--held-out PROGRAM...]
 
 Reads the plans of FOLDER and what the judge said of them (`plans.py` makes both); predicts each plan anew, as `autoshard check` does, so
-that a change of the model needs no new compilation. Writes a row a plan: predicted bytes, compiled bytes, their ratio, and whether it
-compiled, and plots both beside the table; prints the share of compiled plans within 10 % of the prediction, the largest excess,
-the largest among plans predicted within a tenth of their budget (what `MEMORY_MARGINS` has to cover), and every
-plan that was said to fit and did not compile. A prediction beyond the plan's budget is of a plan that was not said to fit.
+that a change of the model needs no new compilation. Writes a row a plan: predicted bytes, compiled bytes, their ratio, whether it
+compiled, and whether nothing was looked up in the program before (`--held-out`), and plots both beside the table; prints the share of
+compiled plans within 10 % of the prediction, the largest excess, the largest among plans predicted within a tenth of their budget (what
+`MEMORY_MARGINS` has to cover), and every plan that was said to fit and did not compile. A prediction beyond the plan's budget is of a
+plan that was not said to fit.
 """
 
 import argparse
@@ -87,11 +89,12 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--target", default="tpu:v5e:4x4")
     parser.add_argument("--names", default="", help="Only plans whose names begin so, comma-separated.")
+    parser.add_argument("--held-out", type=Path, nargs="+", default=[], metavar="PROGRAM")
     parser.add_argument("--table", type=Path, required=True)
     given = parser.parse_args()
     names = [name for name in given.names.split(",") if name]
     found: list[Row] = []
-    for program in given.programs:
+    for program in (*given.programs, *given.held_out):
         for row in rows(program, given.folder, given.target, names):
             found.append(row)
             ratio = "out of memory" if row.ratio is None else f"{row.ratio:.3f}"
@@ -103,14 +106,25 @@ def main() -> None:
     with given.table.open("w", newline="") as out:
         table = csv.writer(out, lineterminator="\n")
         table.writerow(
-            ("program", "plan", "predicted_bytes", "compiled_bytes", "ratio", "said_to_fit", "error")
+            (
+                "program",
+                "plan",
+                "held_out",
+                "predicted_bytes",
+                "compiled_bytes",
+                "ratio",
+                "said_to_fit",
+                "error",
+            )
         )
+        held_out = {plans.program_name(program) for program in given.held_out}
         for row in found:
             ratio = "" if row.ratio is None else f"{row.ratio:.4f}"
             table.writerow(
                 (
                     row.program,
                     row.plan,
+                    row.program in held_out,
                     row.predicted_bytes,
                     row.compiled_bytes,
                     ratio,
@@ -124,6 +138,8 @@ def main() -> None:
             series.setdefault(row.program, []).append((row.predicted_bytes, row.compiled_bytes))
     given.table.with_suffix(".svg").write_text(scatter(series, "predicted bytes", "compiled bytes"))
     print("\n".join(summary(found)))
+    print("held out:")
+    print("\n".join(summary([row for row in found if row.program in held_out])))
 
 
 if __name__ == "__main__":
