@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from autoshard.annotated import AsWritten, cost_loaded, price_as_written
 from autoshard.baselines import baseline_choices, followed
 from autoshard.check import CheckReport, Subject, check
-from autoshard.cost import bound
+from autoshard.cost import CollectivePrices, Operand, bound, is_gathered_in_product
 from autoshard.errors import AutoshardError
 from autoshard.loading import (
     Carry,
@@ -24,6 +24,7 @@ from autoshard.loading import (
     read_planned,
 )
 from autoshard.mlir import passes
+from autoshard.mlir.emit import Gathers
 from autoshard.mlir.forms import Form, form_named
 from autoshard.mlir.source import load
 from autoshard.mlir.write import Constraints, write
@@ -31,10 +32,10 @@ from autoshard.plans import Plan
 from autoshard.pricing import price, price_for_planning, repriced
 from autoshard.priorities import solve_by_levels
 from autoshard.problem import Problem
-from autoshard.program import demands_of, priority_levels
+from autoshard.program import demands_of, lone_operands, priority_levels
 from autoshard.progress import Progress, silent
 from autoshard.recording import baseline, plan_of
-from autoshard.sharding import TensorSharding
+from autoshard.sharding import TensorSharding, batch_dims
 from autoshard.solve import Solution, solve
 from autoshard.xla import VerifyReport, verify
 
@@ -132,7 +133,27 @@ def write_planned(
         form,
         constraints=constraints,
         carry=found.carry,
+        gathers=_gathers(loaded),
     )
+
+
+def _gathers(loaded: Loaded) -> Gathers:
+    """Which operands the compiler gathers while their products run."""
+    prices = CollectivePrices(loaded.communication, loaded.hardware, loaded.lowering)
+    listing, lone = loaded.listing, lone_operands(loaded.program)
+
+    def is_gathered(
+        number: int, position: int, held: TensorSharding, read: TensorSharding, made: TensorSharding
+    ) -> bool:
+        op = listing.ops[number]
+        type_, first = (listing.values[op.operands[at]].type for at in (position, 0))
+        if (op.operands[position], number) not in lone or type_ is None or first is None or op.manual_axes:
+            return False
+        assert op.rule is not None, "products have rules"
+        operand = Operand(type_, batch_dims(op.rule, position), held, read, made)
+        return is_gathered_in_product(operand, op.flops, first.dtype, prices, loaded.mesh)
+
+    return is_gathered
 
 
 def check_plan(

@@ -16,6 +16,7 @@ from autoshard.check.movement import (
     find_collectives,
     find_left_as_reshards,
     gathered_ahead,
+    gathered_in_products,
     looped_sums,
     starts_early,
     totals,
@@ -98,7 +99,12 @@ def _figures(subject: Subject, plan: Plan, planned: Planned, reads: Reads, price
     compute = compute_ns(planned, reads, subject.hardware)
     communication = sum(c.ns * c.repeat for c in collectives)
     ahead = gathered_ahead(planned, reads, prices)
-    compiled = Compiled(starts_early(prices), ahead, looped_sums(planned, reads, prices))
+    compiled = Compiled(
+        starts_early(prices),
+        ahead,
+        looped_sums(planned, reads, prices),
+        gathered_in_products(planned, reads, prices),
+    )
     peak = find_peak(planned, reads, subject.hardware, plan.memory_bytes, compiled)
     ops = planned.listing.ops
     at = planned.where(peak.time) if peak.time < len(ops) else "the end of the program"

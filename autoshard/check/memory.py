@@ -22,6 +22,7 @@ from autoshard.check.loops import Loop, kept_through
 from autoshard.check.overlap import Hideable
 from autoshard.check.planned import Planned
 from autoshard.check.reads import Read, Reads
+from autoshard.check.scattering import Loop as GatheringLoop
 from autoshard.program import (
     FlowKind,
     Lifetime,
@@ -55,6 +56,7 @@ class Compiled:
     copies_shards: bool  # of arguments, before they are gathered
     ahead: Hideable
     looped: Mapping[int, int]  # root op -> dimension that its sum is cut along in a loop
+    gathered: Mapping[tuple[int, int], GatheringLoop]  # (value, root op) of operands that a loop gathers
 
 
 Lives = Mapping[int, Lifetime]
@@ -99,7 +101,7 @@ def find_peak(
     with which the compiler hands values to and fro.
     """
     stored = _Stored(planned, hardware)
-    copies = [*_copies(planned, reads, stored, compiled.ahead)]
+    copies = [*_copies(planned, reads, stored, compiled), *_gathered(planned, stored, compiled)]
     if compiled.copies_shards:
         copies += _copied_shards(planned, reads, stored, compiled.ahead)
     least, ample = (
@@ -205,7 +207,8 @@ def _unsettled(planned: Planned, reads: Reads, stored: _Stored) -> Iterator[Buff
                 )
 
 
-def _copies(planned: Planned, reads: Reads, stored: _Stored, hideable: Hideable) -> Iterator[Buffer]:
+def _copies(planned: Planned, reads: Reads, stored: _Stored, compiled: Compiled) -> Iterator[Buffer]:
+    hideable = compiled.ahead
     for value, mine in reads.of_value.items():
         type_, settled = planned.type_of(value), planned.settled[value]
         found = planned.shared.get(value, settled)
@@ -213,9 +216,30 @@ def _copies(planned: Planned, reads: Reads, stored: _Stored, hideable: Hideable)
             begin, end = _life_of_shared(mine, planned.loops.carrying.get(value))
             yield Buffer(hideable.begin_of_copy(value, begin), end, stored.at_least(type_, found))
         for read in mine:
-            if read.needs_copy and read.sharding != found:
+            is_whole = (value, read.op) not in compiled.gathered
+            if read.needs_copy and read.sharding != found and is_whole:
                 begin = hideable.begin_of_read(value, read.op, read.time)
                 yield Buffer(begin, read.end, stored.at_least(type_, read.sharding))
+
+
+def _gathered(planned: Planned, stored: _Stored, compiled: Compiled) -> Iterator[Buffer]:
+    """What a loop takes that gathers an operand of a product: parts, a second result and slices, the other operand once evaluated."""
+    origins, with_products = repeated_origins(planned.program), made_with_products(planned.program)
+    for (value, _), loop in compiled.gathered.items():
+        kernel, read = loop.run.kernel, loop.run
+        time, type_ = kernel.time, planned.type_of(value)
+        working = 2 * stored.at_least(type_, loop.held)
+        if loop.is_summed:
+            working += stored.at_least(kernel.shape.results[0], planned.produced[kernel.results[0]])
+        for number, (use, sharding) in enumerate(zip(kernel.uses, read.shardings, strict=True)):
+            if use.value == value:
+                continue
+            other = stored.at_least(kernel.shape.operands[number], sharding)
+            working += other if loop.is_summed else 0
+            if (origin := origins.get(use.value)) is not None:
+                since = planned.program.lifetimes[origin].begin if origin in with_products else time
+                yield Buffer(since, time + 1, other)
+        yield Buffer(time, time + 1, working)
 
 
 def _copied_shards(planned: Planned, reads: Reads, stored: _Stored, hideable: Hideable) -> Iterator[Buffer]:

@@ -34,11 +34,19 @@ from autoshard.check.overlap import MOVED_AHEAD, Hideable, find_hideable
 from autoshard.check.parts import Part, Parts, axis_refs, continued, num_shards, parts_of
 from autoshard.check.planned import Planned, Site
 from autoshard.check.reads import KernelRead, Reads, summed_parts
-from autoshard.check.scattering import InProduct, in_product, part_bytes
+from autoshard.check.scattering import (
+    InProduct,
+    Loop,
+    gathering_loop,
+    in_gathering,
+    in_product,
+    is_long_enough,
+    part_bytes,
+)
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.mlir.passes import decompose_reshards
 from autoshard.plans import EmittedCollective, PlannedCollective
-from autoshard.program import Kernel
+from autoshard.program import Kernel, lone_operands
 from autoshard.sharding import AxisRef, FactorKind, Mesh, TensorSharding, TensorType, dtype_bits
 from costmodels import Communication, Hardware
 
@@ -60,6 +68,7 @@ class Reshard:
     is_sent: bool = True  # not to who reads the value as it settles, beside a shared copy
     trips: int = 0  # of loops that it is moved out of, but for gathers
     first_inside: int = 1  # the step from which on those stay
+    loop: Loop | None = None  # where the product that reads gathers it while it runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +107,7 @@ def find_collectives(planned: Planned, reads: Reads, prices: Prices) -> tuple[Pl
         collective for kernel in reads.kernels for collective in _of_kernel(planned, kernel, reads, prices)
     ]
     moved += [_of_user(planned, kernel, prices) for kernel in reads.kernels if kernel.kernel.shape.collective]
-    moved += _of_reshards(planned.mesh, list(_reshards(planned, reads, prices)), prices)
+    moved += _of_reshards(planned, list(_reshards(planned, reads, prices)), prices)
     return tuple(_priced(planned, collective, prices) for collective in moved)
 
 
@@ -304,6 +313,7 @@ def _sent(prices: Prices, type_: TensorType, travels: TensorType) -> TensorType:
 
 def _reshards(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Reshard]:
     hideable = hideable_of(planned, reads, prices)
+    loops = gathered_in_products(planned, reads, prices)
     made = {v: read for read in reads.kernels for v in read.kernel.results}
     yield from _sums_inside(planned, reads)
     for value, run in made.items():
@@ -337,6 +347,8 @@ def _reshards(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Reshar
             hidden = hideable.of_read(value, read.op)
             reader = value if read.source < 0 else read.source, frozenset(read.where.items())
             is_copy = found == settled or read.sharding != settled
+            loop = loops.get((value, read.op)) if read.sharding != found else None
+            reader = reader if loop is None else None
             yield Reshard(
                 type_,
                 read.travels,
@@ -349,6 +361,7 @@ def _reshards(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Reshar
                 is_copy,
                 read.trips,
                 int(len(moved) < 2),
+                loop,
             )
 
 
@@ -388,7 +401,8 @@ def _sequences(
     return found
 
 
-def _of_reshards(mesh: Mesh, reshards: Sequence[Reshard], prices: Prices) -> Iterator[_Moved]:
+def _of_reshards(planned: Planned, reshards: Sequence[Reshard], prices: Prices) -> Iterator[_Moved]:
+    mesh = planned.mesh
     yield from _across_meshes(mesh, reshards, prices)
     moving = [
         r for r in reshards if r.origin != r.target and not has_no_collectives(mesh, r.origin, r.target)
@@ -397,6 +411,9 @@ def _of_reshards(mesh: Mesh, reshards: Sequence[Reshard], prices: Prices) -> Ite
     each = [steps[reshard.type.rank, reshard.origin, reshard.target] for reshard in moving]
     together = carried_out([_asked(r, mine, prices) for r, mine in zip(moving, each, strict=True)])
     for reshard, mine, types in zip(moving, each, together, strict=True):
+        if reshard.loop is not None:
+            yield from _in_loop(planned, reshard, reshard.loop, list(_sized(reshard, mine, prices)), prices)
+            continue
         found = list(_merged(reshard, mine, types, list(_sized(reshard, mine, prices)), prices))
         if not reshard.is_sent:
             found = [replace(one, merged=()) for one in found]
@@ -409,6 +426,44 @@ def _kept_in_loops(steps: Sequence[_Moved], reshard: Reshard) -> Iterator[_Moved
     for number, step in enumerate(steps):
         if reshard.trips > step.repeat and step.kind == "all_gather" and number >= reshard.first_inside:
             yield replace(step, repeat=reshard.trips - step.repeat)
+
+
+def _in_loop(
+    planned: Planned, reshard: Reshard, loop: Loop, steps: Sequence[_Moved], prices: Prices
+) -> Iterator[_Moved]:
+    """The one gather, its parts passed on while the product runs."""
+    part = loop.held.local_bytes(_sent(prices, reshard.type, reshard.travels))
+    pass_ns = _ns(prices, "collective_permute", part, loop.axes)
+    for step in steps:
+        inside = in_gathering(planned, loop, prices.hardware, part, pass_ns, _ns_of(prices, step))
+        passed = (Sent("collective_permute", loop.axes, inside.bytes),)
+        all_ns = inside.waits_ns + inside.hidden_ns
+        yield replace(step, sent=passed, merged=None, hidden_ns=inside.hidden_ns, passes_ns=all_ns)
+
+
+def gathered_in_products(planned: Planned, reads: Reads, prices: Prices) -> dict[tuple[int, int], Loop]:
+    """(value, root op that reads it) -> the loop that gathers it."""
+    if prices.lowering != "xla-tpu" or prices.hardware.gathers_behind_compute:
+        return {}
+    runs = {read.kernel.ops[-1]: read for read in reads.kernels if read.kernel.shape.is_matmul}
+    lone = lone_operands(planned.program)
+    found: dict[tuple[int, int], Loop] = {}
+    for value, mine in reads.of_value.items():
+        type_, held = planned.type_of(value), planned.shared.get(value, planned.settled[value])
+        for read in mine:
+            run = runs.get(read.op)
+            if run is None or (value, read.op) not in lone:
+                continue
+            loop = gathering_loop(planned, run, value, held, read)
+            if loop is None:
+                continue
+            pass_ns, latency_ns = (
+                _ns(prices, "collective_permute", bytes_, loop.axes)
+                for bytes_ in (held.local_bytes(type_), 0)
+            )
+            if is_long_enough(planned, loop, prices.hardware, pass_ns, latency_ns):
+                found[value, read.op] = loop
+    return found
 
 
 def _asked(reshard: Reshard, steps: Sequence[CollectiveStep], prices: Prices) -> Asked | None:

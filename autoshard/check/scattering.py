@@ -1,4 +1,4 @@
-"""Sums that XLA for TPUs scatters in a loop with the product that makes them.
+"""Sums that XLA for TPUs scatters in a loop with the product that makes them, and operands that it gathers in one.
 
 Each of at most 16 devices passes parts of the result on to the next, one more time than there are devices. The loop is made where the
 product's operations at the peak rate take longer than the bytes of a pass. What waits is the first pass, and what the product is too
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from autoshard.check.compute import kernel_ns, peak_ns
 from autoshard.check.parts import num_shards, parts_of
 from autoshard.check.planned import Planned
-from autoshard.check.reads import KernelRead
-from autoshard.sharding import TensorSharding, TensorType
+from autoshard.check.reads import KernelRead, Read
+from autoshard.sharding import AxisRef, FactorKind, TensorMapping, TensorSharding, TensorType
 from costmodels import Hardware
 
 _MOST_DEVICES = 16
@@ -60,3 +60,71 @@ def in_product(
     passes = planned.mesh.num_devices + 1
     waits_ns = max(pass_ns, passes * pass_ns - product_ns)
     return InProduct(passes * part, waits_ns, passes * pass_ns - waits_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """What such a loop needs to know of one read: the product, and how the operand is held."""
+
+    run: KernelRead
+    held: TensorSharding
+    axes: tuple[AxisRef, ...]
+    is_summed: bool  # over the dimension that the operand is cut along
+
+
+def gathering_loop(
+    planned: Planned, run: KernelRead, value: int, held: TensorSharding, read: Read
+) -> Loop | None:
+    """None where the product cannot gather the operand, of which it is the lone one that reads it."""
+    kernel, type_ = run.kernel, planned.type_of(value)
+    root = planned.listing.ops[kernel.ops[-1]]
+    made = planned.produced.get(kernel.results[0]) if kernel.results else None
+    numbers = [number for number, use in enumerate(kernel.uses) if use.value == value]
+    is_possible = (
+        root.name == "stablehlo.dot_general"
+        and not kernel.shape.manual_axes
+        and read.time == kernel.time
+        and made is not None
+        and _is_split_over_all(planned, made)
+        and not (held.is_foreign or held.unreduced or read.sharding.is_foreign or read.sharding.unreduced)
+        and not any(read.sharding.axes)
+        and _is_one_even_cut(planned, held, type_)
+    )
+    if not is_possible:
+        return None
+    cut = next(dim for dim, axes in enumerate(held.axes) if axes)
+    factors = run.run.rule.operands[numbers[0]][cut]
+    if any({*factors} & {f for dim in other for f in dim} for other in _batched(run, numbers[0])):
+        return None
+    is_summed = any(run.run.rule.factors[factor].kind is FactorKind.REDUCTION for factor in factors)
+    return Loop(run, held, held.axes[cut], is_summed)
+
+
+def _batched(run: KernelRead, operand: int) -> list[TensorMapping]:
+    """The other operand and the result, where the same factor is in both."""
+    others = [mine for number, mine in enumerate(run.run.rule.operands) if number != operand]
+    kept = {f for dim in run.run.rule.results[0] for f in dim}
+    return [tuple(tuple(f for f in dim if f in kept) for dim in other) for other in others]
+
+
+def is_long_enough(planned: Planned, loop: Loop, hardware: Hardware, pass_ns: int, latency_ns: int) -> bool:
+    """`pass_ns` of a part as wide as the value is."""
+    root = planned.listing.ops[loop.run.kernel.ops[-1]]
+    devices = planned.mesh.num_devices
+    rate = hardware.peak_flop_per_s(loop.run.kernel.shape.operands[0].dtype)
+    return root.flops / devices * 1e9 > (pass_ns - latency_ns) * rate
+
+
+def in_gathering(
+    planned: Planned, loop: Loop, hardware: Hardware, part: int, pass_ns: int, alone_ns: int
+) -> InProduct:
+    """`alone_ns`: of a gather before the product."""
+    devices = planned.mesh.num_devices
+    behind = devices // 2 * pass_ns - kernel_ns(planned, loop.run, hardware)
+    waits_ns = min(pass_ns + max(behind, 0), alone_ns)
+    return InProduct((devices + 1) * part, waits_ns, max((devices + 1) * pass_ns - waits_ns, 0))
+
+
+def _is_split_over_all(planned: Planned, made: TensorSharding) -> bool:
+    parts = [part for axes in made.axes for part in parts_of(axes)]
+    return not made.is_foreign and not made.unreduced and num_shards(tuple(parts)) == planned.mesh.num_devices

@@ -3,6 +3,7 @@
 from autoshard.cost.assemble import PricedGraph, assemble, assemble_at
 from autoshard.cost.cheapest import AskedPrices, CheapestPrices, undominated
 from autoshard.cost.follow import decide_hubs, follow
+from autoshard.cost.gathering import Operand, is_gathered_in_product
 from autoshard.cost.given import Given, look_through
 from autoshard.cost.graph import Graph, Wanted, build_graph
 from autoshard.cost.kernel import inner_sums, is_part_of_readers, local_work
@@ -27,6 +28,7 @@ __all__ = [
     "Given",
     "Graph",
     "Lowering",
+    "Operand",
     "PricedGraph",
     "Requirement",
     "Tie",
@@ -42,6 +44,7 @@ __all__ = [
     "find_ties",
     "follow",
     "inner_sums",
+    "is_gathered_in_product",
     "is_part_of_readers",
     "joined",
     "level_masks",

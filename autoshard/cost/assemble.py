@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from autoshard.cost.accumulation import not_spared_ns, spared_ns
+from autoshard.cost.gathering import Gathered, GatheredOperands
 from autoshard.cost.graph import Edge, Graph, KernelSpace
 from autoshard.cost.kernel import KernelPrices, price_kernel
 from autoshard.cost.layouts import Ints
@@ -40,6 +41,7 @@ class PricedGraph:
     reshards: ReshardPrices
     ties: Ties
     hideable_ns: dict[int, int]  # of an edge's reshard in one run
+    gathered: dict[int, Gathered]  # edges whose reshard may run with the product that reads
     sizes: Sizes
     lowering: Lowering
     spared_ns: dict[int, Ints]  # of nodes whose sum is made after a loop
@@ -93,12 +95,15 @@ def assemble_at(
     hideable = early if overlap == "async" else {}
     sizes = Sizes(graph, hardware)
     begin_of = begins(graph, early, collectives)
-    _add_edges(graph, collectives, reshards, sizes, hideable, begin_of, spared, builder)
+    operands = GatheredOperands(graph, collectives, prices, sizes)
+    gathered = _add_edges(graph, collectives, reshards, sizes, operands, hideable, begin_of, spared, builder)
     for tie in ties.pairs:
         builder.add_edge(tie.first[0], tie.second[0], tie_table(graph, tie))
     add_memory(graph, sizes, builder, collectives.lowering)
     problem = builder.build(memory_limit)
-    return PricedGraph(graph, problem, prices, reshards, ties, hideable, sizes, collectives.lowering, spared)
+    return PricedGraph(
+        graph, problem, prices, reshards, ties, hideable, gathered, sizes, collectives.lowering, spared
+    )
 
 
 def _announce(graph: Graph, reshards: ReshardPrices) -> None:
@@ -145,14 +150,18 @@ def _add_edges(
     prices: CollectivePrices,
     reshards: ReshardPrices,
     sizes: Sizes,
+    operands: GatheredOperands,
     hideable: dict[int, int],
     begin_of: dict[int, int],
     spared: dict[int, Ints],
     builder: ProblemBuilder,
-) -> None:
+) -> dict[int, Gathered]:
+    """Returns the edges whose reshard a product may carry out while it runs."""
     tables: dict[tuple[TensorType, bytes, bytes, *tuple[int, ...]], Table] = {}
     copies: dict[tuple[TensorType, bytes, bytes], tuple[Ints, Ints]] = {}
     by_identity: dict[tuple[TensorType, TensorType, *tuple[int, ...]], tuple[Table, tuple[Ints, Ints]]] = {}
+    gathered: dict[int, Gathered] = {}
+    looped: dict[tuple[int, int], tuple[Table, Ints]] = {}
     kept = in_argument_buffers(graph.program) if prices.gathers_ahead else frozenset[int]()
     for index, edge in enumerate(graph.edges):
         supply, demand = _ends(graph, edge)
@@ -172,16 +181,27 @@ def _add_edges(
                 sized = (sizes, edge.type, supply, demand)
                 copies[key] = copy_bytes(*sized), shard_bytes(*sized)
             found = by_identity[quick] = (tables[priced], copies[key])
-        table = found[0]
+        table, (whole, shard) = found
+        value = value_of(graph, edge)
+        in_product = operands.of_edge(edge, value, reshards)
+        if in_product is not None:
+            gathered[index] = in_product
+            if (id(table), id(in_product)) not in looped:
+                cost = np.where(in_product.is_looped, in_product.exposed_ns * edge.repeat, table.cost)
+                copied = np.where(in_product.is_looped, 0, whole)
+                looped[id(table), id(in_product)] = replace(table, cost=cost), copied
+            table, whole = looped[id(table), id(in_product)]
         if edge.provider in spared:
             table = replace(table, cost=table.cost + not_spared_ns(spared[edge.provider], supply, demand))
         number = builder.add_edge(edge.provider, edge.reader, table)
-        whole, shard = found[1]
+        for item in operands.memory(edge, in_product) if in_product is not None else ():
+            builder.add_edge_usage(number, *item)
         begin = begin_of.get(index, edge.begin)
         if copies_count(graph, edge) and whole.any():
             builder.add_edge_usage(number, begin, edge.end, whole)
-        if begin and value_of(graph, edge) in kept and shard.any():
+        if begin and value in kept and shard.any():
             builder.add_edge_usage(number, 0, begin, shard)
+    return gathered
 
 
 def _inside_ns(

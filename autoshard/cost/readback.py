@@ -74,6 +74,8 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
         ]
         _inner_values(priced, number, strategy, values)
         _free_reads(priced, number, strategy, uses)
+    in_products = _in_products(priced, choice)
+    moves = [replace(m, is_made=m.is_made and i not in in_products) for i, m in enumerate(moves)]
     for index, (move, emitted) in enumerate(zip(moves, emitted_once(priced.reshards, moves), strict=True)):
         edge, target = move.edge, move.target
         steps = priced.reshards.collectives(edge.type, move.origin, target, edge.travels)
@@ -84,7 +86,11 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
             for number, step in enumerate(steps)
             if edge.trips > edge.repeat and number >= edge.first_inside and step.kind in KEPT_INSIDE
         ]
-        steps = hide(steps, priced.hideable_ns.get(index, 0))
+        if index in in_products:
+            provider, reader = int(choice[edge.provider]), int(choice[edge.reader])
+            steps = [priced.gathered[index].collective(provider, reader, step) for step in steps]
+        else:
+            steps = hide(steps, priced.hideable_ns.get(index, 0))
         collectives += [
             ChosenCollective(step, edge.repeat, ops[min(number, len(ops) - 1)], edge=index)
             for number, step in enumerate(steps)
@@ -116,6 +122,16 @@ def _own_ops(kernel: Kernel, space: KernelSpace, strategy: int) -> Iterator[int]
     chosen = space.strategies[strategy]
     yield from (kernel.added[number].op for number in inner_sums(space.shape, chosen))
     yield from repeat(kernel.ops[-1])
+
+
+def _in_products(priced: PricedGraph, choice: NDArray[np.int64]) -> frozenset[int]:
+    """Edges whose reshard runs with the product that reads."""
+    edges = priced.graph.edges
+    return frozenset(
+        index
+        for index, gathered in priced.gathered.items()
+        if gathered.is_looped[choice[edges[index].provider], choice[edges[index].reader]]
+    )
 
 
 def chosen_ends(priced: PricedGraph, edge: Edge, choice: NDArray[np.int64]) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 `Emission` says how a change of sharding and an op's own sharding are written; the two output forms differ in that only.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from autoshard.mlir.context import Value, ir
@@ -19,6 +19,10 @@ WITH_SHARDING = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 _SCALAR = TensorSharding(())
 
 
+Gathers = Callable[[int, int, TensorSharding, TensorSharding, TensorSharding], bool]
+"""Whether an op gathers an operand (number, position), held and read so, for a result that is made so, while it runs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Emission:
     change: str  # the op that changes a sharding
@@ -26,6 +30,7 @@ class Emission:
     pinned: frozenset[int] = (
         frozenset()
     )  # values that get their settled sharding by a change even where it is the produced one
+    gathers: Gathers | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,7 @@ class _Use:
     number: int
     demand: TensorSharding
     is_pinned: bool = False  # handed to a data flow whose sharding is pinned
+    op: int = -1  # the user's number, of an op
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +127,8 @@ class _Emitter:
             return
         for position, (value, number) in enumerate(zip(op.operands, numbers, strict=True)):
             if self._ranks[number]:
-                yield _Use(op, scope, position, value, number, self._choices.operand(event, position))
+                demand = self._choices.operand(event, position)
+                yield _Use(op, scope, position, value, number, demand, op=event)
 
     def _handed_on(self, handoff: Handoff) -> Iterator[_Use]:
         user = handoff.user
@@ -178,6 +185,8 @@ class _Emitter:
             base = self._shared_copy(value, base, self._choices.settled(use.number), shared)
             if demand == shared:
                 return base
+        if self._is_gathered_in_product(use, shared or self._choices.settled(use.number)):
+            return base
         for outer in self._chains[use.scope]:
             made = self._copies.get((value, demand, outer))
             if made is not None:
@@ -210,6 +219,13 @@ class _Emitter:
             and type_ is not None
             and is_cut_over_all(produced, settled, type_.shape, self._listing.mesh)
         )
+
+    def _is_gathered_in_product(self, use: _Use, held: TensorSharding) -> bool:
+        """Whether XLA may gather the operand while the product runs, which it does not do where the whole operand is constrained."""
+        if self._emission.gathers is None or use.op < 0 or use.user.name != PRODUCT:
+            return False
+        made = self._choices.produced(self._listing.ops[use.op].results[0])
+        return self._emission.gathers(use.op, use.position, held, use.demand, made)
 
     def _shared_copy(
         self, value: Value, base: Value, settled: TensorSharding, sharding: TensorSharding

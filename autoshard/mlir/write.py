@@ -18,7 +18,7 @@ from autoshard.cost.halo import halo_sizes
 from autoshard.mlir.computations import without_named_computations
 from autoshard.mlir.context import ir
 from autoshard.mlir.decisions import Decisions
-from autoshard.mlir.emit import Emission, emit
+from autoshard.mlir.emit import Emission, Gathers, emit
 from autoshard.mlir.explicit import with_collectives
 from autoshard.mlir.facts import RULE
 from autoshard.mlir.forms import Form
@@ -52,16 +52,20 @@ def write(
     *,
     constraints: Constraints = "minimal",
     carry: Sequence[tuple[int, int]] = (),
+    gathers: Gathers | None = None,
 ) -> str:
     """The module with the plan in it, as text.
 
     Args:
         constraints: of the xla form: those that propagation needs, or one on every value.
         carry: (result index, argument index) pairs; where types and shardings are equal the result takes the argument's buffer.
+        gathers: of the xla form: which operands products gather while they run, and so are not constrained as they are read.
     """
     choices = Choices(listing, decisions)
     if form == "xla":
-        walked = _emitted(handles, listing, choices, _xla(_pinned(handles, listing, choices, constraints)))
+        walked = _emitted(
+            handles, listing, choices, _xla(_pinned(handles, listing, choices, constraints, gathers), gathers)
+        )
         _without_reshards(walked)
     else:
         walked = _emitted(handles, listing, choices, Emission("sdy.reshard", True))
@@ -87,8 +91,8 @@ def write(
     return str(walked.module.get_asm(enable_debug_info=source.has_locations))
 
 
-def _xla(pinned: frozenset[int]) -> Emission:
-    return Emission("sdy.sharding_constraint", False, pinned)
+def _xla(pinned: frozenset[int], gathers: Gathers | None) -> Emission:
+    return Emission("sdy.sharding_constraint", False, pinned, gathers)
 
 
 def _emitted(handles: Handles, listing: Listing, choices: Choices, emission: Emission) -> Walked:
@@ -102,7 +106,9 @@ def _emitted(handles: Handles, listing: Listing, choices: Choices, emission: Emi
     return walked
 
 
-def _pinned(handles: Handles, listing: Listing, choices: Choices, constraints: Constraints) -> frozenset[int]:
+def _pinned(
+    handles: Handles, listing: Listing, choices: Choices, constraints: Constraints, gathers: Gathers | None
+) -> frozenset[int]:
     """The values to constrain beside those that are resharded."""
     fixed = {argument.value for argument in listing.arguments}
     ranked = [
@@ -117,7 +123,7 @@ def _pinned(handles: Handles, listing: Listing, choices: Choices, constraints: C
         return frozenset(ranked)
     pinned: frozenset[int] = frozenset()
     for attempt in range(_ROUNDS):
-        walked = _emitted(handles, listing, choices, _xla(pinned))
+        walked = _emitted(handles, listing, choices, _xla(pinned, gathers))
         found = propagated(walked, listing, listing.mesh, as_xla=True)
         differing = {n for n in ranked if n not in pinned and _differs(n, found, choices)}
         if not differing:

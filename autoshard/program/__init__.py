@@ -13,7 +13,7 @@ from autoshard.program.demands import (
 )
 from autoshard.program.groups import both, with_group_demands
 from autoshard.program.linearity import LinearWay
-from autoshard.program.outputs import made_with_products, repeated_origins
+from autoshard.program.outputs import lone_operands, made_with_products, repeated_origins
 from autoshard.program.prefetch import Ahead, in_argument_buffers, prefetchable
 from autoshard.program.records import (
     RESULT_SITE,
@@ -58,6 +58,7 @@ __all__ = [
     "group_demands_of",
     "in_argument_buffers",
     "kernel_reads",
+    "lone_operands",
     "made_with_products",
     "prefetchable",
     "priority_levels",

@@ -1,4 +1,4 @@
-"""Elementwise work that a compiler does while a product runs, on its result, and that other kernels would otherwise repeat."""
+"""Where values are made: beside which products, and in which loop body, branch or function."""
 
 from autoshard.program.fusion import is_elementwise
 from autoshard.program.prefetch import prefetchable
@@ -33,3 +33,27 @@ def made_with_products(program: Program) -> frozenset[int]:
         ):
             found.update(kernel.results)
     return frozenset(found)
+
+
+def lone_operands(program: Program) -> frozenset[tuple[int, int]]:
+    """(value, root op) of products that alone in their loop body, branch or function read the value, transposed or not, that is made there.
+
+    What loops, branches and manual computations hand on is made elsewhere; arguments are made where main begins.
+    """
+    ops = program.listing.ops
+    made_by = {value: op for op in ops for value in op.results}
+    arguments = {argument.value for argument in program.listing.arguments}
+    readers: dict[tuple[int, int], set[int]] = {}
+    reads: list[tuple[tuple[int, int], int, int]] = []
+    for kernel in program.kernels:
+        root = kernel.ops[-1]
+        for use in kernel.uses if kernel.shape.is_matmul else ():
+            value = use.value
+            while (made := made_by.get(value)) is not None and made.name == "stablehlo.transpose":
+                value = made.operands[0]
+            key = value, ops[root].region
+            readers.setdefault(key, set()).add(root)
+            place = 0 if use.value in arguments else made_by[use.value].region if use.value in made_by else -1
+            if place == ops[root].region and all(op == root for op, _ in use.sites):
+                reads.append((key, use.value, root))
+    return frozenset((value, root) for key, value, root in reads if len(readers[key]) == 1)

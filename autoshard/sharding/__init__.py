@@ -12,7 +12,14 @@ from autoshard.sharding.mesh import (
 )
 from autoshard.sharding.projection import FactorAxes, factor_axes_of, tensor_sharding
 from autoshard.sharding.rule import Factor, FactorKind, OpShardingRule, TensorMapping, parse_rule
-from autoshard.sharding.scattering import PRODUCT, is_cut_over_all, is_scatter
+from autoshard.sharding.scattering import (
+    PRODUCT,
+    batch_dims,
+    is_cut_over_all,
+    is_scatter,
+    is_split_over_all,
+    is_whole,
+)
 from autoshard.sharding.tensor import DimSharding, TensorSharding, TensorType, dtype_bits, parse_sharding
 from autoshard.sharding.written import sharding_of_user
 
@@ -31,10 +38,13 @@ __all__ = [
     "TensorSharding",
     "TensorType",
     "axes_added",
+    "batch_dims",
     "dtype_bits",
     "factor_axes_of",
     "is_cut_over_all",
     "is_scatter",
+    "is_split_over_all",
+    "is_whole",
     "merge_sub_axes",
     "parse_axes",
     "parse_rule",

@@ -27,7 +27,9 @@ def layer(rows: int) -> str:
 
 
 def planned(text: str, overlap: str) -> Plan:
-    asked = pipeline.Request(memory_bytes=None, overlap="async" if overlap == "async" else "none")
+    asked = pipeline.Request(
+        memory_bytes=None, form="shardy", overlap="async" if overlap == "async" else "none"
+    )
     return pipeline.plan_loaded(pipeline.load_module(text.encode(), asked))
 
 

@@ -1,0 +1,219 @@
+"""What an operand costs that is gathered while its product runs (`sharding.scattering`).
+
+The loop passes every part on n + 1 times, one hop each, half of them each way round, and
+
+    exposed = min(one pass + max(0, n / 2 passes - product), a gather before the product)
+    hidden  = the other passes
+
+XLA makes that loop where the product takes longer than one pass at the peak rate, as for sums that are scattered so, unless a constraint
+stands on the whole operand or another product beside reads it too, transposed or not: it is gathered once for both then. Where gathers
+run behind compute anyway (v5e) the constraint stays: with such loops Llama-3 8B forward waits for 57 ms instead of 17, and GPT-OSS 20B,
+whose experts are cut along a batch dimension, for 2226 instead of 3.
+
+The operand never lies in memory whole. Where it is cut along what the product sums over, the loop adds into a second result and cuts
+slices out of a copy of the other operand; and elementwise work on the other operand is done for the loop.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoshard.cost.graph import Edge, Graph, KernelSpace
+from autoshard.cost.kernel import KernelPrices
+from autoshard.cost.layouts import Ints
+from autoshard.cost.lowering import CollectivePrices, Emitted
+from autoshard.cost.reshard import Collective, ReshardPrices
+from autoshard.cost.sizes import Sizes
+from autoshard.problem.model import Bools
+from autoshard.program import KernelShape, lone_operands, made_with_products, repeated_origins
+from autoshard.sharding import (
+    PRODUCT,
+    AxisRef,
+    FactorKind,
+    Mesh,
+    TensorSharding,
+    TensorType,
+    batch_dims,
+    is_cut_over_all,
+    is_split_over_all,
+    is_whole,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """What a product may gather: how it is held and read, and the sharding of the product's result."""
+
+    type: TensorType
+    batch_dims: frozenset[int]
+    held: TensorSharding
+    read: TensorSharding
+    made: TensorSharding
+
+
+def is_gathered_in_product(
+    operand: Operand, flops: int, dtype: str, prices: CollectivePrices, mesh: Mesh
+) -> bool:
+    """Whether the constraint on the whole operand is left out, of a product of so many FLOPs on all devices together."""
+    is_possible = is_split_over_all(operand.made, mesh) and is_cut_over_all(
+        operand.read, operand.held, operand.type.shape, mesh
+    )
+    is_alone = prices.lowering == "xla-tpu" and not prices.hardware.gathers_behind_compute
+    if not is_alone or not is_possible or any(operand.held.axes[dim] for dim in operand.batch_dims):
+        return False
+    axes = _axes(operand.held)
+    part = operand.held.local_bytes(operand.type)
+    sent_ns = prices.ns_of_one("collective_permute", part, axes) - prices.ns_of_one(
+        "collective_permute", 0, axes
+    )
+    return flops / mesh.num_devices * 1e9 > sent_ns * prices.hardware.peak_flop_per_s(dtype)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gathered:
+    """Of one read: [strategy of the provider, of the reader] whether it is gathered in its product, and ns that wait then."""
+
+    is_looped: Bools
+    exposed_ns: Ints
+    passes_ns: Ints
+    passed_bytes: Ints
+    axes: dict[int, tuple[AxisRef, ...]]  # by strategy of the provider
+
+    def collective(self, provider: int, reader: int, alone: Collective) -> Collective:
+        """In the place of a gather of its own."""
+        ns, all_ns = int(self.exposed_ns[provider, reader]), int(self.passes_ns[provider, reader])
+        emitted = Emitted("collective_permute", self.axes[provider], int(self.passed_bytes[provider, reader]))
+        return Collective(alone.kind, alone.axes, alone.bytes, ns, max(all_ns - ns, 0), emitted=(emitted,))
+
+
+class GatheredOperands:
+    """Reads of a graph that products gather while they run."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        prices: CollectivePrices,
+        kernel_prices: dict[KernelSpace, KernelPrices],
+        sizes: Sizes,
+    ) -> None:
+        self._graph, self._prices, self._kernel_prices, self._sizes = graph, prices, kernel_prices, sizes
+        self._lone = lone_operands(graph.program)
+        self._origins, self._with_products = (
+            repeated_origins(graph.program),
+            made_with_products(graph.program),
+        )
+        self._known: dict[tuple[int, int, TensorType, TensorType, bytes], Gathered | None] = {}
+
+    def of_edge(self, edge: Edge, value: int, reshards: ReshardPrices) -> Gathered | None:
+        """None where no choice gathers so."""
+        space = self._product(edge, value)
+        if space is None:
+            return None
+        supplies = self._graph.nodes[edge.provider].choices.supplies[edge.result]
+        key = (id(space), edge.operand, edge.type, edge.travels, supplies.tobytes())
+        if key not in self._known:
+            self._known[key] = self._find(edge, space, reshards)
+        return self._known[key]
+
+    def _find(self, edge: Edge, space: KernelSpace, reshards: ReshardPrices) -> Gathered | None:
+        graph, node = self._graph, self._graph.nodes[edge.reader]
+        layouts = graph.layouts[edge.type.rank].shardings
+        supplies = graph.nodes[edge.provider].choices.supplies[edge.result]
+        demands = node.choices.demands[edge.operand]
+        made = [strategy.produced[0] for strategy in space.strategies]
+        reads = np.asarray(
+            [
+                is_split_over_all(one, graph.mesh) and is_whole(layouts[d])
+                for one, d in zip(made, demands, strict=True)
+            ]
+        )
+        if not reads.any():
+            return None
+        first = int(np.argmax(reads))
+        flops = graph.program.listing.ops[graph.program.kernels[node.kernel].ops[-1]].flops
+        pays = {
+            supply: is_gathered_in_product(
+                Operand(
+                    edge.type,
+                    batch_dims(space.shape.rule, edge.operand),
+                    layouts[supply],
+                    layouts[demands[first]],
+                    made[first],
+                ),
+                flops,
+                space.shape.operands[0].dtype,
+                self._prices,
+                graph.mesh,
+            )
+            for supply in set(supplies.tolist())
+        }
+        is_looped = np.asarray([pays[supply] for supply in supplies.tolist()])[:, None] & reads[None, :]
+        if not is_looped.any():
+            return None
+        sent = self._prices.sent(edge.type, edge.travels)
+        axes = {p: _axes(layouts[supplies[p]]) for p in np.flatnonzero(is_looped.any(axis=1)).tolist()}
+        parts = np.asarray(
+            [layouts[supply].local_bytes(sent) for supply in supplies.tolist()], dtype=np.int64
+        )
+        passes = np.asarray(
+            [
+                self._prices.ns_of_one("collective_permute", int(part), axes[p]) if p in axes else 0
+                for p, part in enumerate(parts)
+            ],
+            dtype=np.int64,
+        )[:, None]
+        count = graph.mesh.num_devices
+        product_ns = self._kernel_prices[space].compute_ns[None, :]
+        before_ns = reshards.matrix(sent)[np.ix_(supplies, demands)]
+        exposed = np.minimum(passes + np.maximum(count // 2 * passes - product_ns, 0), before_ns)
+        shape = is_looped.shape
+        return Gathered(
+            is_looped,
+            exposed,
+            np.broadcast_to((count + 1) * passes, shape),
+            np.broadcast_to((count + 1) * parts[:, None], shape),
+            axes,
+        )
+
+    def memory(self, edge: Edge, gathered: Gathered) -> Iterator[tuple[int, int, Ints]]:
+        """Begin, end and bytes [provider, reader] of what the loop takes in place of the whole operand."""
+        graph, node = self._graph, self._graph.nodes[edge.reader]
+        assert node.space is not None
+        kernel, shape, choices = graph.program.kernels[node.kernel], node.space.shape, node.choices
+        layouts = graph.layouts[edge.type.rank].shardings
+        supplies = graph.nodes[edge.provider].choices.supplies[edge.result]
+        summed = np.asarray([_is_cut_along_sum(shape, edge.operand, layouts[s]) for s in supplies])
+        parts = self._sizes.temporary(edge.type, supplies)
+        results = self._sizes.temporary(shape.results[0], node.space.produced[0])
+        slices = np.zeros(len(choices.demands[0]), dtype=np.int64)
+        for number, use in enumerate(kernel.uses):
+            if number == edge.operand:
+                continue
+            others = self._sizes.temporary(shape.operands[number], choices.demands[number])
+            slices += others
+            origin = self._origins.get(use.value, -1)
+            if origin >= 0:
+                lifetime = graph.program.lifetimes[origin]
+                begin = lifetime.begin if origin in self._with_products else kernel.time
+                yield begin, kernel.time + 1, np.where(gathered.is_looped, others[None, :], 0)
+        working = 2 * parts[:, None] + np.where(summed[:, None], (results + slices)[None, :], 0)
+        yield kernel.time, kernel.time + 1, np.where(gathered.is_looped, working, 0)
+
+    def _product(self, edge: Edge, value: int) -> KernelSpace | None:
+        node = self._graph.nodes[edge.reader]
+        if self._prices.lowering != "xla-tpu" or node.space is None or node.space.shape.name != PRODUCT:
+            return None
+        kernel = self._graph.program.kernels[node.kernel]
+        is_lone = (value, kernel.ops[-1]) in self._lone and edge.begin == kernel.time
+        return node.space if is_lone and not node.space.shape.manual_axes else None
+
+
+def _is_cut_along_sum(shape: KernelShape, operand: int, held: TensorSharding) -> bool:
+    cut = next((dim for dim, axes in enumerate(held.axes) if axes), None)
+    factors = shape.rule.operands[operand][cut] if cut is not None else ()
+    return any(shape.rule.factors[factor].kind is FactorKind.REDUCTION for factor in factors)
+
+
+def _axes(sharding: TensorSharding) -> tuple[AxisRef, ...]:
+    return next(axes for axes in sharding.axes if axes)

@@ -1,0 +1,73 @@
+"""Operands that XLA gathers while their product runs: what is written, emitted and waited for."""
+
+import pytest
+
+from autoshard import pipeline
+from autoshard.check import Subject, check
+from autoshard.plans import Plan, emitted_bytes
+from autoshard.program import lone_operands
+from costmodels import load
+
+HARDWARE = load("tpu-v5p")
+WIDTH = 4096
+BATCH = '#sdy.sharding<@mesh, [{"x", "y"}, {}]>'
+PART_BYTES = WIDTH * WIDTH * 2 // 16
+PASSES = f"%1 = stablehlo.tanh %0 : tensor<{{rows}}x{WIDTH}xbf16>"
+AGAIN = f"""%1 = stablehlo.dot_general %0, %w, contracting_dims = [1] x [1]
+          : (tensor<{{rows}}x{WIDTH}xbf16>, tensor<{WIDTH}x{WIDTH}xbf16>) -> tensor<{{rows}}x{WIDTH}xbf16>"""
+
+
+def layer(rows: int, then: str = PASSES) -> bytes:
+    """A product of a batch and a weight that are both split over all devices."""
+    return f"""
+      sdy.mesh @mesh = <["x"=4, "y"=4]>
+      func.func @main(%a: tensor<{rows}x{WIDTH}xbf16> {{sdy.sharding = {BATCH}}},
+                      %w: tensor<{WIDTH}x{WIDTH}xbf16> {{sdy.sharding = {BATCH}}})
+          -> (tensor<{rows}x{WIDTH}xbf16> {{sdy.sharding = {BATCH}}}) {{
+        %0 = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0]
+          : (tensor<{rows}x{WIDTH}xbf16>, tensor<{WIDTH}x{WIDTH}xbf16>) -> tensor<{rows}x{WIDTH}xbf16>
+        {then.format(rows=rows)}
+        return %1 : tensor<{rows}x{WIDTH}xbf16>
+      }}""".encode()
+
+
+def planned(text: bytes, hardware: str = "tpu-v5p") -> tuple[Plan, str]:
+    topology = (2, 2, 4) if hardware == "tpu-v5p" else (4, 4)
+    asked = pipeline.Request(hardware=hardware, topology=topology, memory_bytes=None)
+    loaded = pipeline.load_module(text, asked)
+    plan = pipeline.plan_loaded(loaded)
+    report = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan)
+    assert report.passed, report
+    return plan, pipeline.write_planned(loaded, plan)
+
+
+def test_passes_hide_behind_the_product() -> None:
+    """17 passes of a part, both ways round: the first waits. Nothing constrains the whole operand."""
+    plan, written = planned(layer(1 << 20))
+    (gather,) = plan.price.collectives
+    placed = HARDWARE.place([("x", 4), ("y", 4)], (2, 2, 4))
+    pass_ns = int(placed.collective_permute_ns(PART_BYTES, ["x", "y"]))
+    assert gather.kind == "all_gather"
+    assert [(one.kind, one.bytes) for one in gather.emitted] == [("collective_permute", 17 * PART_BYTES)]
+    assert (gather.ns, gather.ns + gather.hidden_ns) == (pass_ns, 17 * pass_ns)
+    assert "[{}, {}]" not in written
+
+
+@pytest.mark.parametrize(
+    ("text", "hardware"),
+    [(layer(512), "tpu-v5p"), (layer(1 << 20, AGAIN), "tpu-v5p"), (layer(1 << 20), "tpu-v5e")],
+)
+def test_others_are_gathered_before(text: bytes, hardware: str) -> None:
+    """For a product that is shorter than a pass, for two products that read one operand, and where gathers run behind compute anyway."""
+    plan, _ = planned(text, hardware)
+    assert "collective_permute" not in emitted_bytes(plan.price)
+
+
+def test_lone_operands_are_told_through_transposes() -> None:
+    transposed = f"""%t = stablehlo.transpose %w, dims = [1, 0] : (tensor<{WIDTH}x{WIDTH}xbf16>) -> tensor<{WIDTH}x{WIDTH}xbf16>
+        %1 = stablehlo.dot_general %0, %t, contracting_dims = [1] x [0]
+          : (tensor<64x{WIDTH}xbf16>, tensor<{WIDTH}x{WIDTH}xbf16>) -> tensor<64x{WIDTH}xbf16>"""
+    for then, alone in ((PASSES, True), (AGAIN, False), (transposed, False)):
+        program = pipeline.load_module(layer(64, then), pipeline.Request()).program
+        weight = program.listing.arguments[1].value
+        assert any(value == weight for value, _ in lone_operands(program)) == alone
