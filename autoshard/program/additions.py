@@ -6,6 +6,7 @@ AllReduceReassociate). Seen in what libtpu 0.0.51 compiles for v5e 4x4, v5p 2x2x
 - each addend is read by the addition only, in the same body: itself the result of a contraction, a reduction or a scatter that adds, or
   of such an addition, so that a tree of additions is summed once;
 - reshapes, and the same transpose of both, may stand between (so may constraints that change nothing, which is not looked through);
+- two scatters are added first, a scatter and another sum (also one of scatters) are not;
 - conversions may not, nor negations, paddings, other addends that are whole (of `(whole + a) + b` both are summed), and no subtraction.
 """
 
@@ -20,7 +21,7 @@ PASSED = frozenset({"stablehlo.reshape", "stablehlo.transpose"})
 """Ops that may stand between a sum and the addition."""
 MAX_ADDITIONS = 4  # of a kernel that are choices of their own
 
-_ADD, _TRANSPOSE = "stablehlo.add", "stablehlo.transpose"
+_ADD, _TRANSPOSE, _SCATTER = "stablehlo.add", "stablehlo.transpose", "stablehlo.scatter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,9 @@ class _Finder:
                     [r.rule for i in path if (r := self._listing.ops[self._maker[i]]).name == _TRANSPOSE]
                     for path in paths
                 ]
-                if all(paths) and turns[0] == turns[1]:
+                ends = [self._listing.ops[self._maker[path[-1]]].name for path in paths if path]
+                is_one_kind = len({name == _SCATTER for name in ends}) == 1
+                if all(paths) and turns[0] == turns[1] and is_one_kind:
                     self._additions.add(index)
                     values.update(value for path in paths for value in path)
         sums = {self._listing.ops[index].results[0] for index in self._additions} - values
@@ -146,6 +149,6 @@ class _Finder:
 
 def _is_sum(op: Op) -> bool:
     """Whether split reduction factors leave addends of its one result."""
-    adds = op.leaves_addends or (op.name == "stablehlo.scatter" and op.reducer == _ADD)
+    adds = op.leaves_addends or (op.name == _SCATTER and op.reducer == _ADD)
     has_sums = op.rule is not None and any(f.kind is FactorKind.REDUCTION for f in op.rule.factors)
     return adds and has_sums and len(op.results) == 1

@@ -98,6 +98,43 @@ def test_as_compiled(name: str) -> None:
     assert sums(priced(module)) == {SUM: count}
 
 
+def scattered_or_multiplied(kinds: str) -> str:
+    """Scatters (s) and products (p) of what each of 8 devices has, added from the left."""
+    made = {
+        "s": f"""%v{{0}} = "stablehlo.scatter"(%zeros, %i, %u) <{{{{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1],
+          inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}}}}> ({{{{
+          ^bb0(%l: tensor<f32>, %m: tensor<f32>):
+            %n = stablehlo.add %l, %m : tensor<f32>
+            stablehlo.return %n : tensor<f32>
+        }}}}) : ({P}, tensor<4096x1xi32>, tensor<4096x{COLUMNS}xf32>) -> {P}""",
+        "p": f"""%v{{0}} = stablehlo.dot_general %h, %u, contracting_dims = [0] x [0]
+          : (tensor<4096x{ROWS}xf32>, tensor<4096x{COLUMNS}xf32>) -> {P}""",
+    }
+    arguments = [
+        ("i", "tensor<4096x1xi32>"),
+        ("u", f"tensor<4096x{COLUMNS}xf32>"),
+        ("h", f"tensor<4096x{ROWS}xf32>"),
+    ]
+    values = [made[kind].format(number) for number, kind in enumerate(kinds)]
+    names = ["v0", *(f"t{number}" for number in range(1, len(kinds)))]
+    sums_ = [added(names[n - 1], f"v{n}", names[n]) for n in range(1, len(kinds))]
+    body = "\n".join([f"%zeros = stablehlo.constant dense<0.0> : {P}", *values, *sums_])
+    return f"""sdy.mesh @mesh = <["x"=8]>
+func.func @main({", ".join(f"%{name}: {sharded(type_, ON_ROWS)}" for name, type_ in arguments)}) -> ({sharded(P, "[{}, {}]")}) {{
+{body}
+return %{names[-1]} : {P}
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("kinds", "count"), [("ss", 1), ("ssp", 1), ("sss", 2), ("sp", 2), ("pps", 2), ("ppp", 1)]
+)
+def test_scatters_are_added_to_scatters_only(kinds: str, count: int) -> None:
+    """As libtpu 0.0.51 has them: the sum of two is like any other."""
+    module = scattered_or_multiplied(kinds)
+    assert sums(priced(module)) == {2 * SUM: count}
+
+
 @pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed: pip install 'autoshard[tpu]'"
 )
