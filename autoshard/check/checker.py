@@ -10,22 +10,15 @@ from autoshard.check.compute import compute_ns
 from autoshard.check.deep import compare_emitted
 from autoshard.check.identity import identity
 from autoshard.check.memory import Compiled, find_peak
-from autoshard.check.movement import (
-    Prices,
-    differences,
-    find_collectives,
-    find_left_as_reshards,
-    gathered_ahead,
-    gathered_in_products,
-    looped_sums,
-    starts_early,
-    totals,
-)
+from autoshard.check.movement import differences, find_collectives, find_left_as_reshards, totals
+from autoshard.check.moves import Prices
 from autoshard.check.partial import partial_sums
 from autoshard.check.planned import Planned, read_shardings
 from autoshard.check.reads import Reads, find_reads
 from autoshard.check.report import CheckReport, Finding, of_equality, of_offenders
+from autoshard.check.reshards import gathered_ahead, gathered_in_products, starts_early
 from autoshard.check.rules import check_rules
+from autoshard.check.sums import looped_sums
 from autoshard.mlir.collective import Collective
 from autoshard.plans import Plan, PlannedCollective
 from autoshard.program import Program

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from autoshard.check.emitted import HALO, LOCAL
-from autoshard.check.movement import Totals, axis_names, differences, totals
+from autoshard.check.movement import Totals, differences, totals
+from autoshard.check.moves import axis_names
 from autoshard.check.report import Finding, of_offenders
 from autoshard.mlir.collective import Collective
 from autoshard.plans import Plan, PlannedCollective

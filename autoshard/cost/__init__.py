@@ -1,11 +1,12 @@
 """Prices every choice of a program and builds the Problem from them; reads a solution back into shardings."""
 
 from autoshard.cost.assemble import PricedGraph, assemble, assemble_at
+from autoshard.cost.build import build_graph
 from autoshard.cost.cheapest import AskedPrices, CheapestPrices, undominated
 from autoshard.cost.follow import decide_hubs, follow
 from autoshard.cost.gathering import Operand, is_gathered_in_product
 from autoshard.cost.given import Given, look_through
-from autoshard.cost.graph import Graph, Wanted, build_graph
+from autoshard.cost.graph import Graph, Wanted
 from autoshard.cost.kernel import inner_sums, is_part_of_readers, local_work
 from autoshard.cost.levels import level_masks, wanted_at_levels
 from autoshard.cost.lowering import CollectivePrices, Emitted, Lowering

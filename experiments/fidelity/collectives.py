@@ -21,7 +21,8 @@ from typing import Any
 from plans import Setting, load_program, program_name
 from plot import scatter
 
-from autoshard.check.movement import Prices, find_collectives
+from autoshard.check.movement import find_collectives
+from autoshard.check.moves import Prices
 from autoshard.check.planned import read_shardings
 from autoshard.check.reads import find_reads
 from autoshard.check.rules import check_rules

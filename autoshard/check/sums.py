@@ -1,0 +1,152 @@
+"""What kernels need from other devices, by their shardings.
+
+partial sums      an all-reduce of each result over the axes of the split reduction factors, or a reduce-scatter where the
+                  result settles split over exactly those axes in addition and the plan's compiler has that collective
+the user's own    a collective in a manual computation, of the part that the free axes leave
+windows           rows of an operand that a split window needs from other devices, a permute for each distance, which Shardy leaves
+                  to the partitioner: a halo exchange
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from autoshard.check.emitted import (
+    HALO,
+    Sent,
+    sent_for,
+    sent_for_sum,
+)
+from autoshard.check.halo import in_blocks, rows_from_others
+from autoshard.check.moves import Moved, Prices, ns_of_one, type_sent
+from autoshard.check.parts import Part, Parts, axis_refs, continued, num_shards, parts_of
+from autoshard.check.planned import Planned, Site
+from autoshard.check.reads import KernelRead, Reads, summed_parts
+from autoshard.check.scattering import (
+    InProduct,
+    in_product,
+    part_bytes,
+)
+from autoshard.program import Kernel
+from autoshard.sharding import AxisRef, FactorKind, TensorSharding
+
+
+def sent_by_kernel(planned: Planned, read: KernelRead, reads: Reads, prices: Prices) -> Iterator[Moved]:
+    kernel = read.kernel
+    root = kernel.ops[-1]
+    yield from _windows(planned, read, prices)
+    reduced = summed_parts(planned, read)
+    if not reduced:
+        return
+    axes = axis_refs(reduced, planned.mesh)
+    for value, type_ in zip(kernel.results, kernel.shape.results, strict=True):
+        produced = planned.produced.get(value, TensorSharding.replicated_closed(type_.rank))
+        kind = "reduce_scatter" if is_scattered_sum(planned, read, value) else "all_reduce"
+        bytes_ = produced.local_bytes(type_)
+        sent = sent_for_sum(prices.compiler, kind, axes, bytes_, len(kernel.results))
+        is_after = prices.lowering == "xla-tpu" and _is_summed_after_loop(planned, reads, kernel, value)
+        runs = planned.program.sums_after_loops[value] if is_after else kernel.repeat
+        moved = Moved(kind, axes, bytes_, runs, root, sent)
+        is_scattered = kind == "reduce_scatter" and prices.lowering == "xla-tpu"
+        inside = _in_product(planned, read, value, axes, prices) if is_scattered else None
+        if inside is not None:
+            passed = (Sent("collective_permute", axes, inside.bytes),)
+            all_ns = inside.waits_ns + inside.hidden_ns
+            moved = replace(moved, sent=passed, hidden_ns=inside.hidden_ns, passes_ns=all_ns)
+        yield moved
+
+
+def _is_summed_after_loop(planned: Planned, reads: Reads, kernel: Kernel, value: int) -> bool:
+    """Whether each trip of a loop adds up what the devices have, as it is."""
+    if value not in planned.program.sums_after_loops or len(kernel.results) != 1:
+        return False
+    held = {planned.produced.get(value), planned.settled.get(value)}
+    return len(held | {read.sharding for read in reads.of_value.get(value, ())}) == 1
+
+
+def _in_product(
+    planned: Planned, read: KernelRead, value: int, axes: tuple[AxisRef, ...], prices: Prices
+) -> InProduct | None:
+    part = part_bytes(planned, read, value)
+    if not part:
+        return None
+    pass_ns, latency_ns = (ns_of_one(prices, "collective_permute", bytes_, axes) for bytes_ in (part, 0))
+    return in_product(planned, read, prices.hardware, part, pass_ns, latency_ns)
+
+
+def sent_by_user(planned: Planned, read: KernelRead, prices: Prices) -> Moved:
+    """The collective that the kernel is, over the costliest of the axes that it may go over."""
+    kernel = read.kernel
+    collective = planned.listing.ops[kernel.ops[-1]].collective
+    assert collective is not None, "the shape has the root's collective"
+    held = sum(
+        planned.produced.get(value, TensorSharding.replicated_closed(type_.rank)).local_bytes(type_)
+        for value, type_ in zip(kernel.results, kernel.shape.results, strict=True)
+    )
+    if collective.kind == "reduce_scatter":
+        held *= collective.bytes_per_result_byte
+    axes = max(collective.groups, key=lambda group: ns_of_one(prices, collective.kind, held, group))
+    sent = sent_for(prices.compiler, collective.kind, axes, held)
+    return Moved(collective.kind, axes, held, kernel.repeat, kernel.ops[-1], sent)
+
+
+def is_scattered_sum(planned: Planned, read: KernelRead, value: int) -> bool:
+    """Whether the kernel's partial sums settle split over exactly the axes that they are summed over."""
+    reduced = summed_parts(planned, read)
+    if not reduced or len(read.kernel.results) != 1 or value not in planned.produced:
+        return False
+    return adds_exactly(planned.produced[value], planned.settled[value], reduced)
+
+
+def looped_sums(planned: Planned, reads: Reads, prices: Prices) -> dict[int, int]:
+    """Root op -> the dimension that its sum is cut along, of products that may be loops to scatter it."""
+    if prices.lowering != "xla-tpu":
+        return {}
+    return {
+        read.kernel.ops[-1]: next(dim for dim, axes in enumerate(planned.settled[value].axes) if axes)
+        for read in reads.kernels
+        for value in read.kernel.results
+        if is_scattered_sum(planned, read, value) and part_bytes(planned, read, value)
+    }
+
+
+def adds_exactly(produced: TensorSharding, settled: TensorSharding, reduced: Parts) -> bool:
+    """Whether `settled` is `produced` with the reduced axes, and no others, appended to dimensions."""
+    if produced.unreduced != settled.unreduced or settled.is_foreign:
+        return False
+    added: list[Part] = []
+    for before, after in zip(produced.axes, settled.axes, strict=True):
+        rest = continued(parts_of(before), parts_of(after))
+        if rest is None:
+            return False
+        added += rest
+    return bool(added) and sorted(added) == sorted(reduced)
+
+
+def _windows(planned: Planned, read: KernelRead, prices: Prices) -> Iterator[Moved]:
+    kernel, (rule, factors) = read.kernel, (read.run.rule, read.run.factors)
+    root = planned.listing.ops[kernel.ops[-1]]
+    for window in root.windows:
+        value = root.operands[window.operand]
+        if value in planned.program.cloneable:
+            continue
+        sharding = planned.read(kernel.ops[-1], window.operand)
+        type_ = planned.type_of(value)
+        assert sharding is not None, "the root has been projected"
+        local_rows = sharding.local_shape(type_.shape)[window.dim]
+        row_bytes = -(-sharding.local_bytes(type_) // max(local_rows, 1))
+        travels = planned.program.widths.of_use(value, _sites(kernel, value, window.operand))
+        sent_bytes = -(-sharding.local_bytes(type_sent(prices, type_, travels)) // max(local_rows, 1))
+        for factor in rule.operands[window.operand][window.dim]:
+            if factors[factor] and rule.factors[factor].kind is FactorKind.PERMUTATION:
+                axes = axis_refs(factors[factor], planned.mesh)
+                whole = type_.shape[window.dim]
+                for rows in rows_from_others(window, whole, num_shards(factors[factor])):
+                    exchanged = in_blocks(window, whole, rows) if prices.lowering == "xla-tpu" else rows
+                    sent = sent_for(prices.compiler, HALO, axes, exchanged * sent_bytes)
+                    yield Moved(HALO, axes, rows * row_bytes, kernel.repeat, kernel.ops[-1], sent)
+
+
+def _sites(kernel: Kernel, value: int, operand: int) -> tuple[Site, ...]:
+    """Where the kernel reads what its root has as this operand."""
+    site = (kernel.ops[-1], operand)
+    return next(use.sites for use in kernel.uses if use.value == value and site in use.sites)
