@@ -1,8 +1,9 @@
 """Which arguments hold the batch: found from the program, not from names.
 
 A leading dimension is a batch dimension as far as the program keeps it whole: it follows the kernels' rules from the arguments to the
-matrix multiplications and is never summed over on the way. Of the candidate sizes, the one with the most such work wins. Where a
-kernel has it along two factors, some have the size by chance (as many heads as sequences): those that bring less work than they cost.
+matrix multiplications and is never summed over on the way. Of the types of arguments, the one with the most such work wins. Others of
+the same leading size go with it (labels, masks) where all kernels that both reach have them along the same factor, or where they bring
+as much work by themselves (the other tower of two); parameters can have the size by chance.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,32 +11,34 @@ from collections.abc import Iterator, Mapping
 from autoshard.program.records import Flow, FlowKind, Kernel, Program
 from autoshard.sharding import FactorKind, TensorType
 
+AS_MUCH = 4  # one part in so many of the most
+
 
 def batch_arguments(program: Program) -> tuple[Flow, ...]:
     """Arguments whose first dimension is the batch, in argument order; empty where no work follows one."""
     carried = {argument for _, argument in program.carried_pairs}
     state = {program.listing.arguments[index].value for index in carried}
-    candidates: dict[int, list[Flow]] = {}
+    by_type: dict[TensorType, list[Flow]] = {}
     for flow in program.flows:
         if flow.kind is FlowKind.ARGUMENT and flow.value not in state and flow.type.shape[0] > 1:
-            candidates.setdefault(flow.type.shape[0], []).append(flow)
-    scores = {size: _work_along(program, flows) for size, flows in candidates.items()}
-    best = max(scores, key=lambda size: (scores[size], -_bytes(candidates[size])), default=None)
-    return _of_one_kind(program, candidates[best]) if best is not None and scores[best] > 0 else ()
+            by_type.setdefault(flow.type, []).append(flow)
+    work = {type_: _work_along(program, flows) for type_, flows in by_type.items()}
+    best = max(work, key=lambda type_: (work[type_], -type_.num_bytes * len(by_type[type_])), default=None)
+    if best is None or work[best] <= 0:
+        return ()
+    factors = {id(kernel): along for kernel, along in _marked_kernels(program, by_type[best])}
+    return tuple(
+        flow
+        for flow in program.flows
+        if flow in by_type.get(flow.type, ())
+        and flow.type.shape[0] == best.shape[0]
+        and (work[flow.type] * AS_MUCH >= work[best] or _goes_with(program, by_type[flow.type], factors))
+    )
 
 
-def _of_one_kind(program: Program, flows: list[Flow]) -> tuple[Flow, ...]:
-    if all(len(factors) < 2 for _, factors in _marked_kernels(program, flows)):
-        return tuple(flows)
-    by_type: dict[TensorType, list[Flow]] = {}
-    for flow in flows:
-        by_type.setdefault(flow.type, []).append(flow)
-    brings_work = {type_ for type_, mine in by_type.items() if _work_along(program, mine) >= 0}
-    return tuple(flow for flow in flows if flow.type in brings_work)
-
-
-def _bytes(flows: list[Flow]) -> int:
-    return sum(flow.type.num_bytes for flow in flows)
+def _goes_with(program: Program, flows: list[Flow], factors: Mapping[int, set[int]]) -> bool:
+    met = [(factors[id(k)], along) for k, along in _marked_kernels(program, flows) if id(k) in factors]
+    return bool(met) and all(along <= theirs for theirs, along in met)
 
 
 def _work_along(program: Program, flows: list[Flow]) -> int:

@@ -1,5 +1,8 @@
 """Arguments that hold the batch, found in real programs."""
 
+import gzip
+from pathlib import Path
+
 import pytest
 
 from autoshard.program import batch_arguments
@@ -27,6 +30,22 @@ def test_batch_arguments(name: str) -> None:
     """Never parameters or state, and all that shares the leading dimension of the work."""
     program = program_of(PROGRAMS[name](), axes=[("x", 4), ("y", 2)])
     assert [flow.name for flow in batch_arguments(program)] == BATCH[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "mlp_mixer_l16_timm_fwd",
+            ["images"],
+        ),  # products of tokens keep the 196 patches, which lead their weights
+        ("segformer_b5_torchax_fwd", ["batch['images']"]),  # 256 images, and weights of 256 rows
+    ],
+)
+def test_sizes_that_parameters_have_too(shared: Path, name: str, expected: list[str]) -> None:
+    text = gzip.decompress((shared / "models" / f"{name}.mlir.gz").read_bytes()).decode()
+    program = program_of(text, axes=[("x", 4), ("y", 4)])
+    assert [flow.name for flow in batch_arguments(program)] == expected
 
 
 def test_no_arguments() -> None:
