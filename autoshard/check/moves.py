@@ -86,16 +86,13 @@ def axis_names(axes: Sequence[AxisRef]) -> tuple[str, ...]:
 
 
 def ns_of_one(prices: Prices, kind: str, bytes_: int, axes: Sequence[AxisRef]) -> int:
-    """The collective as the plan's compiler carries it out."""
+    """One that the compiler carries out as it is: gathers that it makes sums of are sums by now (`emitted`)."""
     if kind in LOCAL:
         stored = math.prod(axis.size for axis in axes) if prices.lowering == "xla-tpu" else 1
         return math.ceil(2 * bytes_ * stored * (1e9 / prices.hardware.hbm_bytes_per_s))
-    if prices.lowering == "xla-tpu":
-        devices = math.prod(axis.size for axis in axes)
-        is_gathered_by_sum = kind == "all_gather" and devices > 32 and bytes_ <= devices * 9 << 14
-        if kind in ("all_reduce", "reduce_scatter") or is_gathered_by_sum:
-            latency = prices.communication.all_reduce_ns(0, _group(axes))
-            return prices.communication.all_reduce_ns(bytes_, _group(axes)) - latency + latency // 4
+    if prices.lowering == "xla-tpu" and kind in ("all_reduce", "reduce_scatter"):
+        latency = prices.communication.all_reduce_ns(0, _group(axes))
+        return prices.communication.all_reduce_ns(bytes_, _group(axes)) - latency + latency // 4
     communication, group = prices.communication, _group(axes)
     match kind:
         case "all_gather":

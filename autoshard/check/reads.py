@@ -31,7 +31,6 @@ class Read:
     needs_copy: bool  # whether a reshard for it makes a buffer that nothing else accounts for
     source: int = -1  # the value, or what the loops that carry it unchanged were handed
     trips: int = 0  # how often it is read in those loops
-    is_handed_back: bool = False  # to the loop that it is carried by
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +141,17 @@ def _use_errors(
 
 
 def _flow_reads(planned: Planned) -> Iterator[tuple[int, Read]]:
+    """What loops, branches and the caller are handed; state that is handed back to itself is not read."""
     for flow in planned.program.flows:
+        is_result = flow.kind is FlowKind.RESULT
         for source in flow.sources:
-            is_result = flow.kind is FlowKind.RESULT
+            if source.value == flow.value and not is_result:
+                continue
             sharding = (
                 result_sharding(planned, source.site[1]) if is_result else _taken(planned, source, flow)
             )
             if sharding is not None and source.value not in planned.program.cloneable:
-                read = _flow_read(planned, source, sharding, flow)
-                yield source.value, replace(read, is_handed_back=source.value == flow.value)
+                yield source.value, _flow_read(planned, source, sharding, flow)
 
 
 def _taken(planned: Planned, source: FlowSource, flow: Flow) -> TensorSharding:

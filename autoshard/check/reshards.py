@@ -77,13 +77,12 @@ def reshards_of(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Resh
         type_ = planned.type_of(value)
         settled = planned.settled[value]
         found = planned.shared.get(value, settled)
-        moved = [read for read in mine if not read.is_handed_back]
         if found != settled:
             made_times = copies_made([read.where for read in mine], planned.loops.carrying.get(value))
             together = planned.program.widths.of_value(value)
             hidden = hideable.of_copy(value)
             is_read = any(read.sharding != settled for read in mine)
-            trips = max((read.trips for read in moved), default=0)
+            trips = max(read.trips for read in mine)
             yield Reshard(
                 type_, together, settled, found, made_times, mine[0].op, hidden, None, is_read, trips
             )
@@ -104,7 +103,7 @@ def reshards_of(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Resh
                 reader,
                 is_copy,
                 read.trips,
-                int(len(moved) < 2),
+                int(len(mine) < 2),
                 loop,
             )
 

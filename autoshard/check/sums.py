@@ -17,7 +17,7 @@ from autoshard.check.emitted import (
     sent_for_sum,
 )
 from autoshard.check.halo import in_blocks, rows_from_others
-from autoshard.check.moves import Moved, Prices, ns_of_one, type_sent
+from autoshard.check.moves import Moved, Prices, ns_of, ns_of_one, type_sent
 from autoshard.check.parts import Part, Parts, axis_refs, continued, num_shards, parts_of
 from autoshard.check.planned import Planned, Site
 from autoshard.check.reads import KernelRead, Reads, summed_parts
@@ -84,9 +84,11 @@ def sent_by_user(planned: Planned, read: KernelRead, prices: Prices) -> Moved:
     )
     if collective.kind == "reduce_scatter":
         held *= collective.bytes_per_result_byte
-    axes = max(collective.groups, key=lambda group: ns_of_one(prices, collective.kind, held, group))
-    sent = sent_for(prices.compiler, collective.kind, axes, held)
-    return Moved(collective.kind, axes, held, kernel.repeat, kernel.ops[-1], sent)
+    each = (
+        Moved(kind, axes, held, kernel.repeat, kernel.ops[-1], sent_for(prices.compiler, kind, axes, held))
+        for kind, axes in ((collective.kind, axes) for axes in collective.groups)
+    )
+    return max(each, key=lambda moved: ns_of(prices, moved))
 
 
 def is_scattered_sum(planned: Planned, read: KernelRead, value: int) -> bool:

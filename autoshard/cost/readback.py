@@ -99,7 +99,7 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
         uses.update(
             (site, sharding) for site in edge.sites if site[0] < 0 or not _is_recomputed(priced, site[0])
         )
-    _recomputed_sources(priced, choice, uses)
+    _unmoved_sources(priced, choice, uses)
     communication = sum(c.collective.ns * c.repeat for c in collectives)
     return Chosen(values, uses, tuple(collectives), compute, communication)
 
@@ -225,17 +225,19 @@ def _free_reads(
             uses[op, operand] = sharding
 
 
-def _recomputed_sources(
+def _unmoved_sources(
     priced: PricedGraph, choice: NDArray[np.int64], uses: dict[tuple[int, int], TensorSharding]
 ) -> None:
-    """A flow that takes a recomputed value takes it as the flow is sharded."""
+    """A flow takes a recomputed value as the flow is sharded, and so what it hands back to itself, beside any copy for other readers."""
     graph = priced.graph
+    shared = {node.hub for node in graph.nodes}
     for number, node in enumerate(graph.nodes):
         if node.flow < 0:
             continue
         flow = graph.program.flows[node.flow]
         for source in flow.sources:
-            if source.value in graph.program.cloneable:
+            is_handed_back = source.value in shared and graph.provider[source.value][0] == number
+            if is_handed_back or source.value in graph.program.cloneable:
                 layout = int(node.choices.demands[0][choice[number]])
                 uses[source.site] = graph.layouts[flow.type.rank].shardings[layout]
 

@@ -96,6 +96,56 @@ def test_many_arbitrary_plans(program: str, mesh: str, seed: int, monkeypatch: p
     assert refused(program, mesh, seed, monkeypatch) == ""
 
 
+HANDED_BACK = """func.func @main(%x: tensor<64x64xf32>, %w: tensor<64x64xf32>) -> tensor<64x64xf32> {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %r:3 = stablehlo.while(%i = %zero, %t = %x, %v = %w) : tensor<i32>, tensor<64x64xf32>, tensor<64x64xf32> cond {
+    %end = stablehlo.constant dense<4> : tensor<i32>
+    %c = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %c : tensor<i1>
+  } do {
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %n = stablehlo.add %i, %one : tensor<i32>
+    %y = stablehlo.dot_general %t, %v, contracting_dims = [1] x [0] : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+    %z = stablehlo.dot_general %y, %v, contracting_dims = [1] x [1] : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+    stablehlo.return %n, %z, %v : tensor<i32>, tensor<64x64xf32>, tensor<64x64xf32>
+  }
+  return %r#1 : tensor<64x64xf32>
+}"""
+
+
+@pytest.mark.parametrize("form", ["xla", "shardy"])
+def test_what_a_loop_hands_back_is_no_copy(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+    """State that a loop does not change goes back as it came, where the readers beside share a copy."""
+    monkeypatch.setattr(pipeline, "solve", arbitrary)
+    request = pipeline.Request(mesh=MESHES["4x2"], memory_bytes=None, form=form)
+    loaded = pipeline.load_module(HANDED_BACK.encode(), request)
+    (carried,) = (
+        flow.target for flow in loaded.listing.data_flows if flow.target in [s.value for s in flow.sources]
+    )
+    copied = 0
+    for seed in range(2, 18, 3):
+        plan = pipeline.plan_loaded(loaded, seed=seed)
+        copied += bool(plan.values[carried].shared)
+        report = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan)
+        assert report.passed, report.to_text()
+    assert copied, "no choice has a copy"
+
+
+def test_gathers_over_a_part_of_many_devices() -> None:
+    """What lies over 64 of 128 devices is gathered, however small, and priced so."""
+    text = """sdy.mesh @mesh = <["x"=64, "y"=2]>
+func.func @main(%a: tensor<1024x512xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>})
+    -> (tensor<1024x512xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>}) {
+  %b = stablehlo.add %a, %a : tensor<1024x512xf32>
+  return %b : tensor<1024x512xf32>
+}"""
+    loaded = pipeline.load_module(text.encode(), pipeline.Request(topology=(16, 8), memory_bytes=None))
+    plan = pipeline.plan_loaded(loaded)
+    report = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan)
+    assert report.passed, report.to_text()
+    assert [one.kind for c in plan.price.collectives for one in c.emitted] == ["all_gather"]
+
+
 def data_parallel(problem: Problem, *, hints: Sequence[Any], **_: Any) -> Solution:
     """The last hint: data parallelism as Shardy propagates it."""
     priced = evaluate(problem, hints[-1])
