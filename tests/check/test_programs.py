@@ -51,18 +51,9 @@ def refused(
     return "" if report.passed else report.to_text()
 
 
-PENDING: dict[str, str] = {}
-"""Differences between the plan's figures and the checker's that are the plan's fault, shown by some choices."""
-
-
-def pending(program: str, *, strict: bool) -> Any:
-    reason = PENDING.get(program)
-    return pytest.param(
-        program, marks=[] if reason is None else [pytest.mark.xfail(reason=reason, strict=strict)]
-    )
-
-
-@pytest.mark.parametrize("program", ["mlp_train", "decode_step", "fft_mixer", "moe_sorted_train"])
+@pytest.mark.parametrize(
+    "program", ["mlp_train", "decode_step", "fft_mixer", "moe_sorted_train", "rnn_train"]
+)
 def test_arbitrary_plan(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures of a plan equal those that the checker works out."""
     assert refused(program, "4x2", 1, monkeypatch) == ""
@@ -81,16 +72,10 @@ def test_arbitrary_plan_with_partial_sums(program: str, seed: int, monkeypatch: 
     assert refused(program, "4x2", seed, monkeypatch, "shardy") == ""
 
 
-@pytest.mark.parametrize("program", [pending(name, strict=True) for name in ("rnn_train",)])
-def test_pending(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same; once it is mended, the line in PENDING goes."""
-    assert refused(program, "4x2", 1, monkeypatch) == ""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("mesh", MESHES)
-@pytest.mark.parametrize("program", [pending(name, strict=False) for name in PROGRAMS])
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_many_arbitrary_plans(program: str, mesh: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same on two meshes, from choices near a baseline to entirely random ones."""
     assert refused(program, mesh, seed, monkeypatch) == ""
