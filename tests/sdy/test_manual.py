@@ -1,6 +1,5 @@
 """Manual computations: the user's manual axes stay, free axes are planned, and the user's collectives are paid for."""
 
-import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -107,13 +106,13 @@ def test_arguments_and_results_of_a_computation_share_buffers() -> None:
 
 
 def test_donated_state_is_updated_in_place_through_a_computation() -> None:
-    """A whole step in a manual computation: the new state takes the donated argument's buffer, beside the gradient's."""
+    """A whole step in a manual computation: the new state takes the donated argument's buffer; the small gradient is in vector memory."""
     x, a, everywhere = tensor(64, 64), tensor(16, 32), ['[{"data"}, {"model"}]']
     body = all_reduce("%r", "%a", a, DATA) + f"%t = stablehlo.multiply %r, %a : {a}\nsdy.return %t : {a}"
     op = manual("%x", everywhere, everywhere, '"data", "model"', f"%a: {a}", body, f"({x}) -> {x}")
     donated = f"%x: {x} {{tf.aliasing_output = 0 : i32}}"
     _, plan = planned(programs.main(donated, x, f"%0 = {op}return %0 : {x}\n"))
-    assert plan.price.peak_bytes == 16 * 128 * 4 + math.floor(1.06 * 16 * 128 * 4)  # with the gaps of a heap
+    assert plan.price.peak_bytes == 16 * 128 * 4
 
 
 def test_a_reshard_on_the_way_in_is_paid_for() -> None:

@@ -129,8 +129,14 @@ class TestTextbook:
 
 
 class TestForms:
-    def test_the_xla_form_is_not_offered_partial_sums(self) -> None:
-        plan = planned(module(FACTORS, PRODUCTS + f"%r = stablehlo.add %0, %1 : {T}", WHOLE), "xla")
+    def test_the_xla_form_has_partial_sums_where_xla_adds_first(self) -> None:
+        """Between a product and an addition, unwritten; not where the sum is scaled in between."""
+        text = module(FACTORS, PRODUCTS + f"%r = stablehlo.add %0, %1 : {T}", WHOLE)
+        plan = planned(text, "xla")
+        assert plan.decisions().has_partial_sums
+        assert "unreduced" not in pipeline.write_planned(loaded(text, "xla"), plan)
+        scaled = f"%2 = stablehlo.negate %0 : {T}\n%r = stablehlo.add %2, %1 : {T}"
+        plan = planned(module(FACTORS, PRODUCTS + scaled, WHOLE), "xla")
         assert not plan.decisions().has_partial_sums
         assert not plan.warnings
 
