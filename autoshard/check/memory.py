@@ -28,8 +28,7 @@ from autoshard.program import (
     Lifetime,
     MinorDims,
     in_argument_buffers,
-    made_with_products,
-    repeated_origins,
+    repeated_values,
 )
 from autoshard.sharding import TensorSharding, TensorType, dtype_bits
 from costmodels import Hardware
@@ -224,7 +223,7 @@ def _copies(planned: Planned, reads: Reads, stored: _Stored, compiled: Compiled)
 
 def _gathered(planned: Planned, stored: _Stored, compiled: Compiled) -> Iterator[Buffer]:
     """What a loop takes that gathers an operand of a product: parts, a second result and slices, the other operand once evaluated."""
-    origins, with_products = repeated_origins(planned.program), made_with_products(planned.program)
+    repeated = repeated_values(planned.program)
     for (value, _), loop in compiled.gathered.items():
         kernel, read = loop.run.kernel, loop.run
         time, type_ = kernel.time, planned.type_of(value)
@@ -236,9 +235,8 @@ def _gathered(planned: Planned, stored: _Stored, compiled: Compiled) -> Iterator
                 continue
             other = stored.at_least(kernel.shape.operands[number], sharding)
             working += other if loop.is_summed else 0
-            if (origin := origins.get(use.value)) is not None:
-                since = planned.program.lifetimes[origin].begin if origin in with_products else time
-                yield Buffer(since, time + 1, other)
+            if (evaluated := repeated.get(use.value)) is not None:
+                yield Buffer(evaluated.stored_from(planned.program.lifetimes, time), time + 1, other)
         yield Buffer(time, time + 1, working)
 
 
@@ -260,17 +258,16 @@ def _for_loops(
     planned: Planned, reads: Reads, stored: _Stored, lives: Lives, looped: Mapping[int, int]
 ) -> Iterator[Buffer]:
     """Operands of products that become loops: those that readers evaluate otherwise, and those cut in turns once more."""
-    origins, with_products = repeated_origins(planned.program), made_with_products(planned.program)
+    repeated = repeated_values(planned.program)
     for read in [read for read in reads.kernels if read.kernel.ops[-1] in looped]:
         kernel, cut = read.kernel, looped[read.kernel.ops[-1]]
         for number, (use, sharding) in enumerate(zip(kernel.uses, read.shardings, strict=True)):
             bytes_ = stored.at_least(kernel.shape.operands[number], sharding)
             if {f for dim in read.run.rule.operands[number] for f in dim} & {*read.run.rule.results[0][cut]}:
                 yield Buffer(kernel.time, kernel.time + 1, bytes_)
-            origin = origins.get(use.value)
-            if origin is not None and not lives[origin].is_own_buffer:
-                since = lives[origin].begin if origin in with_products else kernel.time
-                yield Buffer(since, kernel.time + 1, bytes_)
+            evaluated = repeated.get(use.value)
+            if evaluated is not None and not lives[evaluated.origin].is_own_buffer:
+                yield Buffer(evaluated.stored_from(lives, kernel.time), kernel.time + 1, bytes_)
 
 
 def _copied_results(planned: Planned, stored: _Stored) -> Iterator[Buffer]:

@@ -8,12 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autoshard.check.emitted import (
-    LOCAL,
-    Compiler,
-    Sent,
-    is_summed_vector,
-)
+from autoshard.check.emitted import LOCAL, Compiler, Sent, is_summed_vector
 from autoshard.check.planned import Planned
 from autoshard.plans import EmittedCollective, PlannedCollective
 from autoshard.sharding import AxisRef, TensorType
@@ -90,10 +85,10 @@ def ns_of_one(prices: Prices, kind: str, bytes_: int, axes: Sequence[AxisRef]) -
     if kind in LOCAL:
         stored = math.prod(axis.size for axis in axes) if prices.lowering == "xla-tpu" else 1
         return math.ceil(2 * bytes_ * stored * (1e9 / prices.hardware.hbm_bytes_per_s))
-    if prices.lowering == "xla-tpu" and kind in ("all_reduce", "reduce_scatter"):
-        latency = prices.communication.all_reduce_ns(0, _group(axes))
-        return prices.communication.all_reduce_ns(bytes_, _group(axes)) - latency + latency // 4
     communication, group = prices.communication, _group(axes)
+    if prices.lowering == "xla-tpu" and kind in ("all_reduce", "reduce_scatter"):
+        latency = communication.all_reduce_ns(0, group)
+        return communication.all_reduce_ns(bytes_, group) - latency + latency // 4
     match kind:
         case "all_gather":
             return communication.all_gather_ns(bytes_, group)

@@ -82,11 +82,12 @@ def sent_by_user(planned: Planned, read: KernelRead, prices: Prices) -> Moved:
         planned.produced.get(value, TensorSharding.replicated_closed(type_.rank)).local_bytes(type_)
         for value, type_ in zip(kernel.results, kernel.shape.results, strict=True)
     )
-    if collective.kind == "reduce_scatter":
+    kind = collective.kind
+    if kind == "reduce_scatter":
         held *= collective.bytes_per_result_byte
     each = (
         Moved(kind, axes, held, kernel.repeat, kernel.ops[-1], sent_for(prices.compiler, kind, axes, held))
-        for kind, axes in ((collective.kind, axes) for axes in collective.groups)
+        for axes in collective.groups
     )
     return max(each, key=lambda moved: ns_of(prices, moved))
 

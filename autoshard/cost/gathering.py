@@ -26,7 +26,7 @@ from autoshard.cost.lowering import CollectivePrices, Emitted
 from autoshard.cost.reshard import Collective, ReshardPrices
 from autoshard.cost.sizes import Sizes
 from autoshard.problem.model import Bools
-from autoshard.program import KernelShape, lone_operands, made_with_products, repeated_origins
+from autoshard.program import KernelShape, lone_operands, repeated_values
 from autoshard.sharding import (
     PRODUCT,
     AxisRef,
@@ -99,10 +99,7 @@ class GatheredOperands:
     ) -> None:
         self._graph, self._prices, self._kernel_prices, self._sizes = graph, prices, kernel_prices, sizes
         self._lone = lone_operands(graph.program)
-        self._origins, self._with_products = (
-            repeated_origins(graph.program),
-            made_with_products(graph.program),
-        )
+        self._repeated = repeated_values(graph.program)
         self._known: dict[tuple[int, int, TensorType, TensorType, bytes], Gathered | None] = {}
 
     def of_edge(self, edge: Edge, value: int, reshards: ReshardPrices) -> Gathered | None:
@@ -192,10 +189,9 @@ class GatheredOperands:
                 continue
             others = self._sizes.temporary(shape.operands[number], choices.demands[number])
             slices += others
-            origin = self._origins.get(use.value, -1)
-            if origin >= 0:
-                lifetime = graph.program.lifetimes[origin]
-                begin = lifetime.begin if origin in self._with_products else kernel.time
+            repeated = self._repeated.get(use.value)
+            if repeated is not None:
+                begin = repeated.stored_from(graph.program.lifetimes, kernel.time)
                 yield begin, kernel.time + 1, np.where(gathered.is_looped, others[None, :], 0)
         working = 2 * parts[:, None] + np.where(summed[:, None], (results + slices)[None, :], 0)
         yield kernel.time, kernel.time + 1, np.where(gathered.is_looped, working, 0)

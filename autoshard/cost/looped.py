@@ -13,7 +13,7 @@ import numpy as np
 
 from autoshard.cost.graph import Graph, Node
 from autoshard.cost.sizes import Item, Sizes
-from autoshard.program import KernelShape, Lifetime, made_with_products, repeated_origins
+from autoshard.program import KernelShape, Lifetime, repeated_values
 from autoshard.sharding import PRODUCT, is_cut_over_all
 from autoshard.space import Strategy
 
@@ -23,10 +23,7 @@ class LoopedSums:
 
     def __init__(self, graph: Graph, sizes: Sizes, lives: Mapping[int, Lifetime]) -> None:
         self._graph, self._sizes, self._lives = graph, sizes, lives
-        self._origins, self._with_products = (
-            repeated_origins(graph.program),
-            made_with_products(graph.program),
-        )
+        self._repeated = repeated_values(graph.program)
 
     def items(self, node: Node) -> Iterator[Item]:
         """Bytes are of every choice of the node."""
@@ -41,9 +38,9 @@ class LoopedSums:
             sliced = [cut >= 0 and _has_dim(shape, operand, cut) for cut in cuts]
             if any(sliced):
                 yield Item(kernel.time, kernel.time + 1, np.where(sliced, bytes_, 0))
-            origin = self._origins.get(use.value, -1)
-            if origin >= 0 and not self._lives[origin].is_own_buffer:
-                begin = self._lives[origin].begin if origin in self._with_products else kernel.time
+            repeated = self._repeated.get(use.value)
+            if repeated is not None and not self._lives[repeated.origin].is_own_buffer:
+                begin = repeated.stored_from(self._lives, kernel.time)
                 yield Item(begin, kernel.time + 1, np.where([cut >= 0 for cut in cuts], bytes_, 0))
 
     def _cut(self, shape: KernelShape, strategy: Strategy) -> int:

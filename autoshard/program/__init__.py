@@ -13,7 +13,7 @@ from autoshard.program.demands import (
 )
 from autoshard.program.groups import both, with_group_demands
 from autoshard.program.linearity import LinearWay
-from autoshard.program.outputs import lone_operands, made_with_products, repeated_origins
+from autoshard.program.outputs import lone_operands, repeated_values
 from autoshard.program.prefetch import Ahead, in_argument_buffers, prefetchable
 from autoshard.program.records import (
     RESULT_SITE,
@@ -59,11 +59,10 @@ __all__ = [
     "in_argument_buffers",
     "kernel_reads",
     "lone_operands",
-    "made_with_products",
     "prefetchable",
     "priority_levels",
     "refuse_unsound",
-    "repeated_origins",
+    "repeated_values",
     "restricted",
     "with_group_demands",
     "without_unreduced",

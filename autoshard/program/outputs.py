@@ -1,8 +1,29 @@
 """Where values are made: beside which products, and in which loop body, branch or function."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from autoshard.program.fusion import is_elementwise
 from autoshard.program.prefetch import prefetchable
-from autoshard.program.records import Program
+from autoshard.program.records import Lifetime, Program
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A value that each reader evaluates for itself; `origin`: the elementwise result behind it, under whatever name."""
+
+    origin: int
+    is_made_with_product: bool
+
+    def stored_from(self, lives: Mapping[int, Lifetime], time: int) -> int:
+        """When it is made for a loop that runs at `time`: beside the product that makes what it works on, else then."""
+        return lives[self.origin].begin if self.is_made_with_product else time
+
+
+def repeated_values(program: Program) -> dict[int, Repeated]:
+    """All of them; loops are handed these evaluated."""
+    beside = made_with_products(program)
+    return {value: Repeated(origin, origin in beside) for value, origin in repeated_origins(program).items()}
 
 
 def repeated_origins(program: Program) -> dict[int, int]:

@@ -5,7 +5,8 @@ import pytest
 from autoshard import pipeline
 from autoshard.mlir.forms import Form
 from autoshard.plans import Plan
-from autoshard.program import Ahead, in_argument_buffers, made_with_products, prefetchable, repeated_origins
+from autoshard.program import Ahead, in_argument_buffers, prefetchable
+from autoshard.program.outputs import made_with_products, repeated_origins
 from costmodels import load
 
 HARDWARE = load("tpu-v5e")
