@@ -14,16 +14,9 @@ import jax
 import jax.numpy as jnp
 from jax import ShapeDtypeStruct as Shape
 from jax import lax
-from programs import BF16, F32, I32, Tree
+from programs import BF16, F32, I32, Tree, layer_norm
 
 Program = tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]
-
-
-def layer_norm(x: Any, scale: Any) -> Any:
-    x = x.astype(F32)
-    mean = x.mean(-1, keepdims=True)
-    variance = ((x - mean) ** 2).mean(-1, keepdims=True)
-    return (x - mean) * lax.rsqrt(variance + 1e-5) * scale
 
 
 def adam(parameters: Tree, m: Tree, v: Tree, gradients: Tree) -> tuple[Tree, Tree, Tree]:

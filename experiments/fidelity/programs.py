@@ -55,6 +55,13 @@ def norm(x: Any, scale: Any) -> Any:
     return (wide * lax.rsqrt((wide**2).mean(-1, keepdims=True) + 1e-6) * scale).astype(x.dtype)
 
 
+def layer_norm(x: Any, scale: Any) -> Any:
+    x = x.astype(F32)
+    mean = x.mean(-1, keepdims=True)
+    variance = ((x - mean) ** 2).mean(-1, keepdims=True)
+    return (x - mean) * lax.rsqrt(variance + 1e-5) * scale
+
+
 def attention(x: Any, layer: Tree, heads: int) -> Any:
     batch, length, width = x.shape
     q, k, v = ((x @ layer[name]).reshape(batch, length, heads, width // heads) for name in ("q", "k", "v"))
