@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costmodels import Hardware, HardwareError, calibrate, load
-from costmodels.fitting import bounded_least_squares
+from costmodels.descent import bounded_least_squares
 
 from .synthetic import GROUPS, TORUS, changed, collectives, products
 
