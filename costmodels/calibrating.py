@@ -16,8 +16,9 @@ import msgspec
 from .calibration import Calibration, Residual
 from .errors import HardwareError
 from .fitting import Fit, fit
-from .hardware import Hardware, load
+from .hardware import Hardware
 from .measurements import Batch, merged_ranges
+from .profiles import load
 from .reading_measurements import Given, read_measurements
 from .writing import profile_text
 

@@ -5,16 +5,12 @@
     >>> tpu.all_gather_ns(bytes=34_000_000, axes=(4,))
     >>> tpu.place([("data", 8), ("model", 2)], topology=(4, 4)).all_reduce_ns(4_000_000, ["model"])
 
-A profile is a TOML file; the shipped ones lie in `hardware/` beside this module. All memory and compute
-properties are those of one device, which is a chip, or a part of one that shows itself as several devices.
+`profiles` reads them from TOML. All memory and compute properties are those of one device, which is a chip, or a part of
+one that shows itself as several devices.
 """
 
 import dataclasses
-import difflib
-import os
-import typing
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, overload
 
 import msgspec
@@ -31,7 +27,6 @@ from .errors import HardwareError
 from .figures import Chip, FullMesh, Link, Switch, Topology, Torus
 from .listing import Figure, figures_of
 from .placing import outer_network, place_in_nodes, place_on_torus, topology_text
-from .reading import check_finite, explained, read_tables, split_sources
 from .shapes import checked_mesh, compact_slices, default_node
 from .switched import SwitchedCommunication
 from .tiles import MinorPair, Tiles, untiled_bytes
@@ -39,9 +34,7 @@ from .topology import MeshSizes
 from .torus import TorusCommunication
 from .vector_memory import VectorMemory
 
-__all__ = ["Chip", "FullMesh", "Hardware", "Link", "Switch", "Topology", "Torus", "load", "names"]
-
-_SHIPPED = Path(__file__).parent / "hardware"
+__all__ = ["Chip", "FullMesh", "Hardware", "Link", "Switch", "Topology", "Torus"]
 
 TABLES = ("chip", "tiles", "vector_memory", "link", "core_link", "topology", "network")
 """Those of a profile, in the order in which they are listed."""
@@ -324,57 +317,3 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         names = [name for name, _ in mesh]
         cores = self.chip.devices_per_chip
         return self.place([*mesh, ("core", cores)] if cores > 1 else mesh), names
-
-
-def names() -> list[str]:
-    """The shipped profiles."""
-    return sorted(path.stem for path in _SHIPPED.glob("*.toml"))
-
-
-def load(name_or_path: str | os.PathLike[str]) -> Hardware:
-    """A shipped profile by name, with or without ".toml", or a user's own by path.
-
-    Raises:
-        HardwareError: an unknown name, or a file that is not a valid profile.
-    """
-    text = os.fspath(name_or_path)
-    shipped = _SHIPPED / f"{text.removesuffix('.toml')}.toml"
-    if text.removesuffix(".toml") in names():
-        return _read(shipped)
-    if isinstance(name_or_path, os.PathLike) or text.endswith(".toml") or Path(text).exists():
-        return _read(Path(text))
-    guess = difflib.get_close_matches(text, names(), 1)
-    raise HardwareError(
-        f'no hardware is called "{text}"' + (f", did you mean {guess[0]}?" if guess else ""),
-        fix=f"Known: {', '.join(names())}; or give the path of a profile of your own.",
-    )
-
-
-def _read(path: Path) -> Hardware:
-    text, tables = read_tables(path)
-    figures, sources = split_sources(tables)
-    check_finite(figures, text, path)
-    try:
-        hardware = msgspec.convert({"name": path.stem} | figures, Hardware)
-    except msgspec.ValidationError as error:
-        raise explained(error, path, text, _known_keys(figures)) from error
-    return msgspec.structs.replace(hardware, sources=sources)
-
-
-def _known_keys(figures: dict[str, Any]) -> dict[str, tuple[str, ...]]:
-    kinds = {kind.__struct_config__.tag: kind for kind in typing.get_args(Topology)}
-    written = figures.get("topology")
-    kind = kinds.get(written.get("kind"), Torus) if isinstance(written, dict) else Torus
-    tables = tuple(key for key in Hardware.__struct_fields__ if key != "sources")
-    link = Link.__struct_fields__
-    return {
-        "calibration": Calibration.__struct_fields__,
-        "": tables,
-        "chip": Chip.__struct_fields__,
-        "link": link,
-        "core_link": link,
-        "network": link,
-        "tiles": Tiles.__struct_fields__,
-        "vector_memory": VectorMemory.__struct_fields__,
-        "topology": ("kind", *kind.__struct_fields__),
-    }

@@ -41,7 +41,8 @@ FLOORS = {
     "autoshard.recording": 8,
     "autoshard.annotated": 9,
     "autoshard.pipeline": 10,
-    "autoshard.searching": 10,
+    "autoshard.examining": 10,
+    "autoshard.searching": 11,
     "autoshard.clashes": 11,
     "autoshard.alternatives": 12,
     "autoshard.ranging": 12,
@@ -71,6 +72,7 @@ PRICES = (
     "autoshard.breakdown",
     "autoshard.recording",
     "autoshard.ranging",
+    "autoshard.examining",
     "autoshard.searching",
     "autoshard.cli",
 )

@@ -1,0 +1,72 @@
+"""Hardware by name. A profile is a TOML file; the shipped ones lie in `hardware/` beside this module."""
+
+import difflib
+import os
+import typing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .calibration import Calibration
+from .errors import HardwareError
+from .hardware import Chip, Hardware, Link, Topology, Torus
+from .reading import check_finite, explained, read_tables, split_sources
+from .tiles import Tiles
+from .vector_memory import VectorMemory
+
+_SHIPPED = Path(__file__).parent / "hardware"
+
+
+def names() -> list[str]:
+    """The shipped profiles."""
+    return sorted(path.stem for path in _SHIPPED.glob("*.toml"))
+
+
+def load(name_or_path: str | os.PathLike[str]) -> Hardware:
+    """A shipped profile by name, with or without ".toml", or a user's own by path.
+
+    Raises:
+        HardwareError: an unknown name, or a file that is not a valid profile.
+    """
+    text = os.fspath(name_or_path)
+    shipped = _SHIPPED / f"{text.removesuffix('.toml')}.toml"
+    if text.removesuffix(".toml") in names():
+        return _read(shipped)
+    if isinstance(name_or_path, os.PathLike) or text.endswith(".toml") or Path(text).exists():
+        return _read(Path(text))
+    guess = difflib.get_close_matches(text, names(), 1)
+    raise HardwareError(
+        f'no hardware is called "{text}"' + (f", did you mean {guess[0]}?" if guess else ""),
+        fix=f"Known: {', '.join(names())}; or give the path of a profile of your own.",
+    )
+
+
+def _read(path: Path) -> Hardware:
+    text, tables = read_tables(path)
+    figures, sources = split_sources(tables)
+    check_finite(figures, text, path)
+    try:
+        hardware = msgspec.convert({"name": path.stem} | figures, Hardware)
+    except msgspec.ValidationError as error:
+        raise explained(error, path, text, _known_keys(figures)) from error
+    return msgspec.structs.replace(hardware, sources=sources)
+
+
+def _known_keys(figures: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    kinds = {kind.__struct_config__.tag: kind for kind in typing.get_args(Topology)}
+    written = figures.get("topology")
+    kind = kinds.get(written.get("kind"), Torus) if isinstance(written, dict) else Torus
+    tables = tuple(key for key in Hardware.__struct_fields__ if key != "sources")
+    link = Link.__struct_fields__
+    return {
+        "calibration": Calibration.__struct_fields__,
+        "": tables,
+        "chip": Chip.__struct_fields__,
+        "link": link,
+        "core_link": link,
+        "network": link,
+        "tiles": Tiles.__struct_fields__,
+        "vector_memory": VectorMemory.__struct_fields__,
+        "topology": ("kind", *kind.__struct_fields__),
+    }
