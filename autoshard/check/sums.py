@@ -57,10 +57,16 @@ def sent_by_kernel(planned: Planned, read: KernelRead, reads: Reads, prices: Pri
 
 def _is_summed_after_loop(planned: Planned, reads: Reads, kernel: Kernel, value: int) -> bool:
     """Whether each trip of a loop adds up what the devices have, as it is."""
-    if value not in planned.program.sums_after_loops or len(kernel.results) != 1:
+    after = planned.program.sums_after_loops
+    if value not in after or len(kernel.results) != 1:
         return False
     held = {planned.produced.get(value), planned.settled.get(value)}
-    return len(held | {read.sharding for read in reads.of_value.get(value, ())}) == 1
+    if len(held | {read.sharding for read in reads.of_value.get(value, ())}) > 1:
+        return False
+    reader = next((k.kernel for k in reads.kernels if any(use.value == value for use in k.kernel.uses)), None)
+    if reader is None or len(reader.uses) > 1 or not after.keys() >= set(reader.results):
+        return True
+    return _is_summed_after_loop(planned, reads, reader, reader.results[0])
 
 
 def _in_product(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from autoshard.cost.accumulation import not_spared_ns, spared_ns
+from autoshard.cost.accumulation import kept_on_the_way, not_spared_ns, spared_ns
 from autoshard.cost.gathering import Gathered, GatheredOperands
 from autoshard.cost.graph import Edge, Graph, KernelSpace
 from autoshard.cost.kernel import KernelPrices, price_kernel
@@ -193,6 +193,8 @@ def _add_edges(
             table, whole = looped[id(table), id(in_product)]
         if edge.provider in spared:
             table = replace(table, cost=table.cost + not_spared_ns(spared[edge.provider], supply, demand))
+        if prices.sums_after_loops and (is_kept := kept_on_the_way(graph, edge, supply, demand)) is not None:
+            table = replace(table, allowed=is_kept if table.allowed is None else table.allowed & is_kept)
         number = builder.add_edge(edge.provider, edge.reader, table)
         for item in operands.memory(edge, in_product) if in_product is not None else ():
             builder.add_edge_usage(number, *item)

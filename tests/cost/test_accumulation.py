@@ -46,6 +46,11 @@ func.func @main(%a: tensor<64x512xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{
     return checked(loaded)
 
 
+THIN = "tensor<1x512x512xf32>"
+CUT = f"""%q = sdy.sharding_constraint %p <@mesh, [{{}}, {{}}]> : {W}
+    %r = stablehlo.reshape %q : ({W}) -> {THIN}
+    %k = sdy.sharding_constraint %r <@mesh, [{{}}, {{"x"}}, {{}}]> : {THIN}
+    %d = stablehlo.reshape %k : ({THIN}) -> {W}"""
 TURNED = f"%d = stablehlo.transpose %p, dims = [1, 0] : ({W}) -> {W}"
 
 
@@ -55,8 +60,14 @@ TURNED = f"%d = stablehlo.transpose %p, dims = [1, 0] : ({W}) -> {W}"
         (TURNED, 1),
         (f"%d = stablehlo.tanh %p : {W}", 9),
         (f"%e = stablehlo.add %p, %t : {W}\n%d = stablehlo.transpose %e, dims = [1, 0] : ({W}) -> {W}", 9),
+        (CUT, 9),
     ],
-    ids=["what keeps its elements", "what is made of the sum", "a total that is read twice"],
+    ids=[
+        "what keeps its elements",
+        "what is made of the sum",
+        "a total that is read twice",
+        "what is cut on the way",
+    ],
 )
 def test_after_the_loop(addend: str, runs: int) -> None:
     (sum_,) = (one for one in added_up(addend).price.collectives if one.kind == "all_reduce")
