@@ -37,6 +37,8 @@ DATA_MOVEMENT = frozenset(
     }
 )  # fmt: skip
 
+_RUNNING_BLOCK = 128
+
 # Vector operations per element of a software expansion, rounded: polynomials and range reduction of Cephes-like libraries.
 _WEIGHTS = {
     "stablehlo.divide": 4, "stablehlo.sqrt": 4, "stablehlo.rsqrt": 4, "stablehlo.cbrt": 10,
@@ -131,15 +133,23 @@ def _sort(op: TypedOp, _: OpShardingRule | None) -> int:
     return int(_largest(op.operands) * math.log2(max(shape[dimension] if shape else 1, 2)))
 
 
-def _window(op: TypedOp, _: OpShardingRule | None) -> int:
+def _reduce_window(op: TypedOp, _: OpShardingRule | None) -> int:
+    """A running sum is made in blocks of 128 rows, sums of blocks added (pass reduce-window-rewriter; seen with libtpu 0.0.51 for v5e)."""
+    sizes = _window_sizes(op)
+    (before, after) = (_shape(types[0]) for types in (op.operands, op.results))
+    is_running = before == after and all(size in (1, rows) for size, rows in zip(sizes, before, strict=False))
+    window = math.prod(min(size, _RUNNING_BLOCK) if is_running else size for size in sizes)
+    return _largest(op.results) * window
+
+
+def _scattered_window(op: TypedOp, _: OpShardingRule | None) -> int:
+    return _largest(op.operands[1:2]) * math.prod(_window_sizes(op))
+
+
+def _window_sizes(op: TypedOp) -> tuple[int, ...]:
     attributes = op.op.attributes
-    window = (
-        math.prod(ir.DenseI64ArrayAttr(attributes["window_dimensions"]))
-        if "window_dimensions" in attributes
-        else 1
-    )
-    largest = _largest(op.results) if op.name == "stablehlo.reduce_window" else _largest(op.operands[1:2])
-    return largest * window
+    known = "window_dimensions" in attributes
+    return tuple(ir.DenseI64ArrayAttr(attributes["window_dimensions"])) if known else ()
 
 
 def _cholesky(op: TypedOp, _: OpShardingRule | None) -> int:
@@ -180,10 +190,10 @@ _COUNTERS: dict[str, Callable[[TypedOp, OpShardingRule | None], int]] = {
     "stablehlo.dot_general": _dot,
     "stablehlo.fft": _fft,
     "stablehlo.reduce": _operand_elements,
-    "stablehlo.reduce_window": _window,
+    "stablehlo.reduce_window": _reduce_window,
     "stablehlo.scatter": _updates,
     "stablehlo.select": _select,
-    "stablehlo.select_and_scatter": _window,
+    "stablehlo.select_and_scatter": _scattered_window,
     "stablehlo.sort": _sort,
     "stablehlo.triangular_solve": _triangular_solve,
 }

@@ -50,6 +50,14 @@ T = "tensor<8x16xf32>"
             4 * 4 * 8,
         ),
         (
+            '%0 = "stablehlo.reduce_window"(%a, %z) <{window_dimensions = array<i64: 1, 4096>, '
+            "padding = dense<[[0, 0], [4095, 0]]> : tensor<2x2xi64>}> "
+            "({ ^bb0(%x: tensor<f32>, %y: tensor<f32>): %m = stablehlo.add %x, %y : tensor<f32> stablehlo.return %m : tensor<f32> })"
+            " : (tensor<8x4096xf32>, tensor<f32>) -> tensor<8x4096xf32>",
+            "%a: tensor<8x4096xf32>, %z: tensor<f32>",
+            8 * 4096 * 128,
+        ),
+        (
             "%0 = stablehlo.cholesky %a, lower = true : tensor<2x6x6xf32>",
             "%a: tensor<2x6x6xf32>",
             2 * 6**3 // 3,
