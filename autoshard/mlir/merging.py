@@ -4,6 +4,7 @@ So a mask that every layer makes anew carries a sharding from one layer into all
 step, split in one layer's attention, were computed split in every layer and gathered where they are returned).
 """
 
+from autoshard.mlir.attributes import attributes_of_op
 from autoshard.mlir.context import Value, ir
 from autoshard.mlir.walk import Walked
 
@@ -20,9 +21,10 @@ def merge_equal(walked: Walked, tag: str) -> dict[int, int]:
     first: dict[tuple[object, ...], ir.Operation] = {}
     leader: dict[Value, Value] = {}
     for scope, op in zip(walked.op_scopes, walked.ops, strict=True):
-        if len(op.regions) or op.name in _KEPT:
+        known = None if len(op.regions) or op.name in _KEPT else attributes_of_op(op)
+        if known is None:
             continue
-        attributes = dict(op.attributes)
+        attributes = dict(known)
         mine = attributes.pop(tag, None)
         operands = tuple(walked.ids[leader.get(value, value)] for value in op.operands)
         types = tuple(result.type for result in op.results)

@@ -1,0 +1,13 @@
+"""The attributes of an op, as far as MLIR's bindings hand them out."""
+
+from collections.abc import Mapping
+
+from autoshard.mlir.context import ir
+
+
+def attributes_of_op(op: ir.Operation) -> Mapping[str, ir.Attribute] | None:
+    """By name; None for an op with an attribute that has no Python type (a constant of complex numbers)."""
+    try:
+        return dict(op.attributes)
+    except TypeError:
+        return None
