@@ -42,9 +42,11 @@ def sent_by_kernel(planned: Planned, read: KernelRead, reads: Reads, prices: Pri
         produced = planned.produced.get(value, TensorSharding.replicated_closed(type_.rank))
         kind = "reduce_scatter" if is_scattered_sum(planned, read, value) else "all_reduce"
         bytes_ = produced.local_bytes(type_)
-        sent = sent_for_sum(prices.compiler, kind, axes, bytes_, len(kernel.results))
         is_after = prices.lowering == "xla-tpu" and _is_summed_after_loop(planned, reads, kernel, value)
-        runs = planned.program.sums_after_loops[value] if is_after else kernel.repeat
+        total = planned.program.sums_after_loops[value] if is_after else None
+        runs = kernel.repeat if total is None else total.runs
+        bytes_ = bytes_ if total is None else -(-bytes_ * total.bytes // type_.num_bytes)
+        sent = sent_for_sum(prices.compiler, kind, axes, bytes_, len(kernel.results))
         moved = Moved(kind, axes, bytes_, runs, root, sent)
         is_scattered = kind == "reduce_scatter" and prices.lowering == "xla-tpu"
         inside = _in_product(planned, read, value, axes, prices) if is_scattered else None
@@ -56,17 +58,22 @@ def sent_by_kernel(planned: Planned, read: KernelRead, reads: Reads, prices: Pri
 
 
 def _is_summed_after_loop(planned: Planned, reads: Reads, kernel: Kernel, value: int) -> bool:
-    """Whether each trip of a loop adds up what the devices have, as it is."""
+    """Whether each trip of a loop adds up what the devices have, as it is; slices on the way cut what each has all of."""
     after = planned.program.sums_after_loops
     if value not in after or len(kernel.results) != 1:
         return False
     held = {planned.produced.get(value), planned.settled.get(value)}
     if len(held | {read.sharding for read in reads.of_value.get(value, ())}) > 1:
         return False
-    reader = next((k.kernel for k in reads.kernels if any(use.value == value for use in k.kernel.uses)), None)
-    if reader is None or len(reader.uses) > 1 or not after.keys() >= set(reader.results):
-        return True
-    return _is_summed_after_loop(planned, reads, reader, reader.results[0])
+    readers = [read.kernel for read in reads.kernels if any(use.value == value for use in read.kernel.uses)]
+    held_axes = planned.settled[value].axes if value in planned.settled else ()
+    if any(held_axes[window.dim] for reader in readers for window in reader.shape.windows if held_axes):
+        return False
+    return all(
+        _is_summed_after_loop(planned, reads, reader, reader.results[0])
+        for reader in readers
+        if len(reader.uses) == 1 and after.keys() >= set(reader.results)
+    )
 
 
 def _in_product(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from autoshard.cost.accumulation import kept_on_the_way, not_spared_ns, spared_ns
+from autoshard.cost.accumulation import SumAfter, kept_on_the_way, not_spared_ns, sums_after
 from autoshard.cost.gathering import Gathered, GatheredOperands
 from autoshard.cost.graph import Edge, Graph, KernelSpace
 from autoshard.cost.kernel import KernelPrices, price_kernel
@@ -44,7 +44,7 @@ class PricedGraph:
     gathered: dict[int, Gathered]  # edges whose reshard may run with the product that reads
     sizes: Sizes
     lowering: Lowering
-    spared_ns: dict[int, Ints]  # of nodes whose sum is made after a loop
+    sums_after: dict[int, SumAfter]  # of nodes whose sum is made after a loop
 
     def expected_peak(self, choice: ArrayLike) -> int:
         """Bytes that the program takes once compiled: see `memory.expected_peak`."""
@@ -89,20 +89,20 @@ def assemble_at(
         for space in graph.spaces.values()
     }
     builder = ProblemBuilder()
-    spared = spared_ns(graph, prices, collectives)
-    _add_nodes(graph, prices, spared, ties, builder)
+    after = sums_after(graph, prices, collectives)
+    _add_nodes(graph, prices, after, ties, builder)
     early = hideable_ns(graph, hardware) if overlap == "async" or collectives.gathers_ahead else {}
     hideable = early if overlap == "async" else {}
     sizes = Sizes(graph, hardware)
     begin_of = begins(graph, early, collectives)
     operands = GatheredOperands(graph, collectives, prices, sizes)
-    gathered = _add_edges(graph, collectives, reshards, sizes, operands, hideable, begin_of, spared, builder)
+    gathered = _add_edges(graph, collectives, reshards, sizes, operands, hideable, begin_of, after, builder)
     for tie in ties.pairs:
         builder.add_edge(tie.first[0], tie.second[0], tie_table(graph, tie))
     add_memory(graph, sizes, builder, collectives.lowering)
     problem = builder.build(memory_limit)
     return PricedGraph(
-        graph, problem, prices, reshards, ties, hideable, gathered, sizes, collectives.lowering, spared
+        graph, problem, prices, reshards, ties, hideable, gathered, sizes, collectives.lowering, after
     )
 
 
@@ -132,7 +132,7 @@ def _ends(graph: Graph, edge: Edge) -> tuple[Ints, Ints]:
 def _add_nodes(
     graph: Graph,
     prices: dict[KernelSpace, KernelPrices],
-    spared: dict[int, Ints],
+    after: dict[int, SumAfter],
     ties: Ties,
     builder: ProblemBuilder,
 ) -> None:
@@ -142,7 +142,8 @@ def _add_nodes(
             builder.add_node(np.zeros(node.choices.count, dtype=np.int64), allowed)
         else:
             repeat = graph.program.kernels[node.kernel].repeat
-            builder.add_node(prices[node.space].total_ns * repeat - spared.get(number, 0), allowed)
+            spared_ns = after[number].spared_ns if number in after else 0
+            builder.add_node(prices[node.space].total_ns * repeat - spared_ns, allowed)
 
 
 def _add_edges(
@@ -153,7 +154,7 @@ def _add_edges(
     operands: GatheredOperands,
     hideable: dict[int, int],
     begin_of: dict[int, int],
-    spared: dict[int, Ints],
+    after: dict[int, SumAfter],
     builder: ProblemBuilder,
 ) -> dict[int, Gathered]:
     """Returns the edges whose reshard a product may carry out while it runs."""
@@ -191,8 +192,9 @@ def _add_edges(
                 copied = np.where(in_product.is_looped, 0, whole)
                 looped[id(table), id(in_product)] = replace(table, cost=cost), copied
             table, whole = looped[id(table), id(in_product)]
-        if edge.provider in spared:
-            table = replace(table, cost=table.cost + not_spared_ns(spared[edge.provider], supply, demand))
+        if edge.provider in after:
+            again_ns = not_spared_ns(graph, edge, after[edge.provider], supply, demand)
+            table = replace(table, cost=table.cost + again_ns)
         if prices.sums_after_loops and (is_kept := kept_on_the_way(graph, edge, supply, demand)) is not None:
             table = replace(table, allowed=is_kept if table.allowed is None else table.allowed & is_kept)
         number = builder.add_edge(edge.provider, edge.reader, table)

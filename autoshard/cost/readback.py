@@ -7,6 +7,7 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
+from autoshard.cost.accumulation import is_kept
 from autoshard.cost.assemble import PricedGraph
 from autoshard.cost.given import SHARED_SITE
 from autoshard.cost.graph import Edge, KernelSpace
@@ -55,7 +56,7 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
     compute = 0
     program = priced.graph.program
     moves = _moves(priced, choice)
-    summed_inside = {move.edge.provider for move in moves if move.origin != move.target}
+    kept = _kept_as_summed(priced, choice)
     for number, node in enumerate(priced.graph.nodes):
         if node.space is None:
             continue
@@ -63,14 +64,16 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
         prices = priced.kernel_prices[node.space]
         strategy = int(choice[number])
         compute += int(prices.compute_ns[strategy]) * kernel.repeat
-        is_after_loop = number in priced.spared_ns and priced.spared_ns[number][strategy]
-        is_after_loop = is_after_loop and number not in summed_inside
-        runs = program.sums_after_loops[kernel.results[0]] if is_after_loop else kernel.repeat
+        after = priced.sums_after[number].collectives[strategy] if number in kept else ()
         collectives += [
-            ChosenCollective(c, runs if c.kind == "all_reduce" else kernel.repeat, op, node=number)
+            ChosenCollective(c, kernel.repeat, op, node=number)
             for c, op in zip(
                 prices.collectives[strategy], _own_ops(kernel, node.space, strategy), strict=False
             )
+            if not (after and c.kind == "all_reduce")
+        ]
+        collectives += [
+            ChosenCollective(c, priced.sums_after[number].runs, kernel.ops[-1], node=number) for c in after
         ]
         _inner_values(priced, number, strategy, values)
         _free_reads(priced, number, strategy, uses)
@@ -115,6 +118,17 @@ def _moves(priced: PricedGraph, choice: NDArray[np.int64]) -> list[Move]:
         replace(move, is_made=takes and (move.edge.reader not in settled or move.edge.reader in taken))
         for move, takes in zip(moves, takes_copy, strict=True)
     ]
+
+
+def _kept_as_summed(priced: PricedGraph, choice: NDArray[np.int64]) -> frozenset[int]:
+    """The nodes whose sum is made after the loop where it settles as it is summed."""
+    not_kept = {
+        edge.provider
+        for edge in priced.graph.edges
+        if edge.provider in priced.sums_after
+        and not is_kept(priced.graph, edge, *map(np.atleast_1d, chosen_ends(priced, edge, choice)))
+    }
+    return frozenset(priced.sums_after.keys() - not_kept)
 
 
 def _own_ops(kernel: Kernel, space: KernelSpace, strategy: int) -> Iterator[int]:

@@ -1,52 +1,92 @@
 """Sums that a loop only adds up: XLA makes them once, after it (its pass while-loop-all-reduce-code-motion).
 
-What every device has of an addend is added to what it has of the others in each trip, and the total goes over the network. That holds
-for a value whose only reader, through ops that keep its elements, adds it to what the loop carries; that is read by nothing else in the
-loop, and the sum by nothing but the next trip.
+What every device has of an addend is added to what it has of the others in each trip, and the totals go over the network. That holds
+for a value that is read by nothing but such additions to what the loop carries, through ops that keep elements, cut it into parts or
+convert it; and where each total is read by nothing but the next trip. Totals are summed, as wide as they are: half of a value where half
+of it is added up, twice its bytes where there are two totals of it or where they are float32 and it is bfloat16.
 
-Seen in what libtpu 0.0.51 compiles for v5e 4x4: gradients of weights and biases in the backward loop of a recurrent network. Not where
-the device keeps a slice of the sum.
+Seen in what libtpu 0.0.51 compiles for v5e: gradients of weights and biases in the backward loop of a recurrent network, whose gates are
+slices of one product. Not of what is scaled, negated, padded or subtracted on the way, and not where the device keeps a slice of the sum.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from autoshard.mlir.decisions import Site, sites_of
 from autoshard.mlir.listing import DataFlow, Listing, Op
 
-_PASSES = ("stablehlo.reshape", "stablehlo.transpose", "sdy.sharding_constraint", "sdy.reshard")
+_PASSES = frozenset(
+    {"stablehlo.reshape", "stablehlo.transpose", "sdy.sharding_constraint", "sdy.reshard"}
+    | {"stablehlo.slice", "stablehlo.convert"}
+)
 
 
-def sums_after_loops(listing: Listing) -> dict[int, int]:
-    """How often the sum of each such value is made after its loop."""
+@dataclass(frozen=True, slots=True)
+class AddedUp:
+    """What a loop adds up of a value."""
+
+    runs: int  # how often the loop itself runs
+    bytes: int  # of all totals, undivided
+
+
+def sums_after_loops(listing: Listing) -> dict[int, AddedUp]:
+    """Of each value that a compiler may sum after a loop, what is summed there."""
     sites = sites_of(listing)
     made = {value: index for index, op in enumerate(listing.ops) for value in op.results}
-    found: dict[int, int] = {}
-    for flow in listing.data_flows:
-        if flow.kind != "while" or len(flow.sources) != 2:
+    totals = {
+        added: AddedUp(flow.sources[0].repeat, total.num_bytes)
+        for flow in listing.data_flows
+        if (added := _added(listing, flow, made, sites)) is not None
+        and (total := listing.values[flow.target].type) is not None
+    }
+    found: dict[int, AddedUp] = {}
+    for op in reversed(listing.ops):
+        if len(op.results) != 1:
             continue
-        value = _addend(listing, flow, made, sites)
-        while value is not None and len(sites[value]) == 1 and value in made:
-            found[value] = flow.sources[0].repeat
-            op = listing.ops[made[value]]
-            value = op.operands[0] if _keeps_elements(listing, op) else None
+        parts = [
+            _summed(listing, site, op.results[0], totals, found) for site in sites.get(op.results[0], ())
+        ]
+        known = [part for part in parts if part is not None]
+        if known and len(known) == len(parts) and len({part.runs for part in known}) == 1:
+            found[op.results[0]] = AddedUp(known[0].runs, sum(part.bytes for part in known))
     return found
 
 
-def _addend(
+def _added(
     listing: Listing, flow: DataFlow, made: Mapping[int, int], sites: Mapping[int, tuple[Site, ...]]
-) -> int | None:
-    """What each trip adds to the carried value, and does nothing else with that."""
+) -> tuple[int, int] | None:
+    """The addition by which each trip adds a value to what it carries, doing nothing else with that; and the value."""
+    if flow.kind != "while" or len(flow.sources) != 2:
+        return None
     total = flow.sources[1].value
     index = made.get(total, -1)
     readers = [op for op, _ in sites.get(flow.target, ()) if flow.begin <= op < flow.end]
     if index < 0 or readers != [index] or listing.ops[index].name != "stablehlo.add":
         return None
     others = [value for value in listing.ops[index].operands if value != flow.target]
-    return others[0] if len(others) == 1 and len(sites[total]) == 1 else None
+    return (index, others[0]) if len(others) == 1 and len(sites[total]) == 1 else None
 
 
-def _keeps_elements(listing: Listing, op: Op) -> bool:
-    """A reduction does over dimensions of one element."""
+def _summed(
+    listing: Listing,
+    site: Site,
+    value: int,
+    totals: Mapping[tuple[int, int], AddedUp],
+    found: Mapping[int, AddedUp],
+) -> AddedUp | None:
+    """What is summed after the loop of a value for one use of it; None: it is needed in the loop."""
+    index, _ = site
+    if index < 0:
+        return None
+    reader = listing.ops[index]
+    return found.get(reader.results[0]) if _hands_on(listing, reader) else totals.get((index, value))
+
+
+def _hands_on(listing: Listing, op: Op) -> bool:
+    """Reductions and broadcasts do over dimensions of one element."""
+    if op.name in _PASSES:
+        return True
+    if op.name not in ("stablehlo.reduce", "stablehlo.broadcast_in_dim") or len(op.results) != 1:
+        return False
     before, after = (listing.values[value].type for value in (op.operands[0], op.results[0]))
-    is_same = before is not None and after is not None and before.num_elements == after.num_elements
-    return op.name in _PASSES or (op.name == "stablehlo.reduce" and len(op.results) == 1 and is_same)
+    return before is not None and after is not None and before.num_elements == after.num_elements

@@ -122,7 +122,7 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
         minor_dims(kernels, listing),
         fresh,
         copied_results(listing, kernels, handing, pairs, fusion.free),
-        {value: runs for value, runs in sums_after_loops(listing).items() if value not in addends.sums},
+        {value: sum_ for value, sum_ in sums_after_loops(listing).items() if value not in addends.sums},
         made_for_gathers(kernels, listing, may_repeat),
         scattered_rows(kernels, listing),
     )

@@ -10,6 +10,7 @@ from enum import Enum
 
 from autoshard.mlir.decisions import RESULT_SITE
 from autoshard.mlir.listing import Listing, UserCollective, Window
+from autoshard.program.accumulation import AddedUp
 from autoshard.program.additions import AddedValues, Addition
 from autoshard.program.linearity import LinearWay
 from autoshard.program.widths import Widths
@@ -167,9 +168,9 @@ class Program:
     copied_results: frozenset[int] = (
         frozenset()
     )  # numbers of results that take memory beside the value they return
-    sums_after_loops: dict[int, int] = field(
-        default_factory=dict[int, int]
-    )  # how often a compiler may sum a value that each trip of a loop adds up
+    sums_after_loops: dict[int, AddedUp] = field(
+        default_factory=dict[int, AddedUp]
+    )  # of values that each trip of a loop adds up, what a compiler may sum after it
     for_gathers: dict[int, tuple[int, int]] = field(
         default_factory=dict[int, tuple[int, int]]
     )  # of values without a buffer, half-open times in which they have one nevertheless

@@ -74,6 +74,65 @@ def test_after_the_loop(addend: str, runs: int) -> None:
     assert (sum_.bytes, sum_.repeat) == (BYTES, runs)
 
 
+HALF = "tensor<512x256xf32>"
+
+
+def sliced(slices: str, added: str, total: str = HALF) -> Plan:
+    """What a loop costs in which each of 9 trips adds %d and %e, made of the gradient %q of a weight, to two totals."""
+    text = f"""sdy.mesh @mesh = <["x"=4]>
+func.func @main(%a: tensor<64x512xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}]>}}, %s: {total}, %r: {total})
+    -> ({total} {{sdy.sharding = #sdy.sharding<@mesh, [{{}}, {{}}]>}}, {total} {{sdy.sharding = #sdy.sharding<@mesh, [{{}}, {{}}]>}}) {{
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %w:4 = stablehlo.while(%i = %zero, %x = %a, %t = %s, %v = %r) : tensor<i32>, tensor<64x512xf32>, {total}, {total} cond {{
+    %end = stablehlo.constant dense<9> : tensor<i32>
+    %c = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %c : tensor<i1>
+  }} do {{
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %n = stablehlo.add %i, %one : tensor<i32>
+    %y = stablehlo.tanh %x : tensor<64x512xf32>
+    %p = stablehlo.dot_general %x, %y, contracting_dims = [0] x [0] : (tensor<64x512xf32>, tensor<64x512xf32>) -> {W}
+    %q = stablehlo.transpose %p, dims = [1, 0] : ({W}) -> {W}
+    {slices}
+    %u = stablehlo.add %t, %d : {total}
+    {added}
+    stablehlo.return %n, %y, %u, %z : tensor<i32>, tensor<64x512xf32>, {total}, {total}
+  }}
+  return %w#2, %w#3 : {total}, {total}
+}}"""
+    return checked(pipeline.load_module(text.encode(), pipeline.Request(memory_bytes=None)))
+
+
+LEFT = f"%d = stablehlo.slice %q [0:512, 0:256] : ({W}) -> {HALF}"
+BOTH = f"""{LEFT}
+    %e = stablehlo.slice %q [0:512, 256:512] : ({W}) -> {HALF}"""
+ADDED = f"%z = stablehlo.add %v, %e : {HALF}"
+
+
+@pytest.mark.parametrize(
+    ("slices", "added", "sum_bytes", "runs"),
+    [
+        (BOTH, ADDED, BYTES, 1),
+        (LEFT, f"%z = stablehlo.negate %v : {HALF}", BYTES // 2, 1),
+        (f"{LEFT}\n%e = stablehlo.slice %q [0:512, 64:320] : ({W}) -> {HALF}", ADDED, BYTES, 1),
+        (BOTH, f"%h = stablehlo.tanh %e : {HALF}\n%z = stablehlo.add %v, %h : {HALF}", BYTES, 9),
+    ],
+    ids=["halves", "one half", "halves that overlap", "a half that is needed"],
+)
+def test_parts_are_added_up(slices: str, added: str, sum_bytes: int, runs: int) -> None:
+    """As libtpu 0.0.51 has it: what is summed after the loop are the totals."""
+    (sum_,) = (one for one in sliced(slices, added).price.collectives if one.kind == "all_reduce")
+    assert (sum_.bytes, sum_.repeat) == (sum_bytes, runs)
+
+
+def test_a_total_is_summed_as_wide_as_it_is() -> None:
+    narrow = f"""%b = stablehlo.convert %q : ({W}) -> tensor<512x512xbf16>
+    %d = stablehlo.convert %b : (tensor<512x512xbf16>) -> {W}"""
+    plan = sliced(narrow, f"%z = stablehlo.add %v, %d : {W}", W)
+    (sum_,) = (one for one in plan.price.collectives if one.kind == "all_reduce")
+    assert (sum_.bytes, sum_.repeat) == (2 * BYTES, 1)
+
+
 def test_not_by_shardys_passes() -> None:
     (sum_,) = (one for one in added_up(TURNED, form="shardy").price.collectives if one.kind == "all_reduce")
     assert sum_.repeat == 9
