@@ -19,14 +19,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoshard.cost.graph import Edge, Graph, KernelSpace
+from autoshard.cost.graph import Edge, Graph, KernelSpace, Node
 from autoshard.cost.kernel import KernelPrices
 from autoshard.cost.layouts import Ints
 from autoshard.cost.lowering import CollectivePrices, Emitted
 from autoshard.cost.reshard import Collective, ReshardPrices
 from autoshard.cost.sizes import Sizes
 from autoshard.problem.model import Bools
-from autoshard.program import KernelShape, lone_operands, repeated_values
+from autoshard.program import KernelShape, product_reads, repeated_values
 from autoshard.sharding import (
     PRODUCT,
     AxisRef,
@@ -56,11 +56,19 @@ def is_gathered_in_product(
     operand: Operand, flops: int, dtype: str, prices: CollectivePrices, mesh: Mesh
 ) -> bool:
     """Whether the constraint on the whole operand is left out, of a product of so many FLOPs on all devices together."""
+    if prices.hardware.gathers_behind_compute or any(operand.held.axes[dim] for dim in operand.batch_dims):
+        return False
+    return is_looped_unconstrained(operand, flops, dtype, prices, mesh)
+
+
+def is_looped_unconstrained(
+    operand: Operand, flops: int, dtype: str, prices: CollectivePrices, mesh: Mesh
+) -> bool:
+    """Whether XLA makes a loop where no constraint is on the whole operand."""
     is_possible = is_split_over_all(operand.made, mesh) and is_cut_over_all(
         operand.read, operand.held, operand.type.shape, mesh
     )
-    is_alone = prices.lowering == "xla-tpu" and not prices.hardware.gathers_behind_compute
-    if not is_alone or not is_possible or any(operand.held.axes[dim] for dim in operand.batch_dims):
+    if prices.lowering != "xla-tpu" or not is_possible:
         return False
     axes = _axes(operand.held)
     part = operand.held.local_bytes(operand.type)
@@ -98,7 +106,12 @@ class GatheredOperands:
         sizes: Sizes,
     ) -> None:
         self._graph, self._prices, self._kernel_prices, self._sizes = graph, prices, kernel_prices, sizes
-        self._lone = lone_operands(graph.program)
+        self._reads = product_reads(graph.program)
+        self._product_nodes = {
+            graph.program.kernels[node.kernel].ops[-1]: node
+            for node in graph.nodes
+            if node.space is not None and node.space.shape.is_matmul
+        }
         self._repeated = repeated_values(graph.program)
         self._known: dict[tuple[int, int, TensorType, TensorType, bytes], Gathered | None] = {}
 
@@ -129,8 +142,9 @@ class GatheredOperands:
             return None
         first = int(np.argmax(reads))
         flops = graph.program.listing.ops[graph.program.kernels[node.kernel].ops[-1]].flops
+        is_looping = is_gathered_in_product if graph.given is None else is_looped_unconstrained
         pays = {
-            supply: is_gathered_in_product(
+            supply: is_looping(
                 Operand(
                     edge.type,
                     batch_dims(space.shape.rule, edge.operand),
@@ -201,8 +215,44 @@ class GatheredOperands:
         if self._prices.lowering != "xla-tpu" or node.space is None or node.space.shape.name != PRODUCT:
             return None
         kernel = self._graph.program.kernels[node.kernel]
-        is_lone = (value, kernel.ops[-1]) in self._lone and edge.begin == kernel.time
+        if not self._is_unconstrained(edge, node):
+            return None
+        is_lone = self._is_lone(value, kernel.ops[-1]) and edge.begin == kernel.time
         return node.space if is_lone and not node.space.shape.manual_axes else None
+
+    def _is_unconstrained(self, edge: Edge, node: Node) -> bool:
+        """Of given shardings: whether no constraint is on what the product reads, and its other operand comes as it is read."""
+        given, space = self._graph.given, node.space
+        if given is None or space is None:
+            return True
+        if not given.reads.keys().isdisjoint(edge.sites) or len(space.strategies) != 1:
+            return False
+        uses = self._graph.program.kernels[node.kernel].uses
+        return all(
+            given.values.get(use.value) == read or any(given.reads.get(site) == read for site in use.sites)
+            for number, (use, read) in enumerate(zip(uses, space.strategies[0].operands, strict=True))
+            if number != edge.operand
+        )
+
+    def _is_lone(self, value: int, product: int) -> bool:
+        """Whether no other product may ask for the operand whole; of given shardings, whether none does."""
+        others = self._reads.get((value, product))
+        if others is None or self._graph.given is None:
+            return others is not None and not others
+        return not any(self._may_be_whole(*other) for other in others)
+
+    def _may_be_whole(self, value: int, product: int) -> bool:
+        node = self._product_nodes[product]
+        uses, type_ = (
+            self._graph.program.kernels[node.kernel].uses,
+            self._graph.program.listing.values[value].type,
+        )
+        assert type_ is not None
+        layouts = self._graph.layouts[type_.rank].shardings
+        numbers = [number for number, use in enumerate(uses) if use.value == value]
+        return any(
+            is_whole(layouts[one]) for number in numbers for one in node.choices.demands[number].tolist()
+        )
 
 
 def _is_cut_along_sum(shape: KernelShape, operand: int, held: TensorSharding) -> bool:

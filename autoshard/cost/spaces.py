@@ -17,6 +17,7 @@ from autoshard.space import (
     PartialSums,
     Strategy,
     distinct,
+    partitioned,
     reads_addends,
     strategies,
     strategy_of,
@@ -43,7 +44,7 @@ def kernel_space(index: int, kernel: Kernel, graph: Graph) -> KernelSpace:
     key = (id(kernel.shape), graph.cuts.kernels[index], ends, moved, wanted, sums, met)
     space = graph.spaces.get(key)
     if space is None:
-        exact = strategy_of(kernel.shape, *ends, graph.mesh) if ends is not None else None
+        exact = _exact(kernel.shape, ends, graph) if ends is not None else None
         if exact is not None:
             found = [_scattered(graph, kernel, exact)]
         else:
@@ -53,6 +54,12 @@ def kernel_space(index: int, kernel: Kernel, graph: Graph) -> KernelSpace:
             found = found if exact is None else _as_compiled(kernel.shape, graph, found, meeting)
         space = graph.spaces[key] = _space_of(kernel.shape, found, graph.layouts)
     return space
+
+
+def _exact(shape: KernelShape, ends: Ends, graph: Graph) -> Strategy | None:
+    """What reads and makes exactly that; else what XLA's partitioner makes of it."""
+    found = strategy_of(shape, *ends, graph.mesh)
+    return partitioned(shape, *ends, graph.mesh) if found is None and graph.adds_first else found
 
 
 def _as_compiled(shape: KernelShape, graph: Graph, found: list[Strategy], meeting: Meeting) -> list[Strategy]:

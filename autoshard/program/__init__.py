@@ -13,7 +13,7 @@ from autoshard.program.demands import (
 )
 from autoshard.program.groups import both, with_group_demands
 from autoshard.program.linearity import LinearWay
-from autoshard.program.outputs import lone_operands, repeated_values
+from autoshard.program.outputs import lone_operands, product_reads, repeated_values
 from autoshard.program.prefetch import Ahead, in_argument_buffers, prefetchable
 from autoshard.program.records import (
     RESULT_SITE,
@@ -61,6 +61,7 @@ __all__ = [
     "lone_operands",
     "prefetchable",
     "priority_levels",
+    "product_reads",
     "refuse_unsound",
     "repeated_values",
     "restricted",

@@ -57,15 +57,21 @@ def made_with_products(program: Program) -> frozenset[int]:
 
 
 def lone_operands(program: Program) -> frozenset[tuple[int, int]]:
-    """(value, root op) of products that alone in their loop body, branch or function read the value, transposed or not, that is made there.
+    """(value, root op) of products that alone in their loop body, branch or function read a value made there, transposed or not."""
+    return frozenset(read for read, others in product_reads(program).items() if not others)
+
+
+def product_reads(program: Program) -> dict[tuple[int, int], frozenset[tuple[int, int]]]:
+    """(value, root op) of products that read a value made in their loop body, branch or function -> the other products there that read it,
+    transposed or not, in the same terms.
 
     What loops, branches and manual computations hand on is made elsewhere; arguments are made where main begins.
     """
     ops = program.listing.ops
     made_by = {value: op for op in ops for value in op.results}
     arguments = {argument.value for argument in program.listing.arguments}
-    readers: dict[tuple[int, int], set[int]] = {}
-    reads: list[tuple[tuple[int, int], int, int]] = []
+    readers: dict[tuple[int, int], set[tuple[int, int]]] = {}
+    reads: list[tuple[tuple[int, int], tuple[int, int]]] = []
     for kernel in program.kernels:
         root = kernel.ops[-1]
         for use in kernel.uses if kernel.shape.is_matmul else ():
@@ -73,8 +79,8 @@ def lone_operands(program: Program) -> frozenset[tuple[int, int]]:
             while (made := made_by.get(value)) is not None and made.name == "stablehlo.transpose":
                 value = made.operands[0]
             key = value, ops[root].region
-            readers.setdefault(key, set()).add(root)
+            readers.setdefault(key, set()).add((use.value, root))
             place = 0 if use.value in arguments else made_by[use.value].region if use.value in made_by else -1
             if place == ops[root].region and all(op == root for op, _ in use.sites):
-                reads.append((key, use.value, root))
-    return frozenset((value, root) for key, value, root in reads if len(readers[key]) == 1)
+                reads.append((key, (use.value, root)))
+    return {read: frozenset(one for one in readers[key] if one[1] != read[1]) for key, read in reads}

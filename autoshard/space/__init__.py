@@ -3,6 +3,7 @@
 from autoshard.space.additions import Meeting, reads_addends, with_addends
 from autoshard.space.cuts import ProgramCuts, find_cuts
 from autoshard.space.partial import PartialSums, reducible_axes, with_partial_sums
+from autoshard.space.partitioned import partitioned
 from autoshard.space.shardings import (
     Cut,
     flow_shardings,
@@ -31,6 +32,7 @@ __all__ = [
     "distinct",
     "find_cuts",
     "flow_shardings",
+    "partitioned",
     "reads_addends",
     "reduced_axes",
     "reducible_axes",

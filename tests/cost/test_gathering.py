@@ -71,3 +71,26 @@ def test_lone_operands_are_told_through_transposes() -> None:
         program = pipeline.load_module(layer(64, then), pipeline.Request()).program
         weight = program.listing.arguments[1].value
         assert any(value == weight for value, _ in lone_operands(program)) == alone
+
+
+WHOLE = f"""%0 = sdy.sharding_constraint %w <@mesh, [{{}}, {{}}]> : tensor<{WIDTH}x{WIDTH}xbf16>
+        %1 = stablehlo.dot_general %a, %0, contracting_dims = [1] x [0]"""
+
+
+@pytest.mark.parametrize("hardware", ["tpu-v5e", "tpu-v5p"])
+def test_of_a_module_written_by_hand_a_constraint_decides(hardware: str) -> None:
+    """XLA makes the loop where nothing constrains what the product reads, on v5e too, and gathers where something does."""
+    text = layer(1 << 20).decode()
+    product = "%0 = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0]"
+    constrained = (
+        text.replace(product, WHOLE)
+        .replace("tanh %0", "tanh %1")
+        .replace("%1 = stablehlo.tanh", "%2 = stablehlo.tanh")
+    )
+    for module, emitted in (
+        (text, {"collective_permute": 17 * PART_BYTES}),
+        (constrained.replace("return %1", "return %2"), {"all_gather": PART_BYTES}),
+    ):
+        request = pipeline.Request(hardware=hardware, topology=(4, 4) if hardware == "tpu-v5e" else (2, 2, 4))
+        plan = pipeline.cost_loaded(pipeline.load_module(module.encode(), request))
+        assert emitted_bytes(plan.price) == emitted
