@@ -1,6 +1,6 @@
 """Sums that XLA for TPUs scatters in a loop with the product that makes them, and operands that it gathers in one.
 
-Each of at most 16 devices passes parts of the result on to the next, one more time than there are devices. The loop is made where the
+Each of 8 or 16 devices passes parts of the result on to the next, one more time than there are devices. The loop is made where the
 product's operations at the peak rate take longer than the bytes of a pass. What waits is the first pass, and what the product is too
 short for.
 """
@@ -14,7 +14,7 @@ from autoshard.check.reads import KernelRead, Read
 from autoshard.sharding import AxisRef, FactorKind, TensorMapping, TensorSharding, TensorType
 from costmodels import Hardware
 
-_MOST_DEVICES = 16
+_FEWEST_DEVICES, _MOST_DEVICES = 8, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def _is_one_even_cut(planned: Planned, left: TensorSharding, type_: TensorType) 
     counts = [num_shards(parts_of(axes)) for axes in left.axes]
     devices = planned.mesh.num_devices
     return (
-        devices <= _MOST_DEVICES
+        _FEWEST_DEVICES <= devices <= _MOST_DEVICES
         and max(counts) == devices
         and type_.shape[counts.index(devices)] % devices == 0
     )

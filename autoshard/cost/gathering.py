@@ -35,10 +35,14 @@ from autoshard.sharding import (
     TensorSharding,
     TensorType,
     batch_dims,
+    cut_in_groups,
     is_cut_over_all,
     is_split_over_all,
     is_whole,
+    total_size,
 )
+
+_ONE_WAY = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,9 @@ def is_gathered_in_product(
     operand: Operand, flops: int, dtype: str, prices: CollectivePrices, mesh: Mesh
 ) -> bool:
     """Whether the constraint on the whole operand is left out, of a product of so many FLOPs on all devices together."""
-    if prices.hardware.gathers_behind_compute or any(operand.held.axes[dim] for dim in operand.batch_dims):
+    is_whole_read = is_cut_over_all(operand.read, operand.held, operand.type.shape, mesh)
+    is_batch = any(operand.held.axes[dim] for dim in operand.batch_dims)
+    if prices.hardware.gathers_behind_compute or is_batch or not is_whole_read:
         return False
     return is_looped_unconstrained(operand, flops, dtype, prices, mesh)
 
@@ -65,17 +71,30 @@ def is_looped_unconstrained(
     operand: Operand, flops: int, dtype: str, prices: CollectivePrices, mesh: Mesh
 ) -> bool:
     """Whether XLA makes a loop where no constraint is on the whole operand."""
-    is_possible = is_split_over_all(operand.made, mesh) and is_cut_over_all(
-        operand.read, operand.held, operand.type.shape, mesh
-    )
-    if prices.lowering != "xla-tpu" or not is_possible:
+    axes = _passed_over(operand, mesh)
+    if prices.lowering != "xla-tpu" or not axes:
         return False
-    axes = _axes(operand.held)
     part = operand.held.local_bytes(operand.type)
     sent_ns = prices.ns_of_one("collective_permute", part, axes) - prices.ns_of_one(
         "collective_permute", 0, axes
     )
     return flops / mesh.num_devices * 1e9 > sent_ns * prices.hardware.peak_flop_per_s(dtype)
+
+
+def _passed_over(operand: Operand, mesh: Mesh) -> tuple[AxisRef, ...]:
+    """The axes over which parts may be passed on: all, or those of groups that share how the rest is split; else none."""
+    if not is_split_over_all(operand.made, mesh):
+        return ()
+    if is_cut_over_all(operand.read, operand.held, operand.type.shape, mesh):
+        return _axes(operand.held)
+    axes = cut_in_groups(operand.read, operand.held, operand.type.shape, mesh)
+    is_mixed = any(0 < sum(one in axes for one in dim) < len(dim) for dim in operand.made.axes)
+    return () if is_mixed else axes
+
+
+def _passes(devices: int) -> int:
+    """How often each of so many devices passes a part on: groups of 4 one way round, without a pass ahead."""
+    return devices - 1 if devices == _ONE_WAY else devices + 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,9 +151,10 @@ class GatheredOperands:
         supplies = graph.nodes[edge.provider].choices.supplies[edge.result]
         demands = node.choices.demands[edge.operand]
         made = [strategy.produced[0] for strategy in space.strategies]
+        is_given = graph.given is not None
         reads = np.asarray(
             [
-                is_split_over_all(one, graph.mesh) and is_whole(layouts[d])
+                is_split_over_all(one, graph.mesh) and (is_given or is_whole(layouts[d]))
                 for one, d in zip(made, demands, strict=True)
             ]
         )
@@ -142,48 +162,49 @@ class GatheredOperands:
             return None
         first = int(np.argmax(reads))
         flops = graph.program.listing.ops[graph.program.kernels[node.kernel].ops[-1]].flops
-        is_looping = is_gathered_in_product if graph.given is None else is_looped_unconstrained
-        pays = {
-            supply: is_looping(
-                Operand(
-                    edge.type,
-                    batch_dims(space.shape.rule, edge.operand),
-                    layouts[supply],
-                    layouts[demands[first]],
-                    made[first],
-                ),
-                flops,
-                space.shape.operands[0].dtype,
-                self._prices,
-                graph.mesh,
+        is_looping = is_looped_unconstrained if is_given else is_gathered_in_product
+        operands = {
+            supply: Operand(
+                edge.type,
+                batch_dims(space.shape.rule, edge.operand),
+                layouts[supply],
+                layouts[demands[first]],
+                made[first],
             )
             for supply in set(supplies.tolist())
+        }
+        dtype = space.shape.operands[0].dtype
+        pays = {
+            supply: is_looping(one, flops, dtype, self._prices, graph.mesh)
+            for supply, one in operands.items()
         }
         is_looped = np.asarray([pays[supply] for supply in supplies.tolist()])[:, None] & reads[None, :]
         if not is_looped.any():
             return None
         sent = self._prices.sent(edge.type, edge.travels)
-        axes = {p: _axes(layouts[supplies[p]]) for p in np.flatnonzero(is_looped.any(axis=1)).tolist()}
+        axes = {
+            p: _passed_over(operands[supplies[p]], graph.mesh)
+            for p in np.flatnonzero(is_looped.any(axis=1)).tolist()
+        }
         parts = np.asarray(
             [layouts[supply].local_bytes(sent) for supply in supplies.tolist()], dtype=np.int64
         )
-        passes = np.asarray(
-            [
-                self._prices.ns_of_one("collective_permute", int(part), axes[p]) if p in axes else 0
-                for p, part in enumerate(parts)
-            ],
-            dtype=np.int64,
-        )[:, None]
-        count = graph.mesh.num_devices
+        pass_ns = [
+            self._prices.ns_of_one("collective_permute", int(part), axes[p]) if p in axes else 0
+            for p, part in enumerate(parts)
+        ]
+        one_pass = np.asarray(pass_ns, dtype=np.int64)[:, None]
+        devices = [total_size(axes[p]) if p in axes else 1 for p in range(len(parts))]
+        count = np.asarray([_passes(one) for one in devices], dtype=np.int64)[:, None]
         product_ns = self._kernel_prices[space].compute_ns[None, :]
         before_ns = reshards.matrix(sent)[np.ix_(supplies, demands)]
-        exposed = np.minimum(passes + np.maximum(count // 2 * passes - product_ns, 0), before_ns)
+        exposed = np.minimum(one_pass + np.maximum(count // 2 * one_pass - product_ns, 0), before_ns)
         shape = is_looped.shape
         return Gathered(
             is_looped,
             exposed,
-            np.broadcast_to((count + 1) * passes, shape),
-            np.broadcast_to((count + 1) * parts[:, None], shape),
+            np.broadcast_to(count * one_pass, shape),
+            np.broadcast_to(count * parts[:, None], shape),
             axes,
         )
 
@@ -194,7 +215,8 @@ class GatheredOperands:
         kernel, shape, choices = graph.program.kernels[node.kernel], node.space.shape, node.choices
         layouts = graph.layouts[edge.type.rank].shardings
         supplies = graph.nodes[edge.provider].choices.supplies[edge.result]
-        summed = np.asarray([_is_cut_along_sum(shape, edge.operand, layouts[s]) for s in supplies])
+        read = layouts[choices.demands[edge.operand][int(np.argmax(gathered.is_looped.any(axis=0)))]]
+        summed = np.asarray([_is_cut_along_sum(shape, edge.operand, layouts[s], read) for s in supplies])
         parts = self._sizes.temporary(edge.type, supplies)
         results = self._sizes.temporary(shape.results[0], node.space.produced[0])
         slices = np.zeros(len(choices.demands[0]), dtype=np.int64)
@@ -239,24 +261,24 @@ class GatheredOperands:
         others = self._reads.get((value, product))
         if others is None or self._graph.given is None:
             return others is not None and not others
-        return not any(self._may_be_whole(*other) for other in others)
+        return not any(self._is_gathered_by(*other) for other in others)
 
-    def _may_be_whole(self, value: int, product: int) -> bool:
+    def _is_gathered_by(self, value: int, product: int) -> bool:
+        """Whether a product reads the value in fewer parts than it is made in."""
         node = self._product_nodes[product]
-        uses, type_ = (
-            self._graph.program.kernels[node.kernel].uses,
-            self._graph.program.listing.values[value].type,
-        )
+        type_, made = self._graph.program.listing.values[value].type, self._graph.provider.get(value)
         assert type_ is not None
+        assert made is not None
         layouts = self._graph.layouts[type_.rank].shardings
+        held = self._graph.nodes[made[0]].choices.supplies[made[1]].tolist()
+        uses = self._graph.program.kernels[node.kernel].uses
         numbers = [number for number, use in enumerate(uses) if use.value == value]
-        return any(
-            is_whole(layouts[one]) for number in numbers for one in node.choices.demands[number].tolist()
-        )
+        read = [one for number in numbers for one in node.choices.demands[number].tolist()]
+        return min(layouts[one].num_shards for one in read) < max(layouts[one].num_shards for one in held)
 
 
-def _is_cut_along_sum(shape: KernelShape, operand: int, held: TensorSharding) -> bool:
-    cut = next((dim for dim, axes in enumerate(held.axes) if axes), None)
+def _is_cut_along_sum(shape: KernelShape, operand: int, held: TensorSharding, read: TensorSharding) -> bool:
+    cut = next((dim for dim, axes in enumerate(held.axes) if axes != read.axes[dim]), None)
     factors = shape.rule.operands[operand][cut] if cut is not None else ()
     return any(shape.rule.factors[factor].kind is FactorKind.REDUCTION for factor in factors)
 

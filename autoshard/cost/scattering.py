@@ -13,7 +13,7 @@ go everywhere and are sliced.
 from autoshard.cost.lowering import CollectivePrices, Emitted
 from autoshard.cost.reshard import Collective
 from autoshard.program import KernelShape
-from autoshard.sharding import PRODUCT, Mesh, is_cut_over_all
+from autoshard.sharding import PRODUCT, Mesh, cut_in_groups, is_cut_over_all, total_size
 from autoshard.space import Strategy
 
 
@@ -29,16 +29,22 @@ def scattered_in_product(
     if prices.lowering != "xla-tpu" or shape.name != PRODUCT or not strategy.is_scattered:
         return None
     whole, axes, type_ = strategy.produced[0], strategy.reduced, shape.results[0]
-    if not is_cut_over_all(whole, strategy.settled[0], type_.shape, mesh):
+    if is_cut_over_all(whole, strategy.settled[0], type_.shape, mesh):
+        devices = mesh.num_devices
+    elif strategy.is_open and whole.num_shards * total_size(axes) == mesh.num_devices:
+        devices = total_size(cut_in_groups(whole, strategy.settled[0], type_.shape, mesh))
+    else:
+        return None
+    if devices == 1:
         return None
     part_bytes = strategy.settled[0].local_bytes(type_)
     pass_ns = prices.ns_of_one("collective_permute", part_bytes, axes)
     sent_ns = pass_ns - prices.ns_of_one("collective_permute", 0, axes)
     if local_flops * 1e9 <= sent_ns * prices.hardware.peak_flop_per_s(shape.operands[0].dtype):
         return None
-    exposed_ns = pass_ns + max(0, mesh.num_devices * pass_ns - product_ns)
-    hidden_ns = (mesh.num_devices + 1) * pass_ns - exposed_ns
-    emitted = Emitted("collective_permute", axes, (mesh.num_devices + 1) * part_bytes)
+    exposed_ns = pass_ns + max(0, devices * pass_ns - product_ns)
+    hidden_ns = (devices + 1) * pass_ns - exposed_ns
+    emitted = Emitted("collective_permute", axes, (devices + 1) * part_bytes)
     return Collective(
         "reduce_scatter", axes, whole.local_bytes(type_), exposed_ns, hidden_ns, emitted=(emitted,)
     )

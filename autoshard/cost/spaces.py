@@ -150,16 +150,16 @@ def _scattered(graph: Graph, kernel: Kernel, exact: Strategy) -> Strategy:
     value = next(iter(kernel.results), -1)
     target = graph.moved_once.get(value) if exact.reduced and len(exact.settled) == 1 else None
     scattered = replace(exact, settled=(target,)) if target is not None else exact
-    if not scattered.is_scattered or _is_left_to_addition(graph, kernel, scattered):
-        return exact
-    return scattered
+    return scattered if scattered.is_scattered and not _is_constrained(graph, kernel, scattered) else exact
 
 
-def _is_left_to_addition(graph: Graph, kernel: Kernel, scattered: Strategy) -> bool:
-    """Whether an addition may sum it, which slices what it has summed; what is scattered while its product runs is not added before."""
+def _is_constrained(graph: Graph, kernel: Kernel, scattered: Strategy) -> bool:
+    """Whether XLA sums it whole first: for an addition that slices what it has summed, or as a sum that it could scatter while its product
+    runs is whole as it is made.
+    """
     type_, whole, part = kernel.shape.results[0], scattered.produced[0], scattered.settled[0]
     in_product = kernel.shape.name == PRODUCT and is_cut_over_all(whole, part, type_.shape, graph.mesh)
-    return graph.adds_first and kernel.results[0] in graph.program.addends and not in_product
+    return graph.adds_first and (in_product or kernel.results[0] in graph.program.addends)
 
 
 def _with_partial_sums(

@@ -15,6 +15,7 @@ from autoshard.sharding.rule import Factor, FactorKind, OpShardingRule, TensorMa
 from autoshard.sharding.scattering import (
     PRODUCT,
     batch_dims,
+    cut_in_groups,
     is_cut_over_all,
     is_scatter,
     is_split_over_all,
@@ -39,6 +40,7 @@ __all__ = [
     "TensorType",
     "axes_added",
     "batch_dims",
+    "cut_in_groups",
     "dtype_bits",
     "factor_axes_of",
     "is_cut_over_all",

@@ -5,7 +5,11 @@ Nothing waits but the first pass. Seen in what libtpu 0.0.51 compiles for v5e 2x
 result, where
 
 - the sum goes over all devices, and the result is cut over all of them along one dimension, evenly;
-- there are 16 devices at most: on v5e 4x8 the passes are not asynchronous, with 64 devices and more there is no such loop.
+- there are 8 or 16 devices: on v5e 4x8 the passes are not asynchronous, with 64 devices and more there is no such loop, and none on
+  slices of 2x2 (v5e, v6e, v5p 2x2x1).
+
+Where nothing constrains the sum or the operand, groups of 4, 8 or 16 devices do the same over their axes alone, beside others that split
+the product otherwise (v5e 4x4 and 8x8, v6e 4x4, v5p 2x2x4, there not along its line of 4). Plans have constraints there.
 
 In the same way an operand is gathered while the product runs: in each turn a device multiplies with the part that it has, and passes it on.
 That takes a product that is longer than a pass, an operand that is cut over all devices along one dimension, evenly, and a result that is
@@ -23,7 +27,8 @@ from autoshard.sharding.rule import OpShardingRule
 from autoshard.sharding.tensor import TensorSharding
 
 PRODUCT = "stablehlo.dot_general"
-_MOST_DEVICES = 16
+_FEWEST_DEVICES, _MOST_DEVICES = 8, 16
+_FEWEST_IN_GROUP = 4
 
 
 def is_cut_over_all(
@@ -33,7 +38,26 @@ def is_cut_over_all(
     if after.is_foreign or after.unreduced or not is_whole(before):
         return False
     cut = [(size, total_size(axes)) for size, axes in zip(shape, after.axes, strict=True) if axes]
-    return len(cut) == 1 and cut[0][1] == mesh.num_devices <= _MOST_DEVICES and cut[0][0] % cut[0][1] == 0
+    is_possible = _FEWEST_DEVICES <= mesh.num_devices <= _MOST_DEVICES
+    return is_possible and len(cut) == 1 and cut[0][1] == mesh.num_devices and cut[0][0] % cut[0][1] == 0
+
+
+def cut_in_groups(
+    before: TensorSharding, after: TensorSharding, shape: tuple[int, ...], mesh: Mesh
+) -> tuple[AxisRef, ...]:
+    """The axes of groups in which a value is cut evenly along one dimension that is not split otherwise; none where that is not so or no
+    such group loops.
+    """
+    if before.is_foreign or after.is_foreign or before.unreduced or after.unreduced:
+        return ()
+    pairs = list(zip(shape, before.axes, after.axes, strict=True))
+    cut = [(size, was, axes) for size, was, axes in pairs if was != axes]
+    if len(cut) != 1 or cut[0][1]:
+        return ()
+    size, _, axes = cut[0]
+    count = total_size(axes)
+    is_possible = _FEWEST_IN_GROUP <= count <= _MOST_DEVICES and count < mesh.num_devices
+    return axes if is_possible and size % count == 0 else ()
 
 
 def is_scatter(before: TensorSharding, after: TensorSharding, axes: Iterable[AxisRef]) -> bool:

@@ -69,7 +69,9 @@ def partitioned(
     reads, produced = (tuple(one for one in side if one is not None) for side in (read, made))
     if len(reads) != len(read) or len(produced) != len(made):
         return None
-    return Strategy(factor_axes, reads, produced, results, reduced_axes(rule, factor_axes, mesh))
+    return Strategy(
+        factor_axes, reads, produced, results, reduced_axes(rule, factor_axes, mesh), is_open=True
+    )
 
 
 def _split_of(

@@ -40,6 +40,7 @@ class Strategy:
         settled: sharding of each result as its users find it; differs from `produced` by a reshard right after the kernel.
         reduced: axes over which the results are partial sums that must be completed, in mesh order.
         added: which of the shape's additions read their operands as addends.
+        is_open: whether no constraint is on what it reads and makes, of a module as it is written.
     """
 
     factor_axes: FactorAxes
@@ -48,6 +49,7 @@ class Strategy:
     settled: tuple[TensorSharding, ...]
     reduced: tuple[AxisRef, ...]
     added: tuple[int, ...] = ()
+    is_open: bool = False
 
     @property
     def is_scattered(self) -> bool:
