@@ -59,6 +59,7 @@ def reshards_of(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Resh
     hideable = hideable_of(planned, reads, prices)
     loops = gathered_in_products(planned, reads, prices)
     made = {v: read for read in reads.kernels for v in read.kernel.results}
+    first_of = planned.listing.first_of
     yield from _sums_inside(planned, reads)
     for value, run in made.items():
         kernel = run.kernel
@@ -83,12 +84,15 @@ def reshards_of(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Resh
             hidden = hideable.of_copy(value)
             is_read = any(read.sharding != settled for read in mine)
             trips = max(read.trips for read in mine)
+            bodies = {frozenset(read.where.items()) for read in mine}
+            shared_by = (first_of(value), bodies.pop()) if len(bodies) == 1 else None
             yield Reshard(
-                type_, together, settled, found, made_times, mine[0].op, hidden, None, is_read, trips
+                type_, together, settled, found, made_times, mine[0].op, hidden, shared_by, is_read, trips
             )
         for read in mine:
             hidden = hideable.of_read(value, read.op)
-            reader = value if read.source < 0 else read.source, frozenset(read.where.items())
+            source = value if read.source < 0 else read.source
+            reader = first_of(source), frozenset(read.where.items())
             is_copy = found == settled or read.sharding != settled
             loop = loops.get((value, read.op)) if read.sharding != found else None
             reader = reader if loop is None else None

@@ -207,7 +207,8 @@ def _connect(graph: Graph, value: int, reads: list[_Read]) -> None:
     """
     provider, result = graph.provider[value]
     reads = [read for read in reads if read.node != provider]
-    type_ = graph.program.listing.values[value].type
+    listing = graph.program.listing
+    type_ = listing.values[value].type
     assert type_ is not None
     first_inside = 1
     if len(reads) > 1:
@@ -226,7 +227,7 @@ def _connect(graph: Graph, value: int, reads: list[_Read]) -> None:
                 read.time,
                 read.end,
                 read.sites,
-                value if read.source < 0 else read.source,
+                listing.first_of(value if read.source < 0 else read.source),
                 read.place.loops,
                 read.trips,
                 first_inside,
@@ -244,8 +245,23 @@ def _add_hub(graph: Graph, value: int, type_: TensorType, reads: list[_Read]) ->
     copy = graph.loops.shared_copy(value, [(read.place, read.end) for read in reads])
     travels = graph.program.widths.of_value(value)
     trips = max(read.trips for read in reads)
+    listing, around = graph.program.listing, list({read.place.loops for read in reads})
     graph.edges.append(
-        Edge(provider, result, hub, 0, type_, travels, copy.repeat, copy.begin, copy.end, (), trips=trips)
+        Edge(
+            provider,
+            result,
+            hub,
+            0,
+            type_,
+            travels,
+            copy.repeat,
+            copy.begin,
+            copy.end,
+            (),
+            listing.first_of(value) if len(around) == 1 else -1,
+            *around[:1],
+            trips=trips,
+        )
     )
     return hub
 

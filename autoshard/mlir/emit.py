@@ -84,6 +84,8 @@ class _Emitter:
         self._variants: dict[tuple[Value, TensorSharding], Value] = {}
         self._copies: dict[tuple[Value, TensorSharding, int], Value] = {}
         self._shared: dict[Value, Value] = {}
+        self._equal = {*listing.firsts, *listing.firsts.values()}
+        self._made: dict[int, list[TensorSharding]] = {}
         self._users_of_shared = self._find_users_of_shared()
         self.changes: list[Change] = []
 
@@ -102,8 +104,10 @@ class _Emitter:
         if isinstance(event, int) and self._is_recomputed_op(event):
             self._recompute(event)
             return
+        apart = self._number_of_op(event) if isinstance(event, int) else 0
         for use in self._uses(event):
-            version = self._version(use)
+            version = self._told_apart(use, self._version(use), apart)
+            apart = 0
             if version is not use.value:
                 use.user.operands[use.position] = version
         if isinstance(event, int):
@@ -156,15 +160,37 @@ class _Emitter:
             copies.append(op.clone(ir.InsertionPoint.after(copies[-1])).operation)
         for copy, sharding in zip(copies, wanted, strict=True):
             variant = self._choices.variant(listed, sharding)
+            apart = self._number_of_copy(listed.results[0], sharding)
             for position, number in enumerate(listed.operands):
                 if self._ranks[number]:
                     use = _Use(copy, scope, position, operands[position], number, variant.operands[position])
-                    copy.operands[position] = self._version(use)
+                    copy.operands[position] = self._told_apart(use, self._version(use), apart)
+                    apart = 0
             self._annotate(copy, [variant.made])
             made: Value = copy.result
             if variant.made != sharding:
                 made = self._change(made, variant.made, sharding, ir.InsertionPoint.after(copy))
             self._variants[op.result, sharding] = made
+
+    def _number_of_op(self, index: int) -> int:
+        results = self._listing.ops[index].results
+        is_equal = bool(results) and results[0] in self._equal
+        return self._number_of_copy(results[0], self._choices.produced(results[0])) if is_equal else 0
+
+    def _number_of_copy(self, value: int, sharding: TensorSharding) -> int:
+        """Which of the shardings in which the op and those equal to it are made; 0 is the first."""
+        if self._emission.annotates_ops:
+            return 0
+        made = self._made.setdefault(self._listing.first_of(value), [])
+        if sharding not in made:
+            made.append(sharding)
+        return made.index(sharding)
+
+    def _told_apart(self, use: _Use, value: Value, number: int) -> Value:
+        """The operand behind so many constraints that change nothing: equal ops XLA makes one, and sends what the others make."""
+        for _ in range(number):
+            value = self._change(value, use.demand, use.demand, ir.InsertionPoint(use.user))
+        return value
 
     def _version(self, use: _Use) -> Value:
         """The value as the use demands it, from what there is or by one more change right before the user."""

@@ -6,7 +6,8 @@ manual_computation) is not in the list: each value that flows through it is a `D
 for the block arguments that always carry the same sharding. Types in a manual computation are those of one shard.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from autoshard.sharding import AxisRef, Crossing, Mesh, OpShardingRule, TensorSharding, TensorType
 
@@ -150,3 +151,10 @@ class Listing:
     warnings: tuple[str, ...]  # ops without a rule, loops without a known trip count
     groups: tuple[ShardingGroup, ...] = ()  # those that share a member are one
     memberships: tuple[GroupMember, ...] = ()  # as the user wrote them, one by one
+    firsts: Mapping[int, int] = field(
+        default_factory=dict[int, int]
+    )  # of values that equal ops compute again: the first of them
+
+    def first_of(self, value: int) -> int:
+        """The value that is the same and computed first."""
+        return self.firsts.get(value, value)

@@ -24,6 +24,7 @@ from autoshard.mlir.manual import crossing_of, manual_axes_of, own_axes, refuse_
 from autoshard.mlir.meshes import add_mesh, all_meshes, lift_meshes
 from autoshard.mlir.pipeline import run_pipeline
 from autoshard.mlir.precision import has_default_precision
+from autoshard.mlir.repeated import first_of_equals
 from autoshard.mlir.repeats import scope_repeats
 from autoshard.mlir.signature import arguments, results
 from autoshard.mlir.source import SourceModule
@@ -119,6 +120,7 @@ def _listing(
         (*warnings, *_ignored_annotations(walked), *_ruleless(ops, types), *_guessed_groups(ops)),
         joined_groups(members),
         members,
+        first_of_equals(walked, [op.operands for op in ops]),
     )
 
 

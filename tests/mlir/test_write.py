@@ -334,6 +334,46 @@ def test_collectives_of_a_written_plan() -> None:
     assert (found.operand_bytes, found.result_bytes, found.repeat) == (8 * 32 * 4, 8 * 32 * 4 // 2, 1)
 
 
+@pytest.mark.parametrize(("read_as", "is_pinned"), [("[{}, {}]", True), ('[{"x"}, {}]', False)])
+def test_a_product_that_a_loop_reads_otherwise_is_constrained(read_as: str, is_pinned: bool) -> None:
+    """XLA would gather what it multiplies instead."""
+    source, listing, handles = read_text(
+        main_of(
+            f"%w = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : ({T}, tensor<16x16xf32>) -> {T}\n"
+            + LOOP.replace("%x = %a", "%x = %a, %u = %w").replace(f"i32>, {T}\n      cond", f"i32>, {T}, {T}\n      cond")
+            .replace("%r:2", "%r:3").replace("%j, %c : tensor<i32>, ", f"%j, %c, %u : tensor<i32>, {T}, ")
+            .replace("add %b, %a", "add %b, %u").replace("%b =", "%y =").replace("add %b", "add %y"),
+            f"%a: {T}, %b: tensor<16x16xf32>",
+        )
+    )  # fmt: skip
+    split = sharding('[{"x"}, {}]')
+    produced = dict.fromkeys(range(len(listing.values)), split)
+    whole = TensorSharding.replicated_closed(2)
+    produced[1] = whole
+    (adds,) = (
+        n for n, op in enumerate(listing.ops) if op.name == "stablehlo.add" and op.rule and op.rule.factors
+    )
+    uses = {(0, 1): whole, (adds, 1): sharding(read_as)}
+    text = write(source, handles, listing, Decisions(produced, produced, {}, uses), "xla")
+    after = text.split("stablehlo.dot_general")[1].splitlines()[1]
+    assert ("sdy.sharding_constraint" in after) == is_pinned
+
+
+def test_equal_ops_in_different_shardings_stay_apart() -> None:
+    """XLA would make one of the two broadcasts, and send what the other makes: one of them reads behind a constraint."""
+    wide = "tensor<8x8x16xf32>"
+    cast = f"stablehlo.broadcast_in_dim %a, dims = [1, 2] : ({T}) -> {wide}"
+    source, listing, handles = read_text(
+        main_of(f"%0 = {cast}\n%1 = {cast}\nreturn %0, %1 : {wide}, {wide}", results=f"{wide}, {wide}")
+    )
+    produced = {1: sharding('[{"x"}, {}, {}]'), 2: sharding('[{"y"}, {}, {}]')}
+    produced[0] = TensorSharding.replicated_closed(2)
+    for shardings, constraints in ((produced, 1), ({**produced, 2: produced[1]}, 0)):
+        uses = {(RESULT_SITE, n): shardings[1 + n] for n in range(2)}
+        text = write(source, handles, listing, Decisions(shardings, shardings, {}, uses), "xla")
+        assert text.count("sdy.sharding_constraint %arg0") == constraints
+
+
 def test_a_planned_module_survives_bytecode() -> None:
     source, listing, handles = read_text(main_of(LOOP))
     written = load(write(source, handles, listing, random_decisions(listing, 2), "shardy").encode())

@@ -1,0 +1,34 @@
+"""Values that are computed twice: by equal ops of equal operands in one body. XLA computes them once, before it partitions."""
+
+from collections.abc import Sequence
+
+from autoshard.mlir.context import ir
+from autoshard.mlir.linearity import body_name
+from autoshard.mlir.walk import Walked
+
+_ITS_OWN = frozenset(
+    {"stablehlo.custom_call", "stablehlo.rng", "stablehlo.infeed", "stablehlo.recv", "stablehlo.create_token"}
+)
+"""Ops that may make something else each time."""
+
+
+def first_of_equals(walked: Walked, operands: Sequence[Sequence[int]]) -> dict[int, int]:
+    """Of each value that is computed again: the one that is computed first. `operands` are those of each op, by number."""
+    first: dict[int, int] = {}
+    seen: dict[object, Sequence[int]] = {}
+    for op, scope, numbers in zip(walked.ops, walked.op_scopes, operands, strict=True):
+        if op.name in _ITS_OWN or not _is_known_by_attributes(op):
+            continue
+        read = tuple(first.get(number, number) for number in numbers)
+        made = tuple(walked.ids[value] for value in op.results)
+        types = tuple(value.type for value in op.results)
+        key = (op.name, scope, read, types, tuple(op.attributes.items()), body_name(op))
+        before = seen.setdefault(key, made)
+        if before is not made:
+            first.update(zip(made, before, strict=True))
+    return first
+
+
+def _is_known_by_attributes(op: ir.Operation) -> bool:
+    """Whether attributes say it all, beside the one op of a reduction's body."""
+    return bool(op.results) and (not len(op.regions) or bool(body_name(op)))

@@ -1,0 +1,50 @@
+"""Values that equal ops compute again are known by the first of them, since XLA computes them once."""
+
+import pytest
+
+from autoshard import pipeline
+
+X = "tensor<8x16xf32>"
+FIRST = f"%b = stablehlo.negate %a : {X}\n  %c = stablehlo.multiply %b, %a : {X}"
+CASES = {
+    "equal": (f"stablehlo.negate %a : {X}", True),
+    "another op": (f"stablehlo.tanh %a : {X}", False),
+    "another operand": (f"stablehlo.negate %c : {X}", False),
+    "another attribute": (f"stablehlo.slice %w [8:16, 0:16] : (tensor<16x16xf32>) -> {X}", False),
+}
+
+
+@pytest.mark.parametrize(("again", "is_known"), CASES.values(), ids=CASES)
+def test_equal_ops_of_equal_operands(again: str, is_known: bool) -> None:
+    """Also what is made of values that are the same."""
+    text = f"""func.func @main(%a: {X}, %w: tensor<16x16xf32>) -> ({X}, {X}, {X}) {{
+  {FIRST}
+  %s = stablehlo.slice %w [0:8, 0:16] : (tensor<16x16xf32>) -> {X}
+  %d = {again}
+  %e = stablehlo.multiply %d, %a : {X}
+  return %c, %e, %s : {X}, {X}, {X}
+}}"""
+    listing = pipeline.load_module(text.encode(), pipeline.Request((("x", 4),))).listing
+    (b, c, *_), (d, e) = ([op.results[0] for op in ops] for ops in (listing.ops[:2], listing.ops[3:]))
+    assert dict(listing.firsts) == ({d: b, e: c} if is_known else {})
+
+
+def test_not_in_another_body() -> None:
+    """What a loop computes it computes in every trip."""
+    text = f"""func.func @main(%a: {X}) -> ({X}, {X}) {{
+  %z = stablehlo.constant dense<0> : tensor<i32>
+  %b = stablehlo.negate %a : {X}
+  %r:2 = stablehlo.while(%i = %z, %x = %a) : tensor<i32>, {X} cond {{
+    %end = stablehlo.constant dense<9> : tensor<i32>
+    %t = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %t : tensor<i1>
+  }} do {{
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %n = stablehlo.add %i, %one : tensor<i32>
+    %c = stablehlo.negate %a : {X}
+    %y = stablehlo.add %x, %c : {X}
+    stablehlo.return %n, %y : tensor<i32>, {X}
+  }}
+  return %b, %r#1 : {X}, {X}
+}}"""
+    assert not pipeline.load_module(text.encode(), pipeline.Request((("x", 4),))).listing.firsts
