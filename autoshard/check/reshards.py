@@ -51,6 +51,7 @@ class Reshard:
     )
     is_sent: bool = True  # not to who reads the value as it settles, beside a shared copy
     trips: int = 0  # of loops that it is moved out of, but for gathers
+    first_trips: int = 0  # of loops that a gather stays in which is moved out of one
     first_inside: int = 1  # the step from which on those stay
     loop: Loop | None = None  # where the product that reads gathers it while it runs
 
@@ -84,10 +85,21 @@ def reshards_of(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Resh
             hidden = hideable.of_copy(value)
             is_read = any(read.sharding != settled for read in mine)
             trips = max(read.trips for read in mine)
+            first_trips = max(read.first_trips for read in mine)
             bodies = {frozenset(read.where.items()) for read in mine}
             shared_by = (first_of(value), bodies.pop()) if len(bodies) == 1 else None
             yield Reshard(
-                type_, together, settled, found, made_times, mine[0].op, hidden, shared_by, is_read, trips
+                type_,
+                together,
+                settled,
+                found,
+                made_times,
+                mine[0].op,
+                hidden,
+                shared_by,
+                is_read,
+                trips,
+                first_trips,
             )
         for read in mine:
             hidden = hideable.of_read(value, read.op)
@@ -107,6 +119,7 @@ def reshards_of(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Resh
                 reader,
                 is_copy,
                 read.trips,
+                read.first_trips,
                 int(len(mine) < 2),
                 loop,
             )
@@ -171,8 +184,9 @@ def sent_by_reshards(planned: Planned, reshards: Sequence[Reshard], prices: Pric
 def _kept_in_loops(steps: Sequence[Moved], reshard: Reshard) -> Iterator[Moved]:
     """Gathers that XLA leaves in the loops, in the trips beside the one that all steps run in."""
     for number, step in enumerate(steps):
-        if reshard.trips > step.repeat and step.kind == "all_gather" and number >= reshard.first_inside:
-            yield replace(step, repeat=reshard.trips - step.repeat)
+        trips = reshard.trips if number >= reshard.first_inside else reshard.first_trips
+        if trips > step.repeat and step.kind == "all_gather":
+            yield replace(step, repeat=trips - step.repeat)
 
 
 def _in_loop(

@@ -168,7 +168,9 @@ def _add_edges(
         supply, demand = _ends(graph, edge)
         at_most_ns = hideable.get(index, 0)
         sent = prices.sent(edge.type, edge.travels)
-        inside = (edge.trips - edge.repeat, edge.first_inside) if edge.trips > edge.repeat else (0, 0)
+        inside = (0, 0, 0)
+        if edge.trips > edge.repeat:
+            inside = (edge.trips - edge.repeat, edge.first_inside, edge.first_trips - edge.repeat)
         quick = (edge.type, sent, id(supply), id(demand), edge.repeat, at_most_ns, *inside)
         found = by_identity.get(quick)
         if found is None:
@@ -209,10 +211,22 @@ def _add_edges(
 
 
 def _inside_ns(
-    reshards: ReshardPrices, type_: TensorType, supply: Ints, demand: Ints, trips: int, first: int
+    reshards: ReshardPrices,
+    type_: TensorType,
+    supply: Ints,
+    demand: Ints,
+    trips: int,
+    first: int,
+    first_trips: int,
 ) -> Ints | int:
     """[from, to] ns of gathers that are not moved out of loops, in all trips but those that the edge pays for anyway."""
-    return reshards.matrix(type_, KEPT_INSIDE, first)[np.ix_(supply, demand)] * trips if trips else 0
+    if not trips:
+        return 0
+    pairs = np.ix_(supply, demand)
+    inside = reshards.matrix(type_, KEPT_INSIDE, first)[pairs]
+    if not first or not first_trips:
+        return inside * trips
+    return inside * trips + (reshards.matrix(type_, KEPT_INSIDE, 0)[pairs] - inside) * first_trips
 
 
 def _exposed_ns(

@@ -75,6 +75,7 @@ class Edge:
         0  # of what stays in the loops that the rest is moved out of: gathers from step `first_inside` on
     )
     first_inside: int = 1
+    first_trips: int = 0  # of a gather before that step, which leaves the innermost of the loops only
 
 
 Wanted = Mapping[int, Sequence[TensorSharding]]

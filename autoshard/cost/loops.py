@@ -4,8 +4,9 @@ The copy is made in the innermost loop body around all its readers, and lives th
 loop carries is a different value in the loop's condition, in its body and after it, so each of those makes a copy of its own.
 
 Where the compiler moves what does not change out of loops, it moves changes of sharding, but not gathers, which make the carried value
-larger, except for one that is the first thing done to it and the same for all readers. Seen in what libtpu 0.0.51 compiles for v5e 4x4:
-a weight in a loop, gathered at once or for two readers, and permutes, all-to-alls and gathers one after the other.
+larger, except for one that is the first thing done to it and the same for all readers: that is made before the innermost loop, since the
+constraint is one on what the loop is handed. Seen in what libtpu 0.0.51 compiles for v5e 4x4: a weight in a loop, gathered at once or for
+two readers, and permutes, all-to-alls and gathers one after the other; weights of layers in a loop over parts of a batch.
 """
 
 from collections.abc import Sequence
@@ -84,16 +85,18 @@ class Loops:
         """Where the function returns, at `time`."""
         return Place(time - 1, ())
 
-    def outside(self, value: int, place: Place) -> tuple[int, Place, Loop] | None:
+    def outside(self, value: int, place: Place) -> tuple[int, Place, Loop, int] | None:
         """Where a compiler does what does not change in the loops around `place`.
 
-        The value that these were handed, the place before them, and the outermost of them; None where none carries the value unchanged.
+        The value that these were handed, the place before them, the outermost of them, and how often the innermost is run; None where none
+        carries the value unchanged.
         """
-        left = None
+        left, times = None, 0
         while value in self._handed_in and (loop := self._carrier[value]) in place.loops:
             value, left = self._handed_in[value], loop
             place = _place(loop.begin, [other for other in place.loops if other is not loop])
-        return None if left is None else (value, place, left)
+            times = times or max((around.repeat for around in place.loops), default=1)
+        return None if left is None else (value, place, left, times)
 
     def shared_copy(self, value: int, reads: Sequence[tuple[Place, int]]) -> SharedCopy:
         """The copy for reads at given (place, end of need)."""

@@ -85,9 +85,10 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
         steps = [replace(step, emitted=sent) for step, sent in zip(steps, emitted, strict=True)]
         ops = _moving_ops(priced, edge)
         collectives += [
-            ChosenCollective(step, edge.trips - edge.repeat, ops[min(number, len(ops) - 1)], edge=index)
+            ChosenCollective(step, more, ops[min(number, len(ops) - 1)], edge=index)
             for number, step in enumerate(steps)
-            if edge.trips > edge.repeat and number >= edge.first_inside and step.kind in KEPT_INSIDE
+            if step.kind in KEPT_INSIDE
+            if (more := (edge.trips if number >= edge.first_inside else edge.first_trips) - edge.repeat) > 0
         ]
         if index in in_products:
             provider, reader = int(choice[edge.provider]), int(choice[edge.reader])

@@ -17,18 +17,24 @@ def first_of_equals(walked: Walked, operands: Sequence[Sequence[int]]) -> dict[i
     first: dict[int, int] = {}
     seen: dict[object, Sequence[int]] = {}
     for op, scope, numbers in zip(walked.ops, walked.op_scopes, operands, strict=True):
-        if op.name in _ITS_OWN or not _is_known_by_attributes(op):
+        attributes = _attributes(op)
+        if attributes is None:
             continue
         read = tuple(first.get(number, number) for number in numbers)
         made = tuple(walked.ids[value] for value in op.results)
         types = tuple(value.type for value in op.results)
-        key = (op.name, scope, read, types, tuple(op.attributes.items()), body_name(op))
+        key = (op.name, scope, read, types, attributes, body_name(op))
         before = seen.setdefault(key, made)
         if before is not made:
             first.update(zip(made, before, strict=True))
     return first
 
 
-def _is_known_by_attributes(op: ir.Operation) -> bool:
-    """Whether attributes say it all, beside the one op of a reduction's body."""
-    return bool(op.results) and (not len(op.regions) or bool(body_name(op)))
+def _attributes(op: ir.Operation) -> tuple[object, ...] | None:
+    """Of an op of which they say it all, beside the one op of a reduction's body; None of any other."""
+    if op.name in _ITS_OWN or not len(op.results) or (len(op.regions) and not body_name(op)):
+        return None
+    try:
+        return tuple(op.attributes.items())
+    except TypeError:  # complex numbers, which the bindings do not hand out
+        return None

@@ -184,3 +184,35 @@ def test_a_gather_after_another_change_stays_in_the_loop(wanted: str, trips: lis
     table = problem.tables[int(problem.edge_table[number])]
     paid = table.cost[supply.index(origin), demand.index(target)]
     assert paid == sum(step.ns * runs for step, runs in zip(steps, trips, strict=True))
+
+
+def test_a_gather_leaves_one_loop_of_several() -> None:
+    """A weight that neither of two loops changes is gathered in each of the 3 trips of the outer one, not in the 9 of the inner one."""
+    split = f'{W} {{sdy.sharding = #sdy.sharding<@mesh, [{{}}, {{"x"}}]>}}'
+    carried = f"tensor<i32>, tensor<64x512xf32>, {W}"
+
+    def loop(trips: int, names: str, init: str, body: str) -> str:
+        i, s, m = names
+        return f"""%r_{i}:3 = stablehlo.while(%{i} = %zero, %{s} = %{init[0]}, %{m} = %{init[1]}) : {carried} cond {{
+    %end_{i} = stablehlo.constant dense<{trips}> : tensor<i32>
+    %c_{i} = stablehlo.compare LT, %{i}, %end_{i} : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %c_{i} : tensor<i1>
+  }} do {{
+    %one_{i} = stablehlo.constant dense<1> : tensor<i32>
+    %n_{i} = stablehlo.add %{i}, %one_{i} : tensor<i32>
+    {body}, %{m} : {carried}
+  }}"""
+
+    product = f"""%g = sdy.sharding_constraint %m <@mesh, [{{}}, {{}}]> : {W}
+    %p = stablehlo.dot_general %s, %g, contracting_dims = [1] x [0] : (tensor<64x512xf32>, {W}) -> tensor<64x512xf32>
+    stablehlo.return %n_i, %p"""
+    inner = loop(9, "ism", "tv", product) + "\n    stablehlo.return %n_j, %r_i#1"
+    text = f"""sdy.mesh @mesh = <["x"=4]>
+func.func @main(%a: tensor<64x512xf32>, %w: {split}) -> tensor<64x512xf32> {{
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  {loop(3, "jtv", "aw", inner)}
+  return %r_j#1 : tensor<64x512xf32>
+}}"""
+    loaded = pipeline.load_module(text.encode(), pipeline.Request(memory_bytes=None, overlap="none"))
+    plan = checked(loaded)
+    assert sum(one.repeat for one in plan.price.collectives if one.kind == "all_gather") == 3

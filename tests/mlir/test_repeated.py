@@ -29,6 +29,16 @@ def test_equal_ops_of_equal_operands(again: str, is_known: bool) -> None:
     assert dict(listing.firsts) == ({d: b, e: c} if is_known else {})
 
 
+def test_not_complex_constants() -> None:
+    """The bindings do not hand out what they hold."""
+    z = "stablehlo.constant dense<(0.0, 1.0)> : tensor<2xcomplex<f32>>"
+    text = (
+        f"func.func @main() -> (tensor<2xcomplex<f32>>, tensor<2xcomplex<f32>>) {{\n  %a = {z}\n  %b = {z}\n"
+    )
+    text += "  return %a, %b : tensor<2xcomplex<f32>>, tensor<2xcomplex<f32>>\n}"
+    assert not pipeline.load_module(text.encode(), pipeline.Request((("x", 2),))).listing.firsts
+
+
 def test_not_in_another_body() -> None:
     """What a loop computes it computes in every trip."""
     text = f"""func.func @main(%a: {X}) -> ({X}, {X}) {{
