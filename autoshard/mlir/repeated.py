@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from autoshard.mlir.attributes import attributes_of_op
 from autoshard.mlir.context import ir
 from autoshard.mlir.linearity import body_name
 from autoshard.mlir.walk import Walked
@@ -34,7 +35,5 @@ def _attributes(op: ir.Operation) -> tuple[object, ...] | None:
     """Of an op of which they say it all, beside the one op of a reduction's body; None of any other."""
     if op.name in _ITS_OWN or not len(op.results) or (len(op.regions) and not body_name(op)):
         return None
-    try:
-        return tuple(op.attributes.items())
-    except TypeError:  # complex numbers, which the bindings do not hand out
-        return None
+    known = attributes_of_op(op)
+    return None if known is None else tuple(known.items())
