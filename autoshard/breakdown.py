@@ -175,7 +175,7 @@ def _kernels(priced: PricedGraph, choice: NDArray[np.int64], hardware: Hardware)
     found: list[KernelGroup] = []
     for (space_id, strategy), count in runs.items():
         space = spaces[space_id]
-        work = local_work(space.shape, [space.strategies[strategy]])
+        work = local_work(space.shape, [space.strategies[strategy]], hardware)
         line = work.roofline(hardware)
         if is_part_of_readers(space.shape):
             line = replace(line, overhead_ns=0.0)

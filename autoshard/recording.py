@@ -150,17 +150,17 @@ def _extrapolated(
         PricedWork(c.collective.kind, {"bytes": c.collective.bytes, "devices": total_size(c.collective.axes)})
         for c in chosen.collectives
     )
-    return extrapolated(hardware, (*collectives, *_kernels(priced, choice)))
+    return extrapolated(hardware, (*collectives, *_kernels(priced, choice, hardware)))
 
 
-def _kernels(priced: PricedGraph, choice: NDArray[np.int64]) -> Iterator[PricedWork]:
+def _kernels(priced: PricedGraph, choice: NDArray[np.int64], hardware: Hardware) -> Iterator[PricedWork]:
     """The work of every kernel on one device, the costliest first: a product by its sizes, others by their memory traffic."""
     rows = priced.problem.node_start[:-1] + choice
     for number in np.argsort(-priced.problem.node_cost[rows], kind="stable").tolist():
         space = priced.graph.nodes[number].space
         if space is None:
             continue
-        work = local_work(space.shape, [space.strategies[int(choice[number])]])
+        work = local_work(space.shape, [space.strategies[int(choice[number])]], hardware)
         if work.matmul is not None:
             m, k, n, _ = (float(size[0]) for size in work.matmul)
             yield PricedWork("matmul", {"m": m, "k": k, "n": n}, work.dtype)

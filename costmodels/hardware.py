@@ -87,6 +87,10 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The part of one device's memory that a program can have: the default budget."""
         return int(self.hbm_bytes * self.chip.usable_hbm_fraction)
 
+    def keeps_near(self, bytes: int, together: int) -> bool:
+        """Whether a value that a loop uses in every trip stays in vector memory; `together`: what all of them take at least."""
+        return self.vector_memory is not None and self.vector_memory.keeps(bytes, together)
+
     @property
     def gathers_behind_compute(self) -> bool:
         """Whether its compiler runs all-gathers behind kernels that do not wait for them."""

@@ -4,7 +4,8 @@
 
 A matrix product is [m, k] by [k, n]: factors of both operands and the result are its batch, those that the result lacks its k;
 operations that the factors do not show (taps of a window) lengthen k. A product whose result the shape says is not written is worked on as
-it leaves the matrix unit, unless it is summed over devices or resharded before: then it is written, and read as it settles.
+it leaves the matrix unit, unless it is summed over devices or resharded before: then it is written, and read as it settles. What stays near
+in a loop, in vector memory, moves nothing.
 """
 
 import math
@@ -55,7 +56,7 @@ def _written(planned: Planned, read: KernelRead) -> tuple[tuple[TensorSharding, 
     written = [(made[value], type_) for value, type_ in types.items()]
     if not kernel.shape.is_fused_product:
         return tuple(written) * kernel.shape.writes
-    stays = made == settled and not summed_parts(planned, read)
+    stays = made == settled and (kernel.shape.sums_later or not summed_parts(planned, read))
     return () if stays else (*written, *((settled[value], type_) for value, type_ in types.items()))
 
 
@@ -69,7 +70,7 @@ def _kernel_ns(
     ]
     types = shape.operands + shape.results if shape.is_matmul else shape.results + shape.operands
     dtype = types[0].dtype if types else "f32"
-    bytes_ = _bytes_moved(read, written)
+    bytes_ = _bytes_moved(read, written, hardware)
     if not shape.is_matmul:
         whole = math.prod(factor.size for factor in rule.factors)
         local = shape.flops * math.prod(sizes) / max(whole, 1)
@@ -96,9 +97,16 @@ def _matmul_sizes(rule: OpShardingRule, sizes: list[int], flops: int) -> tuple[i
     return m_size, k_size * hidden, n_size, batch_size
 
 
-def _bytes_moved(read: KernelRead, written: tuple[tuple[TensorSharding, TensorType], ...]) -> int:
+def _bytes_moved(
+    read: KernelRead, written: tuple[tuple[TensorSharding, TensorType], ...], hardware: Hardware
+) -> int:
     """Bytes between one device and its memory in one run; the shape says how often each operand counts."""
     shape = read.kernel.shape
-    operands = zip(shape.reads, read.shardings, shape.operands, strict=True)
-    results = sum(sharding.local_bytes(type_) for sharding, type_ in written)
-    return results + sum(count * s.local_bytes(t) for count, s, t in operands)
+    sizes = [sharding.local_bytes(type_) for sharding, type_ in written]
+    total = sum(size for size in sizes if not (shape.is_near and hardware.keeps_near(size, shape.loop_bytes)))
+    for position, (sharding, type_) in enumerate(zip(read.shardings, shape.operands, strict=True)):
+        count, spared = shape.reads[position], shape.near_reads[position] if shape.near_reads else 0
+        if spared and hardware.keeps_near(sharding.local_bytes(shape.travels[position]), shape.loop_bytes):
+            count -= spared
+        total += count * sharding.local_bytes(type_)
+    return total

@@ -7,7 +7,8 @@ dimensions, and the collective itself where the user wrote one. Work that is rep
     flops_local = flops * prod_f ceil(size_f / shards_f) / size_f        over the factors f of the rule
 
 A product that a compiler works on as it leaves the matrix unit is neither written nor read, unless it is summed over devices or resharded
-in between: then it is written as it is made and read as it settles.
+in between: then it is written as it is made and read as it settles. What a loop keeps near (`program.nearby`) is neither written nor read
+either where vector memory keeps what a device has of it, as narrow as its readers take it.
 """
 
 import math
@@ -23,7 +24,15 @@ from autoshard.cost.lowering import CollectivePrices, Emitted
 from autoshard.cost.reshard import Collective, ReshardPrices
 from autoshard.cost.scattering import scattered_in_product
 from autoshard.program import KernelShape
-from autoshard.sharding import AxisRef, FactorKind, Mesh, tensor_sharding, total_size
+from autoshard.sharding import (
+    AxisRef,
+    FactorKind,
+    Mesh,
+    TensorSharding,
+    TensorType,
+    tensor_sharding,
+    total_size,
+)
 from autoshard.space import Strategy
 from costmodels import Hardware, Roofline, whole_ns
 
@@ -54,7 +63,7 @@ def price_kernel(
     mesh: Mesh,
 ) -> KernelPrices:
     """Prices of all strategies of a kernel shape; `reshards` must know the pairs (produced, settled)."""
-    work = local_work(shape, strategies)
+    work = local_work(shape, strategies, hardware)
     kernel_ns = _work_ns(shape, work, hardware)
     collectives = tuple(
         tuple(_own_collectives(shape, strategy, int(ns), float(flops), prices, reshards, layouts, mesh))
@@ -91,7 +100,7 @@ class LocalWork:
         return hardware.matmul_roofline(m=m, k=k, n=n, batch=batch, dtype=self.dtype, bytes=self.bytes)
 
 
-def local_work(shape: KernelShape, strategies: Sequence[Strategy]) -> LocalWork:
+def local_work(shape: KernelShape, strategies: Sequence[Strategy], hardware: Hardware) -> LocalWork:
     """The work of a kernel on local shapes, by the formula above."""
     sizes = np.asarray(
         [
@@ -105,7 +114,7 @@ def local_work(shape: KernelShape, strategies: Sequence[Strategy]) -> LocalWork:
     ).reshape(len(strategies), len(shape.rule.factors))
     whole = math.prod(factor.size for factor in shape.rule.factors)
     flops = shape.flops * np.prod(sizes, axis=1) / max(whole, 1)
-    bytes_ = np.asarray([_bytes_moved(shape, s) for s in strategies], dtype=np.float64)
+    bytes_ = np.asarray([_bytes_moved(shape, s, hardware) for s in strategies], dtype=np.float64)
     tensors = shape.operands + shape.results if shape.is_matmul else shape.results + shape.operands
     dtype = tensors[0].dtype if tensors else "f32"
     return LocalWork(flops, bytes_, dtype, _matmul_dims(shape, sizes) if shape.is_matmul else None)
@@ -113,7 +122,7 @@ def local_work(shape: KernelShape, strategies: Sequence[Strategy]) -> LocalWork:
 
 def compute_ns(shape: KernelShape, strategies: Sequence[Strategy], hardware: Hardware) -> Ints:
     """[K] ns of the kernel on one device; one that moves no bytes is repeated in its readers and has no launch of its own."""
-    return _work_ns(shape, local_work(shape, strategies), hardware)
+    return _work_ns(shape, local_work(shape, strategies, hardware), hardware)
 
 
 def _work_ns(shape: KernelShape, work: LocalWork, hardware: Hardware) -> Ints:
@@ -137,19 +146,38 @@ def _matmul_dims(shape: KernelShape, sizes: Floats) -> tuple[Floats, Floats, Flo
     return m, k * (max(shape.flops / shown, 1.0) if shown else 1.0), n, batch
 
 
-def _bytes_moved(shape: KernelShape, strategy: Strategy) -> int:
+def _bytes_moved(shape: KernelShape, strategy: Strategy, hardware: Hardware) -> int:
     read = sum(
         count * sharding.local_bytes(type_)
         for count, sharding, type_ in zip(shape.reads, strategy.operands, shape.operands, strict=True)
     )
-    written = sum(s.local_bytes(t) for s, t in zip(strategy.produced, shape.results, strict=True))
-    if shape.is_fused_product and (strategy.reduced or strategy.produced != strategy.settled):
-        return (
-            read
-            + written
-            + sum(s.local_bytes(t) for s, t in zip(strategy.settled, shape.results, strict=True))
-        )
+    written, settled = (
+        sum(sharding.local_bytes(type_) for sharding, type_ in _far(shape, shardings, hardware))
+        for shardings in (strategy.produced, strategy.settled)
+    )
+    read -= _read_near(shape, strategy, hardware)
+    is_moved = strategy.produced != strategy.settled
+    if shape.is_fused_product and (is_moved or (strategy.reduced and not shape.sums_later)):
+        return read + written + settled
     return read + shape.writes * written
+
+
+def _read_near(shape: KernelShape, strategy: Strategy, hardware: Hardware) -> int:
+    operands = zip(shape.near_reads, strategy.operands, shape.operands, shape.travels, strict=False)
+    return sum(
+        count * sharding.local_bytes(type_)
+        for count, sharding, type_, narrow in operands
+        if count and hardware.keeps_near(sharding.local_bytes(narrow), shape.loop_bytes)
+    )
+
+
+def _far(
+    shape: KernelShape, shardings: Sequence[TensorSharding], hardware: Hardware
+) -> Iterator[tuple[TensorSharding, TensorType]]:
+    """The results that go to memory."""
+    for sharding, type_ in zip(shardings, shape.results, strict=True):
+        if not (shape.is_near and hardware.keeps_near(sharding.local_bytes(type_), shape.loop_bytes)):
+            yield sharding, type_
 
 
 def _own_collectives(

@@ -30,6 +30,7 @@ from autoshard.program.lifetime import (
 )
 from autoshard.program.linearity import linear_ways
 from autoshard.program.minor import minor_dims, scattered_rows
+from autoshard.program.nearby import keep_near
 from autoshard.program.records import (
     RESULT_SITE,
     Flow,
@@ -106,6 +107,8 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
     kept, narrowed = keep_costly(kernels, listing, permanent, may_repeat, repeated)
     _, ample = recompute(kept, lifetimes(listing, kept, pairs, fusion.free), narrowed | slices)
     kernels, lives = recompute(kernels, lifetimes(listing, kernels, pairs, fusion.free), repeated | slices)
+    later = {value: sum_ for value, sum_ in sums_after_loops(listing).items() if value not in addends.sums}
+    kernels = keep_near(kernels, listing, lives, roots, later, interned)
     fresh = returned(listing, kernels, handing, pairs)
     return Program(
         listing,
@@ -122,7 +125,7 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
         minor_dims(kernels, listing),
         fresh,
         copied_results(listing, kernels, handing, pairs, fusion.free),
-        {value: sum_ for value, sum_ in sums_after_loops(listing).items() if value not in addends.sums},
+        later,
         made_for_gathers(kernels, listing, may_repeat),
         scattered_rows(kernels, listing),
     )

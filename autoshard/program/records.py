@@ -60,6 +60,10 @@ class KernelShape:
     travels: tuple[TensorType, ...] = ()  # in what type each operand may reach it from other devices
     leaves: tuple[TensorType, ...] = ()  # and each result may leave for others
     additions: tuple[Addition, ...] = ()  # of operands that may be addends
+    near_reads: tuple[int, ...] = ()  # of the `reads` in a loop, those spared where the operand stays near
+    is_near: bool = False  # whether the results of a trip may stay near
+    sums_later: bool = False  # what it leaves to sum may be added up first, in each trip of a loop
+    loop_bytes: int = 0  # what may stay near in the loop at once, split over all devices; 0 outside loops
 
     @property
     def is_matmul(self) -> bool:

@@ -7,6 +7,8 @@ collectives as XLA's scheduler prices them, those that run behind compute left o
 - `communication`: the judge's own time of the products and the predicted communication, which leaves elementwise work out on both sides,
 - `kinds and bytes`: the judge's own time of the products and the predicted collectives at what XLA's scheduler asks for such on v5e, which
   leaves our prices out,
+- `compute`: the predicted compute and the judge's own time of collectives: what the memory traffic does to the order that the estimate
+  leaves out,
 - `serial`: the judge's own products and all its collectives one after another: what hiding alone does to the order.
 
 Beside them `step in full`: the predicted step against the estimate of a compilation through code generation, which has the cycles of every
@@ -121,6 +123,7 @@ def taus(rows: pd.DataFrame) -> pd.DataFrame:
         judged = mine["est_step_us"].tolist()
         mixed = (mine["judge_matmul_us"] + mine["communication_us"]).tolist()
         scheduled = (mine["judge_matmul_us"] + mine["scheduled_us"]).tolist()
+        compute = (mine["compute_us"] + mine["judge_exposed_us"]).tolist()
         serial = (mine["judge_matmul_us"] + mine["judge_serial_us"]).tolist()
         full = mine[mine["full_est_step_us"] > 0]
         found.append(
@@ -131,6 +134,7 @@ def taus(rows: pd.DataFrame) -> pd.DataFrame:
                 "tau of step": tau_b(mine["step_us"].tolist(), judged),
                 "tau of communication": tau_b(mixed, judged),
                 "tau of kinds and bytes": tau_b(scheduled, judged),
+                "tau of compute": tau_b(compute, judged),
                 "tau of serial": tau_b(serial, judged),
                 "plans in full": len(full),
                 "tau of step in full": tau_b(full["step_us"].tolist(), full["full_est_step_us"].tolist()),

@@ -30,6 +30,14 @@ def test_what_is_kept_there_fits(values: list[tuple[int, int, int]]) -> None:
         assert sum(size for begin, end, size in kept if begin <= time < end) <= MEMORY.values_mib
 
 
+def test_loops_keep_what_is_small_where_all_may_fit() -> None:
+    """A value takes half of the room at most."""
+    assert MEMORY.keeps(MIB, together=2 * MIB)
+    assert not MEMORY.keeps(MIB + 1, together=2 * MIB)
+    assert not MEMORY.keeps(1, together=2 * MIB + 1)
+    assert not costmodels.load("h100").keeps_near(1, together=1)
+
+
 def test_peak() -> None:
     """What is handed over counts in full, the rest beyond the room, tables of each temporary value on top; GPUs have none of that."""
     begin, end, size = np.asarray([(0, 9, 200), (1, 3, 100), (2, 4, 100)], dtype=np.int64).T
