@@ -93,6 +93,7 @@ def _figures(subject: Subject, plan: Plan, planned: Planned, reads: Reads, price
     communication = sum(c.ns * c.repeat for c in collectives)
     ahead = gathered_ahead(planned, reads, prices)
     compiled = Compiled(
+        prices.lowering == "xla-tpu",
         starts_early(prices),
         ahead,
         looped_sums(planned, reads, prices),

@@ -52,6 +52,7 @@ class Peak:
 class Compiled:
     """What the compiler makes of a plan, as far as memory depends on it."""
 
+    narrows: bool  # what all readers take narrower
     copies_shards: bool  # of arguments, before they are gathered
     ahead: Hideable
     looped: Mapping[int, int]  # root op -> dimension that its sum is cut along in a loop
@@ -64,13 +65,21 @@ Lives = Mapping[int, Lifetime]
 class _Stored:
     """Bytes in memory on one device."""
 
-    def __init__(self, planned: Planned, hardware: Hardware) -> None:
-        self._planned, self._hardware = planned, hardware
+    def __init__(self, planned: Planned, hardware: Hardware, *, narrows: bool) -> None:
+        self._planned, self._hardware, self._narrows = planned, hardware, narrows
         self._written = {value for kernel in planned.program.kernels for value in kernel.results}
 
     def handed_over(self, type_: TensorType, sharding: TensorSharding) -> int:
         """Of an argument or result, which is not in the heap."""
         return self._bytes(type_, sharding, None, is_temporary=False)
+
+    def held(self, value: int, type_: TensorType) -> TensorType:
+        """The type that a value is stored in while it comes and goes."""
+        return self.narrowed(type_, self._planned.program.widths.of_value(value))
+
+    def narrowed(self, type_: TensorType, taken: TensorType) -> TensorType:
+        """The type of a copy that readers take as `taken`."""
+        return taken if self._narrows else type_
 
     def at_least(self, type_: TensorType, sharding: TensorSharding) -> int:
         return self._bytes(type_, sharding, None, is_temporary=True)
@@ -99,7 +108,7 @@ def find_peak(
     What a compiler keeps in vector memory counts in what the program needs, and no more where that is within the limit; the tables count
     with which the compiler hands values to and fro.
     """
-    stored = _Stored(planned, hardware)
+    stored = _Stored(planned, hardware, narrows=compiled.narrows)
     copies = [*_copies(planned, reads, stored, compiled), *_gathered(planned, stored, compiled)]
     if compiled.copies_shards:
         copies += _copied_shards(planned, reads, stored, compiled.ahead)
@@ -156,7 +165,7 @@ def _values(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> It
         lifetime = lives.get(value)
         if lifetime is not None and (lifetime.is_own_buffer or lifetime.within is not None):
             settled = _settled(planned, value, type_)
-            written = stored.as_written(value, type_, settled)
+            written = stored.as_written(value, stored.held(value, type_), settled)
             bytes_ = stored.handed_over(type_, settled) if value in handed_over else written
             if lifetime.within is not None:
                 bytes_ = max(
@@ -175,7 +184,8 @@ def _renamed(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> I
             if lifetime is None:
                 continue
             settled = _settled(planned, value, type_)
-            written, least = stored.as_written(value, type_, settled), stored.at_least(type_, settled)
+            held = stored.held(value, type_)
+            written, least = stored.as_written(value, held, settled), stored.at_least(held, settled)
             if written == least:
                 continue
             if lifetime.is_own_buffer and value in planned.program.returned:
@@ -213,12 +223,14 @@ def _copies(planned: Planned, reads: Reads, stored: _Stored, compiled: Compiled)
         found = planned.shared.get(value, settled)
         if found != settled:
             begin, end = _life_of_shared(mine, planned.loops.carrying.get(value))
-            yield Buffer(hideable.begin_of_copy(value, begin), end, stored.at_least(type_, found))
+            shared = stored.held(value, type_)
+            yield Buffer(hideable.begin_of_copy(value, begin), end, stored.at_least(shared, found))
         for read in mine:
             is_whole = (value, read.op) not in compiled.gathered
             if read.needs_copy and read.sharding != found and is_whole:
                 begin = hideable.begin_of_read(value, read.op, read.time)
-                yield Buffer(begin, read.end, stored.at_least(type_, read.sharding))
+                taken = stored.narrowed(type_, read.travels)
+                yield Buffer(begin, read.end, stored.at_least(taken, read.sharding))
 
 
 def _gathered(planned: Planned, stored: _Stored, compiled: Compiled) -> Iterator[Buffer]:
@@ -226,14 +238,15 @@ def _gathered(planned: Planned, stored: _Stored, compiled: Compiled) -> Iterator
     repeated = repeated_values(planned.program)
     for (value, _), loop in compiled.gathered.items():
         kernel, read = loop.run.kernel, loop.run
-        time, type_ = kernel.time, planned.type_of(value)
-        working = 2 * stored.at_least(type_, loop.held)
+        time = kernel.time
+        number = next(i for i, use in enumerate(kernel.uses) if use.value == value)
+        working = 2 * stored.at_least(kernel.shape.travels[number], loop.held)
         if loop.is_summed:
             working += stored.at_least(kernel.shape.results[0], planned.produced[kernel.results[0]])
         for number, (use, sharding) in enumerate(zip(kernel.uses, read.shardings, strict=True)):
             if use.value == value:
                 continue
-            other = stored.at_least(kernel.shape.operands[number], sharding)
+            other = stored.at_least(kernel.shape.travels[number], sharding)
             working += other if loop.is_summed else 0
             if (evaluated := repeated.get(use.value)) is not None:
                 yield Buffer(evaluated.stored_from(planned.program.lifetimes, time), time + 1, other)
@@ -246,11 +259,13 @@ def _copied_shards(planned: Planned, reads: Reads, stored: _Stored, hideable: Hi
         mine, type_, settled = reads.of_value[value], planned.type_of(value), planned.settled[value]
         found = planned.shared.get(value, settled)
         begin = hideable.begin_of_copy(value, _life_of_shared(mine, planned.loops.carrying.get(value))[0])
-        moves = [(begin, settled, found)]
-        moves += [(hideable.begin_of_read(value, read.op, read.time), found, read.sharding) for read in mine]
-        for begin, held, wanted in moves:
-            bytes_ = stored.at_least(type_, held)
-            if bytes_ < stored.at_least(type_, wanted):
+        moves = [(begin, settled, found, stored.held(value, type_))]
+        for read in mine:
+            taken = stored.narrowed(type_, read.travels)
+            moves.append((hideable.begin_of_read(value, read.op, read.time), found, read.sharding, taken))
+        for begin, held, wanted, taken in moves:
+            bytes_ = stored.at_least(taken, held)
+            if bytes_ < stored.at_least(taken, wanted):
                 yield Buffer(0, begin, bytes_)
 
 
@@ -262,7 +277,7 @@ def _for_loops(
     for read in [read for read in reads.kernels if read.kernel.ops[-1] in looped]:
         kernel, cut = read.kernel, looped[read.kernel.ops[-1]]
         for number, (use, sharding) in enumerate(zip(kernel.uses, read.shardings, strict=True)):
-            bytes_ = stored.at_least(kernel.shape.operands[number], sharding)
+            bytes_ = stored.at_least(kernel.shape.travels[number], sharding)
             if {f for dim in read.run.rule.operands[number] for f in dim} & {*read.run.rule.results[0][cut]}:
                 yield Buffer(kernel.time, kernel.time + 1, bytes_)
             evaluated = repeated.get(use.value)

@@ -93,7 +93,7 @@ def assemble_at(
     _add_nodes(graph, prices, after, ties, builder)
     early = hideable_ns(graph, hardware) if overlap == "async" or collectives.gathers_ahead else {}
     hideable = early if overlap == "async" else {}
-    sizes = Sizes(graph, hardware)
+    sizes = Sizes(graph, hardware, collectives.lowering)
     begin_of = begins(graph, early, collectives)
     operands = GatheredOperands(graph, collectives, prices, sizes)
     gathered = _add_edges(graph, collectives, reshards, sizes, operands, hideable, begin_of, after, builder)
@@ -171,17 +171,17 @@ def _add_edges(
         inside = (0, 0, 0)
         if edge.trips > edge.repeat:
             inside = (edge.trips - edge.repeat, edge.first_inside, edge.first_trips - edge.repeat)
-        quick = (edge.type, sent, id(supply), id(demand), edge.repeat, at_most_ns, *inside)
+        quick = (edge.travels, sent, id(supply), id(demand), edge.repeat, at_most_ns, *inside)
         found = by_identity.get(quick)
         if found is None:
-            key = (edge.type, supply.tobytes(), demand.tobytes())
+            key = (sizes.narrowed(edge.type, edge.travels), supply.tobytes(), demand.tobytes())
             priced = (sent, *key[1:], edge.repeat, at_most_ns, *inside)
             if priced not in tables:
                 cost = _exposed_ns(reshards, sent, supply, demand, at_most_ns) * edge.repeat
                 cost += _inside_ns(reshards, sent, supply, demand, *inside)
                 tables[priced] = Table(cost, reshards.possible(edge.type.rank, supply, demand))
             if key not in copies:
-                sized = (sizes, edge.type, supply, demand)
+                sized = (sizes, key[0], supply, demand)
                 copies[key] = copy_bytes(*sized), shard_bytes(*sized)
             found = by_identity[quick] = (tables[priced], copies[key])
         table, (whole, shard) = found

@@ -217,13 +217,13 @@ class GatheredOperands:
         supplies = graph.nodes[edge.provider].choices.supplies[edge.result]
         read = layouts[choices.demands[edge.operand][int(np.argmax(gathered.is_looped.any(axis=0)))]]
         summed = np.asarray([_is_cut_along_sum(shape, edge.operand, layouts[s], read) for s in supplies])
-        parts = self._sizes.temporary(edge.type, supplies)
+        parts = self._sizes.temporary(edge.travels, supplies)
         results = self._sizes.temporary(shape.results[0], node.space.produced[0])
         slices = np.zeros(len(choices.demands[0]), dtype=np.int64)
         for number, use in enumerate(kernel.uses):
             if number == edge.operand:
                 continue
-            others = self._sizes.temporary(shape.operands[number], choices.demands[number])
+            others = self._sizes.temporary(shape.travels[number], choices.demands[number])
             slices += others
             repeated = self._repeated.get(use.value)
             if repeated is not None:

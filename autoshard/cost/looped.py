@@ -34,7 +34,7 @@ class LoopedSums:
         if all(cut < 0 for cut in cuts):
             return
         for operand, use in enumerate(kernel.uses):
-            bytes_ = self._sizes.temporary(shape.operands[operand], node.choices.demands[operand])
+            bytes_ = self._sizes.temporary(shape.travels[operand], node.choices.demands[operand])
             sliced = [cut >= 0 and _has_dim(shape, operand, cut) for cut in cuts]
             if any(sliced):
                 yield Item(kernel.time, kernel.time + 1, np.where(sliced, bytes_, 0))

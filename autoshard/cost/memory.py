@@ -114,7 +114,8 @@ def _items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Lifetime]
         if flow.kind is not FlowKind.RESULT and lifetime is not None and lifetime.is_own_buffer:
             is_permanent = _is_permanent(graph, flow)
             size = sizes.permanent if is_permanent else sizes.temporary
-            yield Item(lifetime.begin, lifetime.end, size(flow.type, node.choices.supplies[0]), is_permanent)
+            type_ = flow.type if is_permanent else sizes.held(flow.value, flow.type)
+            yield Item(lifetime.begin, lifetime.end, size(type_, node.choices.supplies[0]), is_permanent)
     elif node.space is not None:
         yield from _kernel_items(graph, node, sizes, lives)
 
@@ -144,7 +145,8 @@ def _kernel_items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Li
             yield from [Item(kernel.time, kernel.time + 1, padded)] * count
         if value in program.for_gathers and not lifetime.is_own_buffer:
             yield Item(*program.for_gathers[value], sizes.temporary(type_, settled))
-        smallest, written = sizes.temporary(type_, settled), sizes.temporary(type_, settled, minor)
+        held = sizes.held(value, type_)
+        smallest, written = sizes.temporary(held, settled), sizes.temporary(held, settled, minor)
         if lifetime.is_own_buffer:
             is_result = value in program.returned
             bytes_ = sizes.permanent(type_, settled) if is_result else written

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from autoshard.cost.graph import Graph
 from autoshard.cost.layouts import Ints
+from autoshard.cost.lowering import Lowering
 from autoshard.program import MinorDims
 from autoshard.sharding import TensorType, dtype_bits
 from costmodels import Hardware
@@ -19,9 +20,18 @@ class Item(NamedTuple):
 class Sizes:
     """Bytes of values on one device, each question answered once."""
 
-    def __init__(self, graph: Graph, hardware: Hardware) -> None:
+    def __init__(self, graph: Graph, hardware: Hardware, lowering: Lowering) -> None:
         self._graph, self._hardware = graph, hardware
+        self._is_narrowing = lowering == "xla-tpu"
         self._known: dict[tuple[TensorType, bytes, MinorDims | None, bool], Ints] = {}
+
+    def held(self, value: int, type_: TensorType) -> TensorType:
+        """In what type a value that comes and goes is stored: XLA for TPUs narrows what all readers take narrower."""
+        return self.narrowed(type_, self._graph.program.widths.of_value(value))
+
+    def narrowed(self, type_: TensorType, taken: TensorType) -> TensorType:
+        """Of a copy that readers take as `taken`."""
+        return taken if self._is_narrowing else type_
 
     def temporary(self, type_: TensorType, layouts: Ints, minor: MinorDims | None = None) -> Ints:
         """Of a value that comes and goes in the heap."""

@@ -18,6 +18,7 @@ from autoshard.program.repeating import (
     is_costly,
     is_narrowing,
     is_recomputed,
+    is_widened,
     read_times,
     readers_of,
     stored_operands,
@@ -44,13 +45,14 @@ def keep_costly(
 ) -> Ample:
     """The same kernels, fewer of them without a buffer: some costly results have one, and so has what needs two.
 
-    A costly result that several kernels read is stored where one of them cannot repeat the work inside, such as a matrix product, or where
-    it takes the place of what it is made of: that is no smaller and nothing else reads it any more. So XLA:TPU keeps in the training steps
-    of ViT and of llama3-8B what activation functions make for products, but no error functions inside them, and the exponentials of a
-    softmax instead of the scores (rows of up to 8192 also where they are wider), but of a loss the logits, and of float32 ones too where
-    the loss picks or sums some of them afterwards. What depends on a reduction is no product's epilogue: the quotients of a softmax
-    are made in each product that reads them, from exponentials that are stored anyway. What a loss gives back is stored where it is
-    narrower than what it is computed in, beside the logits (seen in training steps of BERT, BART and GPTs on v5e).
+    A costly result that several kernels read is stored where one of them cannot repeat the work inside (a scatter, say), or where it takes
+    the place of what it is made of: that is no smaller and nothing else reads it any more. So XLA:TPU keeps in training steps the
+    exponentials of a softmax instead of the scores (rows of up to 8192 also where they are wider), but of a loss the logits, and of float32
+    ones too where the loss picks or sums some of them afterwards. Products repeat what they read, of one buffer or of several that are
+    stored as long: of an activation function XLA keeps its operands and no result (tanh and logistic functions in GPT-J, CLIP, Qwen3;
+    float32 error functions), the quotients of a softmax are made in each product that reads them. What is computed wider than it is read is
+    stored: error functions of bfloat16, polynomials in float32, beside their operands (ViT, BERT, RoBERTa), and what a loss gives back,
+    beside the logits (BERT, BART and GPTs).
 
     Args:
         repeated: results with a buffer that a compiler short of memory would repeat.
@@ -65,7 +67,11 @@ def keep_costly(
         root, reads = listing.ops[kernel.time], [use.value for use in kernel.uses]
         stored = stored_operands(root, reads, listing, roots, permanent) if root.results else frozenset()
         if not kernel.is_alias:
-            if len(stored) == 1 and root.results[0] in repeated:
+            if (
+                root.results
+                and root.results[0] in repeated
+                and (len(stored) == 1 or root.results[0] in as_stored.products)
+            ):
                 narrowed[root.results[0]] = stored
             found.append(kernel)
             continue
@@ -74,7 +80,8 @@ def keep_costly(
         if may_repeat.includes(root, len(reads)):
             is_dear_itself = is_costly(kernel.ops, listing)
             is_dear = is_dear_itself or not costly.isdisjoint(reads)
-            is_narrower = is_narrowing(root, listing)
+            is_wide_inside = is_widened(root, listing)
+            is_narrower = is_narrowing(root, listing) or is_wide_inside
             is_epilogue = value not in reduced or is_narrower
             is_in_place = kernel.is_in_place and not (is_dear and is_narrower)
             width = 2 if value in reduced and _row(listing, value) <= LONGEST_ROW else 1
@@ -82,12 +89,17 @@ def keep_costly(
                 is_dear
                 and len(readers.get(value, ())) > 1
                 and (
-                    (is_epilogue and value in as_stored)
+                    is_wide_inside
+                    or (
+                        is_epilogue
+                        and value in as_stored.all
+                        and (is_narrower or value not in as_stored.products)
+                    )
                     or (is_dear_itself and _replaces(kernel, stored, readers, listing, width))
                 )
             )
             is_stored = is_kept or not is_recomputed(root, stored, listing)
-            if is_stored and not is_kept and len(stored) == 1:
+            if is_stored and not is_kept and (len(stored) == 1 or value in as_stored.products):
                 narrowed[value] = stored
             if is_dear and not is_stored:
                 costly.add(value)
@@ -114,16 +126,26 @@ def _made_of_sums(kernels: Sequence[Kernel], listing: Listing, may_repeat: Repea
     return frozenset(found)
 
 
-def _read_as_stored(kernels: Sequence[Kernel], listing: Listing, may_repeat: Repeatable) -> frozenset[int]:
-    """Values that a kernel reads which evaluates none of its operands, also under another name."""
-    found: set[int] = set()
+class _Reads(NamedTuple):
+    """Values that kernels read which evaluate none of their operands, also under another name."""
+
+    products: frozenset[int]  # by matrix products, and by such kernels no others
+    all: frozenset[int]
+
+
+def _read_as_stored(kernels: Sequence[Kernel], listing: Listing, may_repeat: Repeatable) -> _Reads:
+    found, others = set[int](), set[int]()
     for kernel in reversed(kernels):
         root = listing.ops[kernel.time]
         is_fusing = may_repeat.includes(root, len(kernel.uses)) or is_reduction(root)
         is_name = kernel.is_alias and not is_fusing
+        reads = [use.value for use in kernel.uses]
         if (not is_fusing and not is_name) or (is_name and not found.isdisjoint(kernel.results)):
-            found.update(use.value for use in kernel.uses)
-    return frozenset(found)
+            found.update(reads)
+        is_other = not is_fusing and not is_name and not kernel.shape.is_matmul
+        if is_other or (is_name and not others.isdisjoint(kernel.results)):
+            others.update(reads)
+    return _Reads(frozenset(found - others), frozenset(found))
 
 
 def _replaces(

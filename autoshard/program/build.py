@@ -50,6 +50,7 @@ from autoshard.program.repeating import (
     stored_operands,
 )
 from autoshard.program.reuse import reuse_results
+from autoshard.program.slicing import cut_where_read
 from autoshard.program.traffic import Segment, fuse_into_products, traffic
 from autoshard.program.widths import Widths
 from autoshard.sharding import OpShardingRule, TensorMapping, TensorSharding, TensorType
@@ -100,7 +101,7 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
         )
         for group in fusion.groups
     )
-    kernels = fuse_into_products(kernels, listing, roots, pinned, interned)
+    kernels = cut_where_read(fuse_into_products(kernels, listing, roots, pinned, interned), listing, pinned)
     handing = handing_flows(listing, fusion.free)
     flows = _flows(listing, pairs, frozenset(flow.target for flow in handing))
     slices = slices_in_loops(kernels, listing, handing)

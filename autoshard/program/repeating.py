@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import is_elementwise, is_reduction
 from autoshard.program.records import Kernel
+from autoshard.sharding import dtype_bits
 
 COSTLY = frozenset(
     {
@@ -46,6 +47,16 @@ def is_narrowing(root: Op, listing: Listing) -> bool:
         return False
     before, after = (_bytes(listing, values[0]) for values in (root.operands, root.results))
     return after < before
+
+
+_POLYNOMIALS = frozenset({"chlo.erf", "chlo.erf_inv", "chlo.erfc"})
+_WORD_BYTES = 4
+
+
+def is_widened(root: Op, listing: Listing) -> bool:
+    """A function that is worked out as a long polynomial in float32 and narrowed again."""
+    type_ = listing.values[root.results[0]].type if root.results else None
+    return root.name in _POLYNOMIALS and type_ is not None and dtype_bits(type_.dtype) < 8 * _WORD_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,21 +172,56 @@ def test_what_a_gather_reads_is_stored(is_table_stored: bool, is_reshaped: bool)
         assert lives[made.results[0]].is_own_buffer is not is_table_stored
 
 
-def test_costly_work_is_kept_while_there_is_memory() -> None:
-    """A result that costs many instructions has a buffer where several kernels read it, and none where the compiler is short of memory."""
+@pytest.mark.parametrize(
+    ("op", "dtype", "is_kept"),
+    [
+        ("stablehlo.tanh %0", "f32", False),
+        ("stablehlo.tanh %0", "bf16", False),
+        ("chlo.erf %0", "f32", False),
+        ("chlo.erf %0", "bf16", True),
+    ],
+)
+def test_long_work_is_kept_while_there_is_memory(op: str, dtype: str, is_kept: bool) -> None:
+    """A polynomial that is worked out in float32 and narrowed has a buffer where several kernels read it, and none where the compiler is
+    short of memory; products repeat what costs less."""
+    t, w, square = f"tensor<8x16x{dtype}>", f"tensor<16x16x{dtype}>", f"tensor<8x8x{dtype}>"
+    arrow = f"{t} -> {t}" if op.startswith("chlo") else t
     body = f"""
-      %0 = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
-      %1 = stablehlo.tanh %0 : {T}
-      %2 = stablehlo.negate %0 : {T}
-      %3 = stablehlo.dot_general %1, %w, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
-      %4 = stablehlo.dot_general %2, %3, contracting_dims = [1] x [1] : ({T}, {T}) -> tensor<8x8xf32>
-      %5 = stablehlo.dot_general %1, %2, contracting_dims = [1] x [1] : ({T}, {T}) -> tensor<8x8xf32>
-      return %4, %5 : tensor<8x8xf32>, tensor<8x8xf32>"""
-    program = program_of(main_of(body, f"%a: {T}, %w: {W}", "tensor<8x8xf32>, tensor<8x8xf32>"))
-    tanh, negated = (program.kernels[i].results[0] for i in (1, 2))
-    assert program.ample_lifetimes[tanh].is_own_buffer
-    assert not program.lifetimes[tanh].is_own_buffer
+      %0 = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({t}, {w}) -> {t}
+      %1 = {op} : {arrow}
+      %2 = stablehlo.negate %0 : {t}
+      %3 = stablehlo.dot_general %1, %w, contracting_dims = [1] x [0] : ({t}, {w}) -> {t}
+      %4 = stablehlo.dot_general %2, %3, contracting_dims = [1] x [1] : ({t}, {t}) -> {square}
+      %5 = stablehlo.dot_general %1, %2, contracting_dims = [1] x [1] : ({t}, {t}) -> {square}
+      return %4, %5 : {square}, {square}"""
+    program = program_of(main_of(body, f"%a: {t}, %w: {w}", f"{square}, {square}"))
+    worked_out, negated = (program.kernels[i].results[0] for i in (1, 2))
+    assert program.ample_lifetimes[worked_out].is_own_buffer is is_kept
+    assert not program.lifetimes[worked_out].is_own_buffer
     assert not program.ample_lifetimes[negated].is_own_buffer
+
+
+@pytest.mark.parametrize(("is_permuted", "begin"), [(False, 16), (True, 16), (False, 15)])
+def test_slices_are_cut_where_they_are_read(is_permuted: bool, begin: int) -> None:
+    """Fusions and products cut slices out of what these are all of, which lives as long as they are read; others want buffers."""
+    wide, half, square = "tensor<8x32xf32>", T, "tensor<8x8xf32>"
+    last = (
+        f'"stablehlo.sort"(%1) <{{dimension = 1 : i64}}> ({{ ^bb0(%x: tensor<f32>, %y: tensor<f32>): %c = stablehlo.compare LT, %x, %y '
+        f": (tensor<f32>, tensor<f32>) -> tensor<i1> stablehlo.return %c : tensor<i1> }}) : ({half}) -> {half}"
+        if is_permuted
+        else f"stablehlo.negate %1 : {half}"
+    )
+    body = f"""
+      %0 = stablehlo.dot_general %a, %v, contracting_dims = [1] x [0] : ({T}, tensor<16x32xf32>) -> {wide}
+      %1 = stablehlo.slice %0 [0:8, 0:16] : ({wide}) -> {half}
+      %r = stablehlo.slice %0 [0:8, {begin}:32] : ({wide}) -> tensor<8x{32 - begin}xf32>
+      %2 = stablehlo.dot_general %r, %r, contracting_dims = [1] x [1] : (tensor<8x{32 - begin}xf32>, tensor<8x{32 - begin}xf32>) -> {square}
+      %3 = stablehlo.dot_general %1, %w, contracting_dims = [1] x [0] : ({half}, {W}) -> {T}
+      %4 = {last}
+      return %2, %3, %4 : {square}, {T}, {half}"""
+    program = program_of(main_of(body, f"%a: {T}, %w: {W}, %v: tensor<16x32xf32>", f"{square}, {T}, {half}"))
+    cut = next(k for k in program.kernels if program.listing.ops[k.time].name == "stablehlo.slice")
+    assert cut.is_alias is not (is_permuted or begin < 16)
 
 
 @pytest.mark.parametrize("is_used_later", [False, True])
