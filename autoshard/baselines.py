@@ -24,7 +24,8 @@ def baseline_choices(loaded: Loaded, priced: PricedGraph) -> list[BaselineChoice
 
 def propagated(loaded: Loaded, demands: Mapping[int, TensorSharding]) -> dict[int, TensorSharding]:
     """Shardy's propagation of the module's shardings and these, partial sums in the forms that have them only."""
-    given = passes.propagate(loaded.handles, loaded.listing, demands)
+    is_xla = loaded.lowering == "xla-tpu"
+    given = passes.propagate(loaded.handles, loaded.listing, demands, as_xla=is_xla)
     if keeps_partial_sums(loaded.form):
         return dict(given)
     return {value: replace(sharding, unreduced=()) for value, sharding in given.items()}

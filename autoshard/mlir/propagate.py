@@ -3,6 +3,7 @@
 Ops carry their number through the passes as an attribute, because Shardy gives every user of a constant a copy of its own.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -20,6 +21,7 @@ from autoshard.sharding import Mesh, TensorSharding
 
 _TAG = "autoshard.op"
 _FLOW_TAG = "autoshard.flow"
+BROADCAST = "stablehlo.broadcast_in_dim"
 _PASSES = ",".join(
     (
         "sdy-constant-or-scalar-splitter",
@@ -33,12 +35,12 @@ _PASSES = ",".join(
 
 
 def propagate(
-    handles: Handles, listing: Listing, demands: Mapping[int, TensorSharding]
+    handles: Handles, listing: Listing, demands: Mapping[int, TensorSharding], *, as_xla: bool = False
 ) -> dict[int, TensorSharding]:
     """The sharding that Shardy propagates to each ranked value, closed; replicated where it propagates none.
 
     `demands` are shardings of arguments by value number, beside those that the module has; a value that Shardy copies for each user
-    has the sharding of one copy.
+    has the sharding of one copy. `as_xla`: as in `propagated`.
 
     Raises:
         NativeAbortError: Shardy's passes died on the module.
@@ -46,7 +48,7 @@ def propagate(
     walked = walk(handles.walked.module.clone().operation, handles.entry)
     shardings = Shardings(handles.mesh, all_meshes(walked.module), walked.module.context)
     _demand(walked, demands, shardings)
-    return propagated(walked, listing, handles.mesh)
+    return propagated(walked, listing, handles.mesh, as_xla=as_xla)
 
 
 def propagated(
@@ -54,7 +56,8 @@ def propagated(
 ) -> dict[int, TensorSharding]:
     """Propagate what the walked module is annotated with; the module is tagged, and otherwise unchanged.
 
-    `as_xla`: with equal ops merged before (`merging`).
+    `as_xla`: with equal ops merged before (`merging`), and broadcasts that add dimensions of one element, which are reshaped then, taken
+    for reshapes, as XLA folds them: Shardy propagates through those first, through broadcasts last.
     """
     _tag(walked)
     walked.main.attributes["sym_name"] = ir.StringAttr.get(
@@ -62,6 +65,8 @@ def propagated(
     )  # the passes look for it
     given = walk(walked.module.clone().operation, "main") if as_xla else walked
     merged = merge_equal(given, _TAG) if as_xla else {}
+    if as_xla:
+        _reshape_broadcasts(given.module)
     done = run_isolated(given.module, _PASSES).operation
     found = _read_back(done, walked, Shardings(mesh, all_meshes(done), done.context))
     for op, kept in merged.items():
@@ -73,6 +78,40 @@ def propagated(
         for number, value in enumerate(listing.values)
         if value.type is not None
     }
+
+
+def _reshape_broadcasts(module: ir.Operation) -> None:
+    found: list[ir.Operation] = []
+
+    def note(view: ir.Operation) -> ir.WalkResult:
+        op = view.operation
+        if op.name == BROADCAST and _is_reshape(op) and _is_reshaped(op):
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.walk(note, ir.WalkOrder.PRE_ORDER)
+    for op in found:
+        kept = {name: op.attributes[name] for name in (_TAG, SHARDING) if name in op.attributes}
+        ip = ir.InsertionPoint(op)
+        reshape = ir.Operation.create(
+            "stablehlo.reshape", [op.result.type], [op.operands[0]], kept, loc=op.location, ip=ip
+        )
+        op.result.replace_all_uses_with(reshape.result)
+        op.erase()
+
+
+def _is_reshaped(op: ir.Operation) -> bool:
+    return all(use.owner.name == "stablehlo.reshape" for use in op.results[0].uses)
+
+
+def _is_reshape(op: ir.Operation) -> bool:
+    types = [ir.RankedTensorType(value.type) for value in (op.operands[0], op.result)]
+    dims = list(ir.DenseI64ArrayAttr(op.attributes["broadcast_dimensions"]))
+    return (
+        all(type_.has_static_shape for type_ in types)
+        and dims == sorted(dims)
+        and (math.prod(types[0].shape) == math.prod(types[1].shape))
+    )
 
 
 def _demand(walked: Walked, demands: Mapping[int, TensorSharding], shardings: Shardings) -> None:
