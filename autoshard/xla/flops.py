@@ -60,11 +60,19 @@ class _Window:
     def positions_inside(self, dim: int, operand_size: int, result_size: int) -> int:
         """Pairs of a result and a kernel position along a spatial dimension that read an element of the operand."""
         stride, dilation = self._of("stride", dim), self._of("lhs_dilate", dim)
-        results = np.arange(result_size) * stride - self._of("pad", dim, 0)
-        count = 0
-        for kernel in range(self._of("size", dim)):
-            at = results + kernel * self._of("rhs_dilate", dim)
-            count += int(((at >= 0) & (at % dilation == 0) & (at // dilation < operand_size)).sum())
+        reached = np.arange(self._of("size", dim)) * self._of("rhs_dilate", dim) - self._of("pad", dim, 0)
+        reached = reached[np.argsort(reached % dilation, kind="stable")]
+        residues = reached % dilation
+        phases = np.arange(min(dilation, result_size))  # of every dilation-th result the first
+        wanted = -phases * stride % dilation
+        begins, ends = (np.searchsorted(residues, wanted, side) for side in ("left", "right"))
+        count, step = 0, dilation * stride
+        for phase in np.flatnonzero(begins < ends).tolist():
+            first = reached[begins[phase] : ends[phase]] + phase * stride
+            last = (result_size - 1 - phase) // dilation
+            begin = np.maximum(-(first // step), 0)
+            end = np.minimum((operand_size * dilation - 1 - first) // step, last)
+            count += int(np.maximum(end - begin + 1, 0).sum())
         return count
 
     def _of(self, field: str, dim: int, default: int = 1) -> int:

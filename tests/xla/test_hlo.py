@@ -236,3 +236,20 @@ def test_buffers_laid_end_to_end() -> None:
     laid, own = collectives_in(parse_hlo(text)).collectives
     assert (laid.buffers, laid.where) == ((32, 16), ("first", "second"))
     assert (own.buffers, own.where) == ((48,), ("stablehlo.concatenate",))
+
+
+def test_flops_of_a_convolution_over_all_rows_and_with_a_spread_operand() -> None:
+    """Windows as large as XLA:TPU writes gradients with are counted without looking at each position, of a spread operand its elements."""
+    rows = 200_000
+    text = module(f"""ENTRY %main (l: f32[1,{rows},1], r: f32[{rows},1,1]) -> f32[1,{2 * rows - 1},1] {{
+  %l = f32[1,{rows},1]{{2,1,0}} parameter(0)
+  %r = f32[{rows},1,1]{{2,1,0}} parameter(1)
+  ROOT %c = f32[1,{2 * rows - 1},1]{{2,1,0}} convolution(%l, %r), window={{size={rows} pad={rows - 1}_{rows - 1}}}, dim_labels=b0f_0io->b0f
+}}""")
+    assert matrix_flops(parse_hlo(text)) == 2 * rows**2
+    spread = module("""ENTRY %main (l: f32[1,4,1], r: f32[3,1,1]) -> f32[1,7,1] {
+  %l = f32[1,4,1]{2,1,0} parameter(0)
+  %r = f32[3,1,1]{2,1,0} parameter(1)
+  ROOT %c = f32[1,7,1]{2,1,0} convolution(%l, %r), window={size=3 pad=1_1 lhs_dilate=2}, dim_labels=b0f_0io->b0f
+}""")
+    assert matrix_flops(parse_hlo(spread)) == 2 * 10
