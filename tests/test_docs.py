@@ -28,6 +28,14 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert [link for link in links if not (document.parent / link).exists()] == []
 
 
+def test_readme_opens_with_what_the_command_prints() -> None:
+    """The first block of output in README.md, of `autoshard plan`; but for how the columns are filled up."""
+    shown = (ROOT / "README.md").read_text().split("```")[1].split("\n")[1:-1]
+    command = [sys.executable, "-m", "autoshard", "plan"]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert [line.split() for line in shown] == [line.split() for line in printed.split("\n")[: len(shown)]]
+
+
 def test_examples_of_the_cost_models_run() -> None:
     """The code in costmodels/README.md, from the first block to the last; its first block has all that the rest needs."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "costmodels" / "README.md").read_text(), re.DOTALL)
