@@ -76,7 +76,8 @@ def _hidden_text(plan: Plan) -> str:
     if plan.overlap == "none":
         return ""
     hidden = sum(c.hidden_ns * c.repeat for c in plan.price.collectives)
-    return f" ({time_text(hidden)} more behind compute: overlap {plan.overlap})"
+    behind = f"{time_text(hidden)} more" if hidden else "nothing"
+    return f" ({behind} behind compute: overlap {plan.overlap})"
 
 
 def _folded_lines(plan: Plan) -> list[str]:
