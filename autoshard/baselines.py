@@ -10,6 +10,7 @@ from autoshard.cost import PricedGraph, follow
 from autoshard.errors import AutoshardError
 from autoshard.loading import Loaded, keeps_partial_sums
 from autoshard.mlir import passes
+from autoshard.problem import evaluate
 from autoshard.program import batch_arguments
 from autoshard.sharding import DimSharding, TensorSharding, total_size
 
@@ -63,6 +64,9 @@ def followed(
 ) -> BaselineChoice:
     """The choice that follows given shardings, or why it cannot."""
     try:
-        return name, follow(priced, given), note
+        choice = follow(priced, given)
     except AutoshardError as error:
         return name, None, error.reason
+    if evaluate(priced.problem, choice).cost is None:
+        return name, None, "what a loop adds up would be brought to another sharding on the way"
+    return name, choice, note

@@ -68,8 +68,7 @@ def not_spared_ns(graph: Graph, edge: Edge, sum_: SumAfter, supply: Ints, demand
 
 def kept_on_the_way(graph: Graph, edge: Edge, supply: Ints, demand: Ints) -> Bools | None:
     """[from, to] whether the reader takes as it is what came to its provider as such a sum; None: any pair may do."""
-    is_open = graph.given is None and graph.wanted is None and not graph.program.listing.groups
-    if not is_open or not _hands_on(graph, edge) or _is_bound(graph, graph.nodes[edge.reader].kernel):
+    if graph.given is not None or not _hands_on(graph, edge):
         return None
     return is_kept(graph, edge, supply, demand)
 
@@ -90,17 +89,6 @@ def _cut_dims(graph: Graph, kernel: int) -> list[int]:
     if mine is None or mine.uses[0].value not in graph.program.sums_after_loops:
         return []
     return sorted({window.dim for window in mine.shape.windows})
-
-
-def _is_bound(graph: Graph, kernel: int) -> bool:
-    """Whether the user asks something of what a kernel reads or makes, so that its reads may have to differ from what there is."""
-    if kernel < 0:
-        return True
-    mine = graph.program.kernels[kernel]
-    asked = {flow.value for flow in graph.program.flows if flow.demands}
-    return any(demand is not None for demand in mine.shape.demands) or any(
-        u.value in asked for u in mine.uses
-    )
 
 
 def _hands_on(graph: Graph, edge: Edge) -> bool:

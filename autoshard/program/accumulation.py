@@ -7,6 +7,7 @@ of it is added up, twice its bytes where there are two totals of it or where the
 
 Seen in what libtpu 0.0.51 compiles for v5e: gradients of weights and biases in the backward loop of a recurrent network, whose gates are
 slices of one product. Not of what is scaled, negated, padded or subtracted on the way, and not where the device keeps a slice of the sum.
+Nor is it counted where the user asks for a sharding of what is on the way, for which it may have to be summed.
 """
 
 from collections.abc import Mapping
@@ -38,10 +39,12 @@ def sums_after_loops(listing: Listing) -> dict[int, AddedUp]:
         for flow in listing.data_flows
         if (added := _added(listing, flow, made, sites)) is not None
         and (total := listing.values[flow.target].type) is not None
+        and total.num_bytes
     }
     found: dict[int, AddedUp] = {}
+    grouped = {member.value for group in listing.groups for member in group.members}
     for op in reversed(listing.ops):
-        if len(op.results) != 1:
+        if len(op.results) != 1 or not grouped.isdisjoint(op.results):
             continue
         parts = [
             _summed(listing, site, op.results[0], totals, found) for site in sites.get(op.results[0], ())
@@ -79,6 +82,8 @@ def _summed(
     if index < 0:
         return None
     reader = listing.ops[index]
+    if reader.demand is not None:
+        return None
     return found.get(reader.results[0]) if _hands_on(listing, reader) else totals.get((index, value))
 
 

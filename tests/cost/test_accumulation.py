@@ -21,9 +21,9 @@ def checked(loaded: pipeline.Loaded) -> Plan:
     return plan
 
 
-def added_up(addend: str, result: str = "[{}, {}]", form: Form = "xla") -> Plan:
-    """What a loop costs in which each of 9 trips adds what it makes of the gradient %p of a weight; a batch is split over 4 devices."""
-    text = f"""sdy.mesh @mesh = <["x"=4]>
+def loop(addend: str, result: str = "[{}, {}]") -> str:
+    """Each of 9 trips adds what it makes of the gradient %p of a weight; a batch is split over 4 devices."""
+    return f"""sdy.mesh @mesh = <["x"=4]>
 func.func @main(%a: tensor<64x512xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}]>}}, %s: {W})
     -> ({W} {{sdy.sharding = #sdy.sharding<@mesh, {result}>}}) {{
   %zero = stablehlo.constant dense<0> : tensor<i32>
@@ -42,8 +42,20 @@ func.func @main(%a: tensor<64x512xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{
   }}
   return %w#1 : {W}
 }}"""
-    loaded = pipeline.load_module(text.encode(), pipeline.Request(memory_bytes=None, form=form))
-    return checked(loaded)
+
+
+def added_up(addend: str, result: str = "[{}, {}]", form: Form = "xla") -> Plan:
+    text = loop(addend, result)
+    return checked(pipeline.load_module(text.encode(), pipeline.Request(memory_bytes=None, form=form)))
+
+
+def planned(text: str) -> Plan:
+    """The checker finds of the plan what it says."""
+    loaded = pipeline.load_module(text.encode(), pipeline.Request(memory_bytes=None))
+    plan = pipeline.plan_loaded(loaded)
+    findings = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).findings
+    assert [finding.name for finding in findings if not finding.ok] == []
+    return plan
 
 
 THIN = "tensor<1x512x512xf32>"
@@ -131,6 +143,25 @@ def test_a_total_is_summed_as_wide_as_it_is() -> None:
     plan = sliced(narrow, f"%z = stablehlo.add %v, %d : {W}", W)
     (sum_,) = (one for one in plan.price.collectives if one.kind == "all_reduce")
     assert (sum_.bytes, sum_.repeat) == (2 * BYTES, 1)
+
+
+@pytest.mark.parametrize("wanted", ['[{"x"}, {}]', "[{}, {}]"])
+def test_what_the_user_asks_for_on_the_way(wanted: str) -> None:
+    """A gradient that is constrained before it is added up, as training steps in several batches have it."""
+    turned = f"%e = stablehlo.transpose %p, dims = [1, 0] : ({W}) -> {W}"
+    text = loop(f"{turned}\n%d = sdy.sharding_constraint %e <@mesh, {wanted}> : {W}")
+    for asked in ('[{"x"}, {}]', "[{}, {}]"):
+        text = text.replace(f" {{sdy.sharding = #sdy.sharding<@mesh, {asked}>}}", "", 1)
+    plan = planned(text)
+    assert all(baseline.price.step_ns for baseline in plan.baselines)
+
+
+def test_sums_of_nothing() -> None:
+    none = "tensor<0x512xf32>"
+    product = f"""%o = stablehlo.slice %x [0:64, 0:0] : (tensor<64x512xf32>) -> tensor<64x0xf32>
+    %d = stablehlo.dot_general %o, %y, contracting_dims = [0] x [0] : (tensor<64x0xf32>, tensor<64x512xf32>) -> {none}"""
+    plan = sliced(product, f"%z = stablehlo.add %v, %d : {none}", none)
+    assert not any(one.bytes for one in plan.price.collectives)
 
 
 def test_not_by_shardys_passes() -> None:
