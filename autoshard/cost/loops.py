@@ -79,11 +79,11 @@ class Loops:
             around = [loop for loop in self._loops if loop.begin <= own.begin and own.end <= loop.end]
             around = [loop for loop in around if loop is not own or position > 0]
         conditions = (loop for loop in around if loop is not own and source.time < loop.body)
-        return Place(source.time - 1, tuple(around), tuple(conditions))
+        return Place(max(source.time - 1, 0), tuple(around), tuple(conditions))
 
     def at_end(self, time: int) -> Place:
         """Where the function returns, at `time`."""
-        return Place(time - 1, ())
+        return Place(max(time - 1, 0), ())
 
     def outside(self, value: int, place: Place) -> tuple[int, Place, Loop, int] | None:
         """Where a compiler does what does not change in the loops around `place`.

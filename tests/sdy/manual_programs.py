@@ -101,6 +101,23 @@ def inside_a_loop(trips: int = 5) -> str:
     return main(f"%x: {x}, %w: {w}", x, f"{loop}return %l#1 : {x}\n")
 
 
+def first_of_all(trips: int = 5) -> str:
+    """Two computations that read the arguments before there is any op; each adds up, in a loop, sums that are spelled out."""
+    x, w, a, b = tensor(64, 512), tensor(512, 512), tensor(64, 128), tensor(128, 512)
+    body = (
+        dot("%d", "%a", "%b", (a, b, x))
+        + all_reduce("%r", "%d", x, DATA)
+        + f"%t = stablehlo.add %h, %r : {x}"
+    )
+    start = f"%z = stablehlo.constant dense<0.0> : {x}\n"
+    loop = start + _counted(trips, "%z", x, body) + f"sdy.return %l#1 : {x}"
+    ins = ['[{?}, {"data"}]', '[{"data"}, {?}]']
+    op = manual("%x, %w", ins, ["[{?}, {?}]"], '"data"', f"%a: {a}, %b: {b}", loop, f"({x}, {w}) -> {x}")
+    return main(
+        f"%x: {x}, %w: {w}", x, f"%0 = {op}%1 = {op}%2 = stablehlo.multiply %0, %1 : {x}\nreturn %2 : {x}\n"
+    )
+
+
 def around_a_loop(trips: int = 5) -> str:
     """A manual computation that begins with a loop, with a sum and a constraint on the free axis in every trip."""
     x, w, u, v = tensor(64, 512), tensor(512, 512), tensor(64, 128), tensor(128, 512)
@@ -186,6 +203,7 @@ PROGRAMS = {
     "nested": nested(),
     "inside a loop": inside_a_loop(),
     "around a loop": around_a_loop(),
+    "first of all, twice": first_of_all(),
     "full": full(),
     "all kinds": all_kinds(),
     "handed on": handed_on('"data"', '[{"data", ?}, {?}]', tensor(16, 64)),

@@ -134,6 +134,15 @@ def test_a_computation_in_a_loop_is_paid_for_every_trip() -> None:
     assert prices[1] == 5 * prices[0]
 
 
+def test_computations_before_any_op_share_their_operands() -> None:
+    """In the form whose compiler copies arguments that it gathers early; what the user sums there counts every trip."""
+    text = programs.first_of_all(trips=5)
+    _, plan = planned(text, "xla")
+    report = pipeline.check_plan(text.encode(), plan)
+    assert report.passed, report.to_text()
+    assert {one.repeat for one in plan.price.collectives if one.kind == "all_reduce"} == {5}
+
+
 def test_every_kind_is_priced_on_its_group() -> None:
     """By formula, with the free axis on the columns: each collective of half of what the program says."""
     _, plan = planned(programs.all_kinds())
