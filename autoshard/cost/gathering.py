@@ -75,10 +75,7 @@ def is_looped_unconstrained(
     if prices.lowering != "xla-tpu" or not axes:
         return False
     part = operand.held.local_bytes(operand.type)
-    sent_ns = prices.ns_of_one("collective_permute", part, axes) - prices.ns_of_one(
-        "collective_permute", 0, axes
-    )
-    return flops / mesh.num_devices * 1e9 > sent_ns * prices.hardware.peak_flop_per_s(dtype)
+    return prices.outlasts_pass(flops / mesh.num_devices, dtype, part, axes)
 
 
 def _passed_over(operand: Operand, mesh: Mesh) -> tuple[AxisRef, ...]:

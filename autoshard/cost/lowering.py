@@ -97,6 +97,15 @@ class CollectivePrices:
         is_narrowed = self.lowering == "xla-tpu" and not is_short_vector(type_)
         return travels if is_narrowed else type_
 
+    def outlasts_pass(
+        self, local_flops: float, dtype: str, part_bytes: int, axes: tuple[AxisRef, ...]
+    ) -> bool:
+        """Whether a product takes longer, at the peak rate, than a part of so many bytes takes over the links, latency left out."""
+        pass_ns, latency_ns = (
+            self.ns_of_one("collective_permute", bytes_, axes) for bytes_ in (part_bytes, 0)
+        )
+        return local_flops * 1e9 > (pass_ns - latency_ns) * self.hardware.peak_flop_per_s(dtype)
+
     def emitted(self, kind: str, bytes_: int, axes: tuple[AxisRef, ...]) -> tuple[Emitted, ...]:
         """What one collective is compiled to where everything divides; `bytes_` as in costmodels."""
         devices = total_size(axes)

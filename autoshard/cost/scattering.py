@@ -38,10 +38,9 @@ def scattered_in_product(
     if devices == 1:
         return None
     part_bytes = strategy.settled[0].local_bytes(type_)
-    pass_ns = prices.ns_of_one("collective_permute", part_bytes, axes)
-    sent_ns = pass_ns - prices.ns_of_one("collective_permute", 0, axes)
-    if local_flops * 1e9 <= sent_ns * prices.hardware.peak_flop_per_s(shape.operands[0].dtype):
+    if not prices.outlasts_pass(local_flops, shape.operands[0].dtype, part_bytes, axes):
         return None
+    pass_ns = prices.ns_of_one("collective_permute", part_bytes, axes)
     exposed_ns = pass_ns + max(0, devices * pass_ns - product_ns)
     hidden_ns = (devices + 1) * pass_ns - exposed_ns
     emitted = Emitted("collective_permute", axes, (devices + 1) * part_bytes)

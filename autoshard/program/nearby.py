@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autoshard.mlir.listing import DataFlow, Listing, Op
+from autoshard.program.lifetime import stored_bytes
 from autoshard.program.records import Kernel, KernelShape, Lifetime
 from autoshard.program.traffic import UPDATES_IN_PLACE
 
@@ -88,10 +89,10 @@ def _most_alive(
             for value in kernel.results:
                 life = lives.get(value)
                 if value in near and life is not None and life.is_own_buffer:
-                    size = _bytes(listing, value)
+                    size = stored_bytes(listing, value)
                     change[life.begin] = change.get(life.begin, 0) + size
                     change[life.end] = change.get(life.end, 0) - size
-    alive = most = sum(_bytes(listing, value) for value in loop.carried)
+    alive = most = sum(stored_bytes(listing, value) for value in loop.carried)
     for time in sorted(change):
         alive += change[time]
         most = max(most, alive)
@@ -137,8 +138,3 @@ def _around(kernel: Kernel, loops: Sequence[_Loop]) -> list[int]:
 
 def _moves(kernel: Kernel) -> bool:
     return bool(kernel.shape.writes) or any(kernel.shape.reads) or kernel.shape.is_matmul
-
-
-def _bytes(listing: Listing, value: int) -> int:
-    type_ = listing.values[value].type
-    return type_.num_bytes if type_ is not None else 0

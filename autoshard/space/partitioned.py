@@ -16,7 +16,7 @@ What is left is run as the result is split.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from autoshard.program import KernelShape
@@ -194,7 +194,7 @@ class _Roles:
         parts = [_without(one, by) for one in (case.lhs, case.rhs, case.out)]
         return mine, case.grouped(
             by,
-            *({f: axes for f, axes in one.items() if f not in self.b} for one in parts),
+            *(_but(one, self.b) for one in parts),
             divided=(True, True, True),
         )
 
@@ -218,10 +218,10 @@ class _Roles:
         if not mine or (in_place and _of(matching, factors) != mine):
             return None
         by = _axes(mine)
-        rest = {f: axes for f, axes in _without(matching, by).items() if f not in factors}
+        rest = _but(_without(matching, by), factors)
         is_small = sizes[1 if is_lhs else 0] <= sizes[2]
         other = self._gathered(case, other, matching, by, role, is_small=is_small)
-        out = {f: axes for f, axes in _without(case.out, by).items() if f not in factors}
+        out = _but(_without(case.out, by), factors)
         lhs, rhs = (rest, other) if is_lhs else (other, rest)
         return mine, case.grouped(by, lhs, rhs, out, (is_lhs, not is_lhs, True))
 
@@ -238,13 +238,13 @@ class _Roles:
         if swapped:  # what it is whole over and what it is split over change places
             return {**other, swapped[0]: unused}
         if set(_axes(_of(other, split))) == set(by):
-            return {f: axes for f, axes in other.items() if f not in split}
+            return _but(other, split)
         may_k = _count(other, self.k) == total_size(by) and _count(other, role) == _count(out, role)
         may_kept = _count(other, role) == total_size(by) and _count(matching, self.k) == _count(other, self.k)
         if may_k and (not may_kept or is_small):
-            return _without({f: axes for f, axes in other.items() if f not in self.k}, by)
+            return _without(_but(other, self.k), by)
         if may_kept:
-            return _without({f: axes for f, axes in other.items() if f not in role}, by)
+            return _without(_but(other, role), by)
         return _without({**_of(out, self.b | role), **_of(matching, self.k)}, by)
 
     def _by_summed(self, case: _Case, *, in_place: bool) -> tuple[_Split, _Case] | None:
@@ -258,13 +258,10 @@ class _Roles:
         sizes = case.local_bytes()
         mine = lhs if sizes[0] > sizes[1] else rhs
         by = _axes(mine)
-        rest = [
-            {f: axes for f, axes in _without(one, by).items() if f not in factors}
-            for one in (case.lhs, case.rhs)
-        ]
+        rest = [_but(_without(one, by), factors) for one in (case.lhs, case.rhs)]
         out = case.out
         for kept in (rest[0], rest[1]):
-            unsplit = {f: axes for f, axes in kept.items() if f not in self.k}
+            unsplit = _but(kept, self.k)
             if kept and not (rest[1] if kept is rest[0] else rest[0]) and _is_cut_further(unsplit, out):
                 out = unsplit
         split = {f for f, axes in out.items() if _overlaps(axes, by)}
@@ -276,7 +273,7 @@ class _Roles:
                 inner = {}
             else:
                 dropped = split if is_scattered else roles[0]
-                inner = _without({f: axes for f, axes in out.items() if f not in dropped}, by)
+                inner = _without(_but(out, dropped), by)
         return mine, case.grouped(by, rest[0], rest[1], inner, (True, True, False))
 
 
@@ -287,6 +284,11 @@ def _count(split: _Split, factors: Iterable[int] | None = None) -> int:
 
 def _of(split: _Split, factors: Iterable[int]) -> _Split:
     return {f: split[f] for f in factors if f in split}
+
+
+def _but(split: _Split, factors: Collection[int]) -> _Split:
+    """All of it but these."""
+    return _of(split, [f for f in split if f not in factors])
 
 
 def _axes(split: _Split) -> _Axes:

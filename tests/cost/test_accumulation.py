@@ -12,22 +12,30 @@ W = "tensor<512x512xf32>"
 BYTES = 512 * 512 * 4
 
 
-def checked(loaded: pipeline.Loaded) -> Plan:
-    """What the module costs as it is, which the checker finds too."""
-    written = price_as_written(loaded)
-    plan, loaded = written.plan(), written.loaded
+def agreed(loaded: pipeline.Loaded, plan: Plan) -> Plan:
+    """The checker finds of the plan what it says."""
     findings = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).findings
     assert [finding.name for finding in findings if not finding.ok] == []
     return plan
 
 
-def loop(addend: str, result: str = "[{}, {}]") -> str:
-    """Each of 9 trips adds what it makes of the gradient %p of a weight; a batch is split over 4 devices."""
+def checked(loaded: pipeline.Loaded) -> Plan:
+    """What the module costs as it is, which the checker finds too."""
+    written = price_as_written(loaded)
+    plan, loaded = written.plan(), written.loaded
+    return agreed(loaded, plan)
+
+
+def trips(body: str, totals: dict[str, str], total: str = W, result: str = "[{}, {}]") -> str:
+    """A loop of 9 trips of a body, which makes of the gradient %p of a weight what each total becomes; a batch is split over 4 devices."""
+    old, new = list(totals), list(totals.values())
+    types, given = ", ".join([total] * len(old)), ", ".join(f"%s{i}: {total}" for i in range(len(old)))
+    carried = ", ".join(f"{name} = %s{i}" for i, name in enumerate(old))
+    results = ", ".join([f"{total} {{sdy.sharding = #sdy.sharding<@mesh, {result}>}}"] * len(old))
     return f"""sdy.mesh @mesh = <["x"=4]>
-func.func @main(%a: tensor<64x512xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}]>}}, %s: {W})
-    -> ({W} {{sdy.sharding = #sdy.sharding<@mesh, {result}>}}) {{
+func.func @main(%a: tensor<64x512xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}]>}}, {given}) -> ({results}) {{
   %zero = stablehlo.constant dense<0> : tensor<i32>
-  %w:3 = stablehlo.while(%i = %zero, %t = %s, %x = %a) : tensor<i32>, {W}, tensor<64x512xf32> cond {{
+  %w:{len(old) + 2} = stablehlo.while(%i = %zero, %x = %a, {carried}) : tensor<i32>, tensor<64x512xf32>, {types} cond {{
     %end = stablehlo.constant dense<9> : tensor<i32>
     %c = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %c : tensor<i1>
@@ -36,12 +44,16 @@ func.func @main(%a: tensor<64x512xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{
     %n = stablehlo.add %i, %one : tensor<i32>
     %y = stablehlo.tanh %x : tensor<64x512xf32>
     %p = stablehlo.dot_general %x, %y, contracting_dims = [0] x [0] : (tensor<64x512xf32>, tensor<64x512xf32>) -> {W}
-    {addend}
-    %u = stablehlo.add %t, %d : {W}
-    stablehlo.return %n, %u, %y : tensor<i32>, {W}, tensor<64x512xf32>
+    {body}
+    stablehlo.return %n, %y, {", ".join(new)} : tensor<i32>, tensor<64x512xf32>, {types}
   }}
-  return %w#1 : {W}
+  return {", ".join(f"%w#{i + 2}" for i in range(len(old)))} : {types}
 }}"""
+
+
+def loop(addend: str, result: str = "[{}, {}]") -> str:
+    """Each trip adds %d, made of %p, to a total %t."""
+    return trips(f"{addend}\n%u = stablehlo.add %t, %d : {W}", {"%t": "%u"}, result=result)
 
 
 def added_up(addend: str, result: str = "[{}, {}]", form: Form = "xla") -> Plan:
@@ -50,12 +62,9 @@ def added_up(addend: str, result: str = "[{}, {}]", form: Form = "xla") -> Plan:
 
 
 def planned(text: str) -> Plan:
-    """The checker finds of the plan what it says."""
+    """The best plan."""
     loaded = pipeline.load_module(text.encode(), pipeline.Request(memory_bytes=None))
-    plan = pipeline.plan_loaded(loaded)
-    findings = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).findings
-    assert [finding.name for finding in findings if not finding.ok] == []
-    return plan
+    return agreed(loaded, pipeline.plan_loaded(loaded))
 
 
 THIN = "tensor<1x512x512xf32>"
@@ -90,28 +99,9 @@ HALF = "tensor<512x256xf32>"
 
 
 def sliced(slices: str, added: str, total: str = HALF) -> Plan:
-    """What a loop costs in which each of 9 trips adds %d and %e, made of the gradient %q of a weight, to two totals."""
-    text = f"""sdy.mesh @mesh = <["x"=4]>
-func.func @main(%a: tensor<64x512xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}]>}}, %s: {total}, %r: {total})
-    -> ({total} {{sdy.sharding = #sdy.sharding<@mesh, [{{}}, {{}}]>}}, {total} {{sdy.sharding = #sdy.sharding<@mesh, [{{}}, {{}}]>}}) {{
-  %zero = stablehlo.constant dense<0> : tensor<i32>
-  %w:4 = stablehlo.while(%i = %zero, %x = %a, %t = %s, %v = %r) : tensor<i32>, tensor<64x512xf32>, {total}, {total} cond {{
-    %end = stablehlo.constant dense<9> : tensor<i32>
-    %c = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    stablehlo.return %c : tensor<i1>
-  }} do {{
-    %one = stablehlo.constant dense<1> : tensor<i32>
-    %n = stablehlo.add %i, %one : tensor<i32>
-    %y = stablehlo.tanh %x : tensor<64x512xf32>
-    %p = stablehlo.dot_general %x, %y, contracting_dims = [0] x [0] : (tensor<64x512xf32>, tensor<64x512xf32>) -> {W}
-    %q = stablehlo.transpose %p, dims = [1, 0] : ({W}) -> {W}
-    {slices}
-    %u = stablehlo.add %t, %d : {total}
-    {added}
-    stablehlo.return %n, %y, %u, %z : tensor<i32>, tensor<64x512xf32>, {total}, {total}
-  }}
-  return %w#2, %w#3 : {total}, {total}
-}}"""
+    """What a loop costs in which each trip adds %d and %e, made of the turned gradient %q of a weight, to two totals."""
+    body = f"%q = stablehlo.transpose %p, dims = [1, 0] : ({W}) -> {W}\n{slices}\n%u = stablehlo.add %t, %d : {total}\n{added}"
+    text = trips(body, {"%t": "%u", "%v": "%z"}, total)
     return checked(pipeline.load_module(text.encode(), pipeline.Request(memory_bytes=None)))
 
 
