@@ -58,15 +58,16 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """The steps of all pairs of one rank, flat: pair (from, to), price group, shardings before and after, that whose bytes count."""
+    """The steps of all pairs of one rank, flat, and the distinct ones among them, which many pairs share."""
 
     origin: Ints
     target: Ints
-    group: Ints
-    before: Ints
-    after: Ints
-    sized_by: Ints
     number: Ints  # in its sequence
+    which: Ints  # of the distinct ones
+    group: Ints  # of each distinct one: what prices it,
+    before: Ints  # the sharding it starts from,
+    after: Ints  # it ends with,
+    sized_by: Ints  # and whose bytes count
 
 
 class ReshardPrices:
@@ -199,9 +200,14 @@ class ReshardPrices:
             for number, (step, sized_by) in enumerate(sized_steps(layouts.shardings[a], steps)):
                 group = self._groups.setdefault((step.kind, step.axes), len(self._groups))
                 after = layouts.id_of(step.out_sharding)
-                rows.append((a, b, group, before, after, layouts.id_of(sized_by), number))
+                rows.append((a, b, number, group, before, after, layouts.id_of(sized_by)))
                 before = after
-        return _Steps(*np.asarray(rows, dtype=np.int64).reshape(-1, 7).T)
+        flat = np.asarray(rows, dtype=np.int64).reshape(-1, 7).T
+        scale = (len(self._groups) or 1, *[len(layouts.shardings) or 1] * 3)
+        _, seen, which = np.unique(
+            np.ravel_multi_index(tuple(flat[3:]), scale), return_index=True, return_inverse=True
+        )
+        return _Steps(*flat[:3], which, *flat[3:, seen])
 
     def _price(self, type_: TensorType, kinds: frozenset[str] | None, first: int) -> Ints:
         layouts = self._layouts[type_.rank]
@@ -227,7 +233,7 @@ class ReshardPrices:
             before, after = (layouts.shardings[ids[index]] for ids in (steps.before, steps.after))
             step = CollectiveStep(kind, axes, after)
             ns[index], _ = _carried_out(self._prices, step, before, int(bytes_[index]), type_)
-        np.add.at(prices, (steps.origin, steps.target), np.where(steps.number >= first, ns, 0))
+        np.add.at(prices, (steps.origin, steps.target), np.where(steps.number >= first, ns[steps.which], 0))
         return prices
 
     def _is_uneven(self, steps: _Steps, type_: TensorType) -> Bools:
