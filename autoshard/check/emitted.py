@@ -2,14 +2,14 @@
 
 `shardy`     the collective itself
 `xla-tpu`    sums everywhere instead of reduce-scatters; sums of zero-padded arrays instead of gathers of short vectors whose parts break
-             rows of 512 bytes, and of what lies over all of many devices, in small shards or on a torus of three dimensions; an exchange
+             rows of 512 bytes, and of what lies over all of many devices, of little or on a torus of three dimensions; an exchange
              in parts of one size; rows moved by a permute first, or a gather over all devices instead of an exchange, where the parts of
              two shardings of a dimension do not begin at the same rows; gathers of results that are reduced together
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from autoshard.check.parts import num_shards, parts_of
 from autoshard.mlir.collective import CollectiveStep
@@ -42,14 +42,16 @@ class Sent:
         return math.prod(axis.size for axis in self.axes)
 
 
-def sent_for(compiler: Compiler, kind: str, axes: tuple[AxisRef, ...], bytes_: int) -> tuple[Sent, ...]:
+def sent_for(
+    compiler: Compiler, kind: str, axes: tuple[AxisRef, ...], bytes_: int, times: int = 1
+) -> tuple[Sent, ...]:
     """Of one collective whose bytes are those of a plan."""
     one = Sent("collective_permute" if kind == HALO else kind, axes, bytes_)
     if kind in LOCAL or one.devices == 1:
         return ()
     if kind == "all_gather":
         one = Sent(kind, axes, bytes_ // one.devices)
-    return (_compiled(compiler, one),)
+    return (_compiled(compiler, one, times),)
 
 
 def sent_for_sum(
@@ -62,9 +64,9 @@ def sent_for_sum(
 
 
 def sent_for_step(
-    compiler: Compiler, step: CollectiveStep, before: TensorSharding, type_: TensorType
+    compiler: Compiler, step: CollectiveStep, before: TensorSharding, type_: TensorType, times: int
 ) -> tuple[Sent, ...]:
-    """Of one step of a reshard of what travels as `type_`."""
+    """Of one step of a reshard of what travels as `type_`, and is `times` as wide."""
     after, held = step.out_sharding, before.local_bytes(type_)
     devices = math.prod(axis.size for axis in step.axes)
     # fewer devices than it goes over hold different parts
@@ -72,7 +74,7 @@ def sent_for_step(
     is_change_of_mesh = step.kind == "all_gather" and devices * left != parts
     if compiler.lowering != "xla-tpu" or before.is_foreign or after.is_foreign or is_change_of_mesh:
         sized = after if step.kind in ("all_gather", *LOCAL) else before
-        return sent_for(compiler, step.kind, step.axes, sized.local_bytes(type_))
+        return sent_for(compiler, step.kind, step.axes, sized.local_bytes(type_), times)
     misplaced = _misplaced_bytes(before, after, type_)
     permute_axes = tuple(a for dim in after.dims for a in dim.axes) if step.kind == "all_slice" else step.axes
     permutes = tuple(Sent("collective_permute", permute_axes, bytes_) for bytes_ in misplaced)
@@ -81,21 +83,13 @@ def sent_for_step(
     if step.kind == "all_gather" and is_summed_vector(type_) and held & 511:
         return (*permutes, Sent("all_reduce", step.axes, held * devices))
     if step.kind == "all_gather":
-        return (*permutes, _compiled(compiler, Sent(step.kind, step.axes, held)))
+        return (*permutes, _compiled(compiler, Sent(step.kind, step.axes, held), times))
     if step.kind == "all_to_all" and permutes:
         everywhere = tuple(axis for dim in before.dims for axis in dim.axes)
-        return (_compiled(compiler, Sent("all_gather", everywhere, held)),)
+        return (_compiled(compiler, Sent("all_gather", everywhere, held), times),)
     if step.kind == "all_to_all":
         return (Sent(step.kind, step.axes, _padded_bytes(before, after, type_)),)
-    return (_compiled(compiler, Sent(step.kind, step.axes, held)),)
-
-
-def summed_as_it_is(kind: str, sent: tuple[Sent, ...], times: int) -> tuple[Sent, ...]:
-    """What goes in a gather by a sum, which XLA makes before it narrows what travels: so many times as much."""
-    is_wide = kind == "all_gather"
-    return tuple(
-        replace(one, bytes=one.bytes * times) if is_wide and one.kind == "all_reduce" else one for one in sent
-    )
+    return (_compiled(compiler, Sent(step.kind, step.axes, held), times),)
 
 
 def is_summed_vector(type_: TensorType) -> bool:
@@ -103,14 +97,15 @@ def is_summed_vector(type_: TensorType) -> bool:
     return type_.num_bytes <= 1 << 16 and sum(size > 1 for size in type_.shape) < 2
 
 
-def _compiled(compiler: Compiler, one: Sent) -> Sent:
+def _compiled(compiler: Compiler, one: Sent, times: int = 1) -> Sent:
     if compiler.lowering != "xla-tpu":
         return one
     if one.kind == "reduce_scatter":
         return Sent("all_reduce", one.axes, one.bytes)
     is_everywhere = one.devices == compiler.devices > 32
-    is_summed = one.kind == "all_gather" and is_everywhere and (compiler.is_cubic or one.bytes <= 9 << 14)
-    return Sent("all_reduce", one.axes, one.bytes * one.devices) if is_summed else one
+    summed = one.bytes * one.devices * times  # a sum is made before what travels is narrowed
+    is_summed = one.kind == "all_gather" and is_everywhere and (compiler.is_cubic or summed <= 1 << 24)
+    return Sent("all_reduce", one.axes, summed) if is_summed else one
 
 
 def _shards(sharding: TensorSharding) -> Sequence[int]:

@@ -12,7 +12,6 @@ from autoshard.check.emitted import (
     Sent,
     sent_for,
     sent_for_step,
-    summed_as_it_is,
 )
 from autoshard.check.loops import copies_made
 from autoshard.check.merging import Asked, Body, carried_out
@@ -278,10 +277,11 @@ def sent_across_meshes(mesh: Mesh, reshards: Sequence[Reshard], prices: Prices) 
 
 def _stepping_across(mesh: Mesh, reshard: Reshard, prices: Prices) -> Iterator[Moved]:
     travels = type_sent(prices, reshard.type, reshard.travels)
+    times = _times_as_wide(reshard.type, travels)
     steps = steps_across(mesh, reshard.type, reshard.origin, reshard.target)
     as_sent = steps_across(mesh, travels, reshard.origin, reshard.target)
     for (kind, axes, bytes_), (_, _, fewer) in zip(steps, as_sent, strict=True):
-        sent = sent_for(prices.compiler, kind, axes, fewer)
+        sent = sent_for(prices.compiler, kind, axes, fewer, times)
         yield Moved(kind, axes, bytes_, reshard.repeat, reshard.op, sent, fewer)
 
 
@@ -304,10 +304,12 @@ def _sized(reshard: Reshard, steps: Sequence[CollectiveStep], prices: Prices) ->
     for step in steps:
         held = step.out_sharding if step.kind in ("all_gather", *LOCAL) else before
         travels = type_sent(prices, reshard.type, reshard.travels)
-        sent = sent_for_step(prices.compiler, step, before, travels)
+        sent = sent_for_step(prices.compiler, step, before, travels, _times_as_wide(reshard.type, travels))
         bytes_ = held.local_bytes(reshard.type)
         kept = held.local_bytes(travels)
-        times = dtype_bits(reshard.type.dtype) // max(dtype_bits(travels.dtype), 1)
-        compiled = summed_as_it_is(step.kind, sent, times)
-        yield Moved(step.kind, step.axes, bytes_, reshard.repeat, reshard.op, sent, kept, merged=compiled)
+        yield Moved(step.kind, step.axes, bytes_, reshard.repeat, reshard.op, sent, kept)
         before = step.out_sharding
+
+
+def _times_as_wide(type_: TensorType, travels: TensorType) -> int:
+    return dtype_bits(type_.dtype) // max(dtype_bits(travels.dtype), 1)

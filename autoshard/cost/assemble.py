@@ -168,17 +168,18 @@ def _add_edges(
         supply, demand = _ends(graph, edge)
         at_most_ns = hideable.get(index, 0)
         sent = prices.sent(edge.type, edge.travels)
+        widening = prices.widening(edge.type, sent)
         inside = (0, 0, 0)
         if edge.trips > edge.repeat:
             inside = (edge.trips - edge.repeat, edge.first_inside, edge.first_trips - edge.repeat)
-        quick = (edge.travels, sent, id(supply), id(demand), edge.repeat, at_most_ns, *inside)
+        quick = (edge.travels, sent, widening, id(supply), id(demand), edge.repeat, at_most_ns, *inside)
         found = by_identity.get(quick)
         if found is None:
             key = (sizes.narrowed(edge.type, edge.travels), supply.tobytes(), demand.tobytes())
-            priced = (sent, *key[1:], edge.repeat, at_most_ns, *inside)
+            priced = (sent, *key[1:], widening, edge.repeat, at_most_ns, *inside)
             if priced not in tables:
-                cost = _exposed_ns(reshards, sent, supply, demand, at_most_ns) * edge.repeat
-                cost += _inside_ns(reshards, sent, supply, demand, *inside)
+                cost = _exposed_ns(reshards, sent, widening, supply, demand, at_most_ns) * edge.repeat
+                cost += _inside_ns(reshards, sent, widening, supply, demand, *inside)
                 tables[priced] = Table(cost, reshards.possible(edge.type.rank, supply, demand))
             if key not in copies:
                 sized = (sizes, key[0], supply, demand)
@@ -213,6 +214,7 @@ def _add_edges(
 def _inside_ns(
     reshards: ReshardPrices,
     type_: TensorType,
+    widening: int,
     supply: Ints,
     demand: Ints,
     trips: int,
@@ -223,16 +225,19 @@ def _inside_ns(
     if not trips:
         return 0
     pairs = np.ix_(supply, demand)
-    inside = reshards.matrix(type_, KEPT_INSIDE, first)[pairs]
+    inside = reshards.matrix(type_, KEPT_INSIDE, first, widening)[pairs]
     if not first or not first_trips:
         return inside * trips
-    return inside * trips + (reshards.matrix(type_, KEPT_INSIDE, 0)[pairs] - inside) * first_trips
+    whole = reshards.matrix(type_, KEPT_INSIDE, 0, widening)[pairs]
+    return inside * trips + (whole - inside) * first_trips
 
 
 def _exposed_ns(
-    reshards: ReshardPrices, type_: TensorType, supply: Ints, demand: Ints, hideable: int
+    reshards: ReshardPrices, type_: TensorType, widening: int, supply: Ints, demand: Ints, hideable: int
 ) -> Ints:
     """[from, to] ns of one run that the step waits for."""
     pairs = np.ix_(supply, demand)
-    whole = reshards.matrix(type_)[pairs]
-    return whole - hidden_ns(reshards.matrix(type_, ASYNCHRONOUS)[pairs], hideable) if hideable else whole
+    whole = reshards.matrix(type_, widening=widening)[pairs]
+    if not hideable:
+        return whole
+    return whole - hidden_ns(reshards.matrix(type_, ASYNCHRONOUS, widening=widening)[pairs], hideable)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from autoshard.cost.lowering import CollectivePrices
 from autoshard.sharding import AxisRef
 
-_Asked = dict[tuple[str, tuple[AxisRef, ...]], list[NDArray[np.int64]]]
+_Asked = dict[tuple[str, tuple[AxisRef, ...], int], list[NDArray[np.int64]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +24,19 @@ class AskedPrices(CollectivePrices):
 
     _asked: _Asked = field(default_factory=lambda: _Asked(), compare=False, repr=False)
 
-    def ns(self, kind: str, bytes_: NDArray[np.int64] | int, axes: Sequence[AxisRef]) -> NDArray[np.int64]:
+    def ns(
+        self, kind: str, bytes_: NDArray[np.int64] | int, axes: Sequence[AxisRef], widening: int = 1
+    ) -> NDArray[np.int64]:
         """See `CollectivePrices`."""
         sizes = np.unique(np.asarray(bytes_, dtype=np.int64))
-        self._asked.setdefault((kind, tuple(axes)), []).append(sizes)
-        return CollectivePrices.ns(self, kind, bytes_, axes)
+        self._asked.setdefault((kind, tuple(axes), widening), []).append(sizes)
+        return CollectivePrices.ns(self, kind, bytes_, axes, widening)
 
     def again(self, prices: CollectivePrices) -> NDArray[np.int64]:
         """[Q] what was asked for, each size once, at other prices; always in the same order."""
         found = [
-            prices.ns(kind, np.unique(np.concatenate(sizes)), axes)
-            for (kind, axes), sizes in self._asked.items()
+            prices.ns(kind, np.unique(np.concatenate(sizes)), axes, widening)
+            for (kind, axes, widening), sizes in self._asked.items()
         ]
         return np.concatenate([np.zeros(0, dtype=np.int64), *found])
 
@@ -45,11 +47,13 @@ class CheapestPrices(CollectivePrices):
 
     others: tuple[CollectivePrices, ...] = ()
 
-    def ns(self, kind: str, bytes_: NDArray[np.int64] | int, axes: Sequence[AxisRef]) -> NDArray[np.int64]:
+    def ns(
+        self, kind: str, bytes_: NDArray[np.int64] | int, axes: Sequence[AxisRef], widening: int = 1
+    ) -> NDArray[np.int64]:
         """See `CollectivePrices`."""
-        least = CollectivePrices.ns(self, kind, bytes_, axes)
+        least = CollectivePrices.ns(self, kind, bytes_, axes, widening)
         for other in self.others:
-            least = np.minimum(least, other.ns(kind, bytes_, axes))
+            least = np.minimum(least, other.ns(kind, bytes_, axes, widening))
         return least
 
 

@@ -194,7 +194,9 @@ class GatheredOperands:
         devices = [total_size(axes[p]) if p in axes else 1 for p in range(len(parts))]
         count = np.asarray([_passes(one) for one in devices], dtype=np.int64)[:, None]
         product_ns = self._kernel_prices[space].compute_ns[None, :]
-        before_ns = reshards.matrix(sent)[np.ix_(supplies, demands)]
+        before_ns = reshards.matrix(sent, widening=self._prices.widening(edge.type, sent))[
+            np.ix_(supplies, demands)
+        ]
         exposed = np.minimum(one_pass + np.maximum(count // 2 * one_pass - product_ns, 0), before_ns)
         shape = is_looped.shape
         return Gathered(

@@ -5,9 +5,10 @@ Kinds, axes and bytes of a plan's collectives are Shardy's; what is emitted, and
 - `shardy`: each collective is itself.
 - `xla-tpu`: what libtpu 0.0.51 compiles for v5e (4x4, 8x8, 16x16) and v5p (2x2x4) where a change of sharding is written step by step.
     - Sums go everywhere, and each device slices its part: an all-reduce where Shardy has a reduce-scatter.
-    - What lies over all devices of a slice of more than 32 is gathered by summing zero-padded arrays: shards of up to 144 KiB (gathers over
-      64 and 256 devices change over between 144 KiB and 160 KiB), and of any size on a torus of three dimensions (v4, v5p and tpu7x,
-      64 to 256 devices, shards of 32 KiB to 128 MiB). Gathers over 16 and 32 devices, and over 64 of 128 or 256, are left as they are.
+    - What lies over all devices of a slice of more than 32 is gathered by summing zero-padded arrays, in its own type where it would travel
+      in a narrower one: up to 16 MiB in all (v5e and v6e, 4x16, 8x8, 8x16 and 16x16: 256 KiB a device over 64 and 64 over 256, not 4 KiB
+      more), and any size on a torus of three dimensions (v4, v5p and tpu7x, 64 to 256 devices, shards of 32 KiB to 128 MiB). Gathers
+      over 16 and 32 devices, and over 64 of 128 or 256, are left as they are.
     - What loops carry unchanged is brought to another sharding before them (`cost.loops`), sums that they add up are made after them
       (`cost.accumulation`).
     - Sums over one group that meet in an addition are made once, of what it adds (`program.additions`).
@@ -34,7 +35,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from autoshard.sharding import AxisRef, TensorType, total_size
+from autoshard.sharding import AxisRef, TensorType, dtype_bits, total_size
 from costmodels import Communication, Hardware
 
 Lowering = Literal["shardy", "xla-tpu"]
@@ -42,7 +43,7 @@ Lowering = Literal["shardy", "xla-tpu"]
 LOCAL = frozenset({"all_slice", "replicated_to_unreduced", "sharded_to_unreduced"})
 """These send nothing: each device reads its own part and writes it, the rest zero where the result is a partial sum."""
 
-SMALL_SHARD_BYTES = 144 * 1024
+MOST_SUMMED_BYTES = 16 * 2**20
 MANY_DEVICES = 33
 CUBIC = 3  # dimensions of a torus
 SHORT_VECTOR_BYTES = 64 * 1024
@@ -68,8 +69,8 @@ class CollectivePrices:
     communication: Communication
     hardware: Hardware
     lowering: Lowering = "shardy"
-    _known: dict[tuple[str, int, tuple[AxisRef, ...]], int] = field(
-        default_factory=dict[tuple[str, int, tuple[AxisRef, ...]], int], compare=False, repr=False
+    _known: dict[tuple[str, int, tuple[AxisRef, ...], int], int] = field(
+        default_factory=dict[tuple[str, int, tuple[AxisRef, ...], int], int], compare=False, repr=False
     )
 
     @property
@@ -97,6 +98,10 @@ class CollectivePrices:
         is_narrowed = self.lowering == "xla-tpu" and not is_short_vector(type_)
         return travels if is_narrowed else type_
 
+    def widening(self, type_: TensorType, sent: TensorType) -> int:
+        """How many times as many bytes a value has as what travels of it."""
+        return max(dtype_bits(type_.dtype) // max(dtype_bits(sent.dtype), 1), 1)
+
     def outlasts_pass(
         self, local_flops: float, dtype: str, part_bytes: int, axes: tuple[AxisRef, ...]
     ) -> bool:
@@ -106,39 +111,48 @@ class CollectivePrices:
         )
         return local_flops * 1e9 > (pass_ns - latency_ns) * self.hardware.peak_flop_per_s(dtype)
 
-    def emitted(self, kind: str, bytes_: int, axes: tuple[AxisRef, ...]) -> tuple[Emitted, ...]:
-        """What one collective is compiled to where everything divides; `bytes_` as in costmodels."""
+    def emitted(
+        self, kind: str, bytes_: int, axes: tuple[AxisRef, ...], widening: int = 1
+    ) -> tuple[Emitted, ...]:
+        """What one collective is compiled to where everything divides; `bytes_` as in costmodels, `widening` as of `ns`."""
         devices = total_size(axes)
         if kind in LOCAL or devices == 1:
             return ()
         kind = "collective_permute" if kind == "halo_exchange" else kind
         operand = bytes_ // devices if kind == "all_gather" else bytes_
-        return (self.carried_out(Emitted(kind, axes, operand)),)
+        return (self.carried_out(Emitted(kind, axes, operand), widening),)
 
-    def carried_out(self, one: Emitted) -> Emitted:
-        """The collective that runs in the place of one."""
-        devices = total_size(one.axes)
+    def carried_out(self, one: Emitted, widening: int = 1) -> Emitted:
+        """The collective that runs in the place of one; `widening` as of `ns`."""
         if self.lowering != "xla-tpu":
             return one
-        if one.kind == "all_gather" and one.bytes <= self._largest_summed_shard(devices):
-            return Emitted("all_reduce", one.axes, one.bytes * devices)
+        devices = total_size(one.axes)
+        summed = one.bytes * devices * widening
+        if one.kind == "all_gather" and summed <= self._most_summed_bytes(devices):
+            return Emitted("all_reduce", one.axes, summed)
         return Emitted("all_reduce", one.axes, one.bytes) if one.kind == "reduce_scatter" else one
 
-    def ns_of_emitted(self, one: Emitted) -> int:
+    def ns_of_emitted(self, one: Emitted, widening: int = 1) -> int:
         """Of one run."""
         bytes_ = one.bytes * total_size(one.axes) if one.kind == "all_gather" else one.bytes
-        return self.ns_of_one(one.kind, bytes_, one.axes)
+        return self.ns_of_one(one.kind, bytes_, one.axes, widening)
 
-    def ns_of_one(self, kind: str, bytes_: int, axes: tuple[AxisRef, ...]) -> int:
+    def ns_of_one(self, kind: str, bytes_: int, axes: tuple[AxisRef, ...], widening: int = 1) -> int:
         """The same for one size; kernels of a program ask for the same few again and again."""
-        key = (kind, bytes_, axes)
+        key = (kind, bytes_, axes, widening)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = int(self.ns(kind, bytes_, axes))
+            found = self._known[key] = int(self.ns(kind, bytes_, axes, widening))
         return found
 
-    def ns(self, kind: str, bytes_: NDArray[np.int64] | int, axes: Sequence[AxisRef]) -> NDArray[np.int64]:
-        """Whole ns of one run; `bytes_` as in costmodels, for those that send nothing of the result on one device."""
+    def ns(
+        self, kind: str, bytes_: NDArray[np.int64] | int, axes: Sequence[AxisRef], widening: int = 1
+    ) -> NDArray[np.int64]:
+        """Whole ns of one run; `bytes_` as in costmodels, for those that send nothing of the result on one device.
+
+        Args:
+            widening: how many times as many bytes a value has as what travels of it, which a sum in the place of a gather sends.
+        """
         sizes = np.asarray(bytes_, dtype=np.int64)
         if kind in LOCAL:
             stored = total_size(axes) if self.lowering == "xla-tpu" else 1
@@ -149,19 +163,19 @@ class CollectivePrices:
             if kind == "all_to_all":
                 return self._itself("relayed_all_to_all", sizes, axes)
             devices = total_size(axes)
-            if kind == "all_gather" and (largest := self._largest_summed_shard(devices)) > 0:
-                summed = self._all_reduce(sizes, axes)
-                return np.where(sizes // devices <= largest, summed, self._itself(kind, sizes, axes))
+            if kind == "all_gather" and (most := self._most_summed_bytes(devices)) > 0:
+                summed = self._all_reduce(sizes * widening, axes)
+                return np.where(sizes * widening <= most, summed, self._itself(kind, sizes, axes))
         return self._itself(kind, sizes, axes)
 
-    def _largest_summed_shard(self, devices: int) -> float:
-        """Bytes up to which what lies over so many devices is gathered by a sum."""
+    def _most_summed_bytes(self, devices: int) -> float:
+        """Up to which what lies over so many devices is gathered by a sum."""
         placement = self.communication.placement
         if devices < MANY_DEVICES or devices != math.prod(placement.shape):
             return 0
         sizes = zip(placement.names, placement.shape, strict=True)
         dimensions = sum(size > 1 for name, size in sizes if name.isdecimal())
-        return math.inf if dimensions >= CUBIC else SMALL_SHARD_BYTES
+        return math.inf if dimensions >= CUBIC else MOST_SUMMED_BYTES
 
     def _all_reduce(self, sizes: NDArray[np.int64], axes: Sequence[AxisRef]) -> NDArray[np.int64]:
         latency = int(self._itself("all_reduce", np.zeros((), dtype=np.int64), axes))

@@ -20,7 +20,6 @@ from autoshard.sharding import (
     Mesh,
     TensorSharding,
     TensorType,
-    dtype_bits,
     is_scatter,
     total_size,
 )
@@ -84,7 +83,7 @@ class ReshardPrices:
         self._sequences: dict[tuple[int, int, int], tuple[CollectiveStep, ...]] = {}
         self._groups: dict[tuple[str, tuple[AxisRef, ...]], int] = {}
         self._steps: dict[int, _Steps] = {}
-        self._matrices: dict[tuple[TensorType, frozenset[str] | None, int], Ints] = {}
+        self._matrices: dict[tuple[TensorType, frozenset[str] | None, int, int], Ints] = {}
 
     def want(self, rank: int, origins: Ints, targets: Ints) -> None:
         """Announce that every pair of these shardings may be asked for; those that are not possible are left out."""
@@ -157,17 +156,20 @@ class ReshardPrices:
             found.append(self._sequences[rank, layouts.id_of(before), layouts.id_of(after)])
         return found
 
-    def matrix(self, type_: TensorType, kinds: frozenset[str] | None = None, first: int = 0) -> Ints:
+    def matrix(
+        self, type_: TensorType, kinds: frozenset[str] | None = None, first: int = 0, widening: int = 1
+    ) -> Ints:
         """[from, to] ns between all shardings of this rank, of what is sent; pairs not announced are 0 and mean nothing.
 
         Args:
             kinds: of the collectives to count; None counts all.
             first: the step of a sequence to count from.
+            widening: as of `CollectivePrices.ns`.
         """
-        key = (type_, kinds, first)
+        key = (type_, kinds, first, widening)
         found = self._matrices.get(key)
         if found is None:
-            found = self._matrices[key] = self._price(type_, kinds, first)
+            found = self._matrices[key] = self._price(*key)
         return found
 
     def collectives(
@@ -197,19 +199,20 @@ class ReshardPrices:
             if other != rank:
                 continue
             before = a
-            for number, (step, sized_by) in enumerate(sized_steps(layouts.shardings[a], steps)):
+            for number, (step, sized) in enumerate(sized_steps(layouts.shardings[a], steps)):
                 group = self._groups.setdefault((step.kind, step.axes), len(self._groups))
                 after = layouts.id_of(step.out_sharding)
-                rows.append((a, b, number, group, before, after, layouts.id_of(sized_by)))
+                rows.append((a, b, number, group, before, after, layouts.id_of(sized)))
                 before = after
         flat = np.asarray(rows, dtype=np.int64).reshape(-1, 7).T
         scale = (len(self._groups) or 1, *[len(layouts.shardings) or 1] * 3)
         _, seen, which = np.unique(
             np.ravel_multi_index(tuple(flat[3:]), scale), return_index=True, return_inverse=True
         )
-        return _Steps(*flat[:3], which, *flat[3:, seen])
+        (origin, target, number), (group, start, end, sized_by) = flat[:3], flat[3:, seen]
+        return _Steps(origin, target, number, which, group, start, end, sized_by)
 
-    def _price(self, type_: TensorType, kinds: frozenset[str] | None, first: int) -> Ints:
+    def _price(self, type_: TensorType, kinds: frozenset[str] | None, first: int, widening: int) -> Ints:
         layouts = self._layouts[type_.rank]
         count = len(layouts.shardings)
         prices = np.zeros((count, count), dtype=np.int64)
@@ -225,14 +228,14 @@ class ReshardPrices:
             if kinds is not None and kind not in kinds:
                 continue
             chosen = (steps.group == group) & ~is_uneven
-            ns[chosen] = self._prices.ns(kind, bytes_[chosen], axes)
+            ns[chosen] = self._prices.ns(kind, bytes_[chosen], axes, widening)
         for index in np.flatnonzero(is_uneven):
             kind, axes = names[steps.group[index]]
             if kinds is not None and kind not in kinds:
                 continue
             before, after = (layouts.shardings[ids[index]] for ids in (steps.before, steps.after))
             step = CollectiveStep(kind, axes, after)
-            ns[index], _ = _carried_out(self._prices, step, before, int(bytes_[index]), type_)
+            ns[index], _ = _carried_out(self._prices, step, before, int(bytes_[index]), type_, widening)
         np.add.at(prices, (steps.origin, steps.target), np.where(steps.number >= first, ns[steps.which], 0))
         return prices
 
@@ -262,31 +265,29 @@ def priced_steps(
     """The steps of a reshard from `before`, priced; `travels` is what may be sent in place of `type_`."""
     found: list[Collective] = []
     sent = prices.sent(type_, type_ if travels is None else travels)
+    widening = prices.widening(type_, sent)
     for step, sized_by in sized_steps(before, steps):
-        ns, emitted = _carried_out(prices, step, before, sized_by.local_bytes(sent), sent)
-        emitted = tuple(_summed_as_it_is(one, step, type_, sent) for one in emitted)
+        ns, emitted = _carried_out(prices, step, before, sized_by.local_bytes(sent), sent, widening)
         found.append(Collective(step.kind, step.axes, sized_by.local_bytes(type_), ns, emitted=emitted))
         before = step.out_sharding
     return found
 
 
 def _carried_out(
-    prices: CollectivePrices, step: CollectiveStep, before: TensorSharding, bytes_: int, sent: TensorType
+    prices: CollectivePrices,
+    step: CollectiveStep,
+    before: TensorSharding,
+    bytes_: int,
+    sent: TensorType,
+    widening: int,
 ) -> tuple[int, tuple[Emitted, ...]]:
     """The price of one step, and what is emitted for it."""
     if prices.lowering != "xla-tpu" or _is_between_meshes(step, before):
-        ns = prices.ns_of_one(step.kind, bytes_, step.axes)
-        return ns, prices.emitted(step.kind, bytes_, step.axes)
-    emitted = tuple(map(prices.carried_out, emitted_step(step, before, sent)))
+        ns = prices.ns_of_one(step.kind, bytes_, step.axes, widening)
+        return ns, prices.emitted(step.kind, bytes_, step.axes, widening)
+    emitted = tuple(prices.carried_out(one, widening) for one in emitted_step(step, before, sent))
     copied = prices.ns_of_one(step.kind, bytes_, step.axes) if step.kind in LOCAL else 0
-    return copied + sum(map(prices.ns_of_emitted, emitted)), emitted
-
-
-def _summed_as_it_is(one: Emitted, step: CollectiveStep, type_: TensorType, sent: TensorType) -> Emitted:
-    """What a gather by a sum sends, which XLA makes before it narrows what travels; its price, of what travels, is less."""
-    if step.kind != "all_gather" or one.kind != "all_reduce":
-        return one
-    return replace(one, bytes=one.bytes * dtype_bits(type_.dtype) // dtype_bits(sent.dtype))
+    return copied + sum(prices.ns_of_emitted(one, widening) for one in emitted), emitted
 
 
 def _is_between_meshes(step: CollectiveStep, before: TensorSharding) -> bool:

@@ -68,12 +68,15 @@ def test_sums_go_everywhere() -> None:
 
 
 def test_small_shards_over_many_devices_are_summed() -> None:
-    """Up to 144 KiB on each device of a slice of more than 32: arrays of the gathered size, zero elsewhere, are added up."""
+    """Up to 16 MiB on a slice of more than 32: arrays of the gathered size, zero elsewhere, are added up, before they are narrowed."""
     prices = CollectivePrices(communication(WIDE), HARDWARE, "xla-tpu")
     both = (WIDE.axis("x"), WIDE.axis("y"))
-    small, large = 64 * 144 << 10, 64 * 160 << 10
+    small, large = 64 * 256 << 10, 64 * 260 << 10
     assert prices.emitted("all_gather", small, both) == (Emitted("all_reduce", both, small),)
     assert prices.emitted("all_gather", large, both) == (Emitted("all_gather", both, large // 64),)
+    assert prices.emitted("all_gather", small // 2, both, 2) == (Emitted("all_reduce", both, small),)
+    assert prices.emitted("all_gather", large // 2, both, 2) == (Emitted("all_gather", both, large // 128),)
+    assert prices.ns_of_one("all_gather", small // 2, both, 2) == prices.ns_of_one("all_reduce", small, both)
 
 
 @pytest.mark.parametrize(
