@@ -25,6 +25,7 @@ from .compute import Quantity, Roofline, Unit
 from .distinct import distinct_placements
 from .errors import HardwareError
 from .figures import Chip, FullMesh, Link, Switch, Topology, Torus
+from .heap import alive_bytes
 from .listing import Figure, figures_of
 from .placing import outer_network, place_in_nodes, place_on_torus, topology_text
 from .shapes import checked_mesh, compact_slices, default_node
@@ -131,17 +132,19 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The most main memory at any time, of what is alive in half-open intervals, without what a compiler has in vector memory.
 
         `handed_over`: whether each is an argument or a result, which is in main memory. `values`: how many temporary ones the program has,
-        each of which takes tables there.
+        each of which takes tables there. What is temporary has its part of the gaps that is usual (`stored_bytes`); where buffers that come
+        and go leave larger ones, these count.
         """
         alive = begin < end
         begin, end, bytes, handed_over = begin[alive], end[alive], bytes[alive], handed_over[alive]
         if self.vector_memory is not None:
             stays = handed_over | self.vector_memory.leaves(begin, end, np.where(handed_over, 0, bytes))
-            begin, end, bytes = begin[stays], end[stays], bytes[stays]
+            begin, end, bytes, handed_over = begin[stays], end[stays], bytes[stays], handed_over[stays]
         tables = 0 if self.vector_memory is None else self.vector_memory.tables_bytes(values)
-        changes = np.concatenate([bytes, -bytes])
-        order = np.lexsort((changes, np.concatenate([begin, end])))
-        return int(np.cumsum(changes[order]).max(initial=0)) + tables
+        gaps = (
+            0 if self.tiles is None else self.tiles.more_gaps(*(a[~handed_over] for a in (begin, end, bytes)))
+        )
+        return alive_bytes(begin, end, bytes) + tables + gaps
 
     def peak_flop_per_s(self, dtype: str, unit: Unit = "matrix") -> float:
         """Nominal peak of one device for an MLIR element type; vector, where the matrix unit has not the type."""

@@ -13,6 +13,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from .figures import Count, Share
+from .heap import alive_bytes, gap_bytes
 
 MinorPair = tuple[Collection[int], Collection[int]] | tuple[Collection[int], Collection[int], bool]
 """Dimensions of which the two minor ones must be: one of the first kind and one of the second, in either order unless the third says that
@@ -55,6 +56,11 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     def with_gaps(self, bytes: NDArray[np.int64]) -> NDArray[np.int64]:
         """What temporary buffers of these bytes make of the heap."""
         return bytes + np.floor(bytes * self.heap_slack).astype(np.int64)
+
+    def more_gaps(self, begin: NDArray[np.int64], end: NDArray[np.int64], bytes: NDArray[np.int64]) -> int:
+        """What gaps take beyond `heap_slack`, which is in the bytes, where temporary buffers of these lives are placed one by one."""
+        alive, gaps = alive_bytes(begin, end, bytes), gap_bytes(begin, end, bytes)
+        return max(int((alive + gaps) / (1 + self.heap_slack)) - alive, 0)
 
     def _rows(self, rows: NDArray[Any], packed: int) -> NDArray[np.int64]:
         """Rows of the tile: all of them, or the power of two that holds fewer."""

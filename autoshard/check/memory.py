@@ -304,16 +304,23 @@ def _for_gathers(planned: Planned, stored: _Stored, lives: Lives) -> Iterator[Bu
 
 
 def _scattered(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> Iterator[Buffer]:
-    """What a scatter makes in rows of whole slices, and what that is added to in the same layout, where that takes more."""
+    """What a scatter makes in rows of whole slices, what that is added to in the same layout, and tables that are copied into it."""
     for read in reads.kernels:
         time = read.kernel.time
         for value, type_ in zip(read.kernel.results, read.kernel.shape.results, strict=True):
             if value in planned.program.scattered_rows and value in lives:
                 dims, count = planned.program.scattered_rows[value]
-                settled = _settled(planned, value, type_)
-                in_rows = stored.in_layout(type_, settled, dims)
-                if in_rows > stored.at_least(type_, settled):
-                    yield from [Buffer(time, time + 1, in_rows)] * count
+                rows = _in_rows(stored, type_, _settled(planned, value, type_), dims)
+                yield from [Buffer(time, time + 1, rows)] * count
+    for value, (dims, end) in planned.program.row_copies.items():
+        type_ = planned.type_of(value)
+        yield Buffer(0, end, _in_rows(stored, type_, _settled(planned, value, type_), dims))
+
+
+def _in_rows(stored: _Stored, type_: TensorType, sharding: TensorSharding, dims: MinorDims) -> int:
+    """Where the layout takes more than the smallest one."""
+    rows = stored.in_layout(type_, sharding, dims)
+    return rows if rows > stored.at_least(type_, sharding) else 0
 
 
 def _life_of_shared(reads: Sequence[Read], carrier: Loop | None) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from autoshard.cost.looped import LoopedSums
 from autoshard.cost.lowering import Lowering
 from autoshard.cost.sizes import Item, Sizes
 from autoshard.problem import Problem, ProblemBuilder, evaluate, item_usages
-from autoshard.program import Flow, FlowKind, Lifetime
+from autoshard.program import Flow, FlowKind, Lifetime, MinorDims
 from autoshard.sharding import TensorType
 
 
@@ -116,6 +116,9 @@ def _items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Lifetime]
             size = sizes.permanent if is_permanent else sizes.temporary
             type_ = flow.type if is_permanent else sizes.held(flow.value, flow.type)
             yield Item(lifetime.begin, lifetime.end, size(type_, node.choices.supplies[0]), is_permanent)
+        if flow.kind is FlowKind.ARGUMENT and flow.value in graph.program.row_copies:
+            dims, end = graph.program.row_copies[flow.value]
+            yield Item(0, end, _in_rows(sizes, flow.type, node.choices.supplies[0], dims))
     elif node.space is not None:
         yield from _kernel_items(graph, node, sizes, lives)
 
@@ -140,9 +143,8 @@ def _kernel_items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Li
             continue
         if value in program.scattered_rows:
             dims, count = program.scattered_rows[value]
-            in_rows = sizes.temporary(type_, settled, dims)
-            padded = np.where(in_rows > sizes.temporary(type_, settled), in_rows, 0)
-            yield from [Item(kernel.time, kernel.time + 1, padded)] * count
+            in_rows = _in_rows(sizes, type_, settled, dims)
+            yield from [Item(kernel.time, kernel.time + 1, in_rows)] * count
         if value in program.for_gathers and not lifetime.is_own_buffer:
             yield Item(*program.for_gathers[value], sizes.temporary(type_, settled))
         held = sizes.held(value, type_)
@@ -158,6 +160,12 @@ def _kernel_items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Li
             yield Item(lifetime.begin, lifetime.end, excess)
         elif kernel.is_alias and (written != smallest).any():
             yield Item(lifetime.begin, lifetime.end, written - smallest)
+
+
+def _in_rows(sizes: Sizes, type_: TensorType, layouts: Ints, dims: MinorDims) -> Ints:
+    """Bytes of a copy in that layout, where it takes more."""
+    in_rows = sizes.temporary(type_, layouts, dims)
+    return np.where(in_rows > sizes.temporary(type_, layouts), in_rows, 0)
 
 
 def _least_bytes(graph: Graph, value: int) -> int:

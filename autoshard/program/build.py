@@ -52,6 +52,7 @@ from autoshard.program.repeating import (
 from autoshard.program.reuse import reuse_results
 from autoshard.program.slicing import cut_where_read
 from autoshard.program.traffic import Segment, fuse_into_products, traffic
+from autoshard.program.updates import row_copies, updated_at_once, updates_in_rows
 from autoshard.program.widths import Widths
 from autoshard.sharding import OpShardingRule, TensorMapping, TensorSharding, TensorType
 
@@ -111,6 +112,9 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
     later = {value: sum_ for value, sum_ in sums_after_loops(listing).items() if value not in addends.sums}
     kernels = keep_near(kernels, listing, lives, roots, later, interned)
     fresh = returned(listing, kernels, handing, pairs)
+    rows = scattered_rows(kernels, listing)
+    updates = updates_in_rows(kernels, listing, rows, zeros)
+    lives, ample = updated_at_once(lives, updates), updated_at_once(ample, updates)
     return Program(
         listing,
         kernels,
@@ -128,7 +132,8 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
         copied_results(listing, kernels, handing, pairs, fusion.free),
         later,
         made_for_gathers(kernels, listing, may_repeat),
-        scattered_rows(kernels, listing),
+        rows | {one.gradient: (one.dims, 1) for one in updates},
+        row_copies(updates),
     )
 
 

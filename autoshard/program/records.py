@@ -181,6 +181,9 @@ class Program:
     scattered_rows: dict[int, tuple[MinorDims, int]] = field(
         default_factory=dict[int, tuple[MinorDims, int]]
     )  # of what scatters make, how it lies meanwhile, and how many values of that size lie so
+    row_copies: dict[int, tuple[MinorDims, int]] = field(
+        default_factory=dict[int, tuple[MinorDims, int]]
+    )  # of arguments that are copied into such rows when the program begins, how they lie then, and until when
 
     @property
     def num_temporary(self) -> int:

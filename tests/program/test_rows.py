@@ -10,8 +10,12 @@ TABLE, ROWS, IDS = "tensor<64x4xf32>", "tensor<8x4xf32>", "tensor<8x1xi32>"
 SLICES = ((1,), (0,), True)
 
 
-def lookup(*, is_read_twice: bool) -> Program:
-    """A row of the table for each index, twice as large, and those added to the table."""
+ADDED = f"%5 = stablehlo.add %t, %4 : {TABLE}"
+SCALED = f"%s1 = stablehlo.multiply %4, %s : {TABLE}\n%5 = stablehlo.add %t, %s1 : {TABLE}"
+
+
+def lookup(update: str = ADDED, *, is_read_twice: bool = False) -> Program:
+    """A row of the table `%t` for each index, twice as large, and what `update` makes of those, `%4`; the table has a state `%s`."""
     other = "%4" if is_read_twice else "%t"
     return program_of(
         main_of(
@@ -28,10 +32,10 @@ def lookup(*, is_read_twice: bool) -> Program:
           %sum = stablehlo.add %a, %b : tensor<f32>
           stablehlo.return %sum : tensor<f32>
       }}) : ({TABLE}, {IDS}, {ROWS}) -> {TABLE}
-      %5 = stablehlo.add %t, %4 : {TABLE}
+      {update}
       %6 = stablehlo.dot_general {other}, %t, contracting_dims = [1] x [1] : ({TABLE}, {TABLE}) -> tensor<64x64xf32>
       return %5, %6 : {TABLE}, tensor<64x64xf32>""",
-            f"%t: {TABLE}, %i: {IDS}",
+            f"%t: {TABLE}, %i: {IDS}, %s: {TABLE}",
             f"{TABLE}, tensor<64x64xf32>",
         )
     )
@@ -43,10 +47,31 @@ def made_by(program: Program, name: str) -> int:
 
 @pytest.mark.parametrize("is_read_twice", [False, True])
 def test_slices_lie_along_the_lanes(is_read_twice: bool) -> None:
-    """What a gather makes stays so, and elementwise work on it; what a scatter makes while it is made, and with it what it is added to."""
+    """What a gather makes stays so, and elementwise work on it; what a scatter makes while it is made, and the table until then."""
     program = lookup(is_read_twice=is_read_twice)
     assert program.minor_dims[made_by(program, "stablehlo.gather")] == SLICES
     assert program.minor_dims[made_by(program, "stablehlo.add")] == SLICES
     scattered = made_by(program, "stablehlo.scatter")
     assert scattered not in program.minor_dims or not program.minor_dims[scattered][2]
-    assert program.scattered_rows == {scattered: (SLICES, 1 if is_read_twice else 2)}
+    assert program.scattered_rows == {scattered: (SLICES, 1)}
+    (table,), (_, end) = program.row_copies.keys(), program.row_copies[program.listing.arguments[0].value]
+    assert table == program.listing.arguments[0].value
+    assert (program.lifetimes[scattered].end < end) != is_read_twice
+
+
+@pytest.mark.parametrize(
+    ("update", "in_rows"),
+    [
+        (ADDED, {"t"}),
+        (SCALED, set[str]()),
+        (SCALED.replace("multiply %4", "add %4"), {"t", "s"}),
+        (f"%z = stablehlo.maximum %4, %zeros : {TABLE}\n{SCALED.replace('%4', '%z')}", {"t", "s"}),
+    ],
+)
+def test_updates_in_rows(update: str, in_rows: set[str]) -> None:
+    """Where the gradient is added to what is kept, or zeros that it is scattered into are read again; scaled first, it is copied back."""
+    program = lookup(update)
+    arguments = {
+        argument.value: name for argument, name in zip(program.listing.arguments, "tis", strict=True)
+    }
+    assert {arguments[value] for value in program.row_copies} == in_rows

@@ -1,0 +1,63 @@
+"""How large a heap becomes in which buffers that come and go leave gaps.
+
+XLA:TPU places buffers in the order of time, each into the smallest gap that holds it, at the end where none does. With its own live ranges
+that gives the heaps of nine compiled plans in ten within 6 % (libtpu 0.0.51). Ours differ in what is written in place and in order, so
+that the part that gaps take is bounded by `MOST_GAPS`.
+"""
+
+from bisect import bisect, insort
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+MOST_GAPS = 0.2
+"""Of what is alive at the peak: 95 of the heaps of 108 compiled plans have no more, seven of the others are of programs with loops (libtpu
+0.0.51)."""
+
+SMALLEST_PART = 1000
+"""Buffers below one in so many parts of what is alive leave no gaps worth the time."""
+
+
+def alive_bytes(begin: Ints, end: Ints, bytes: Ints) -> int:
+    """The most at any time of what is alive in half-open intervals."""
+    changes = np.concatenate([bytes, -bytes])
+    order = np.lexsort((changes, np.concatenate([begin, end])))
+    return int(np.cumsum(changes[order]).max(initial=0))
+
+
+def gap_bytes(begin: Ints, end: Ints, bytes: Ints) -> int:
+    """What gaps add to the heap of buffers that are alive in half-open intervals, none of them empty."""
+    alive = alive_bytes(begin, end, bytes)
+    counts = bytes * SMALLEST_PART > alive
+    begin, end, bytes = begin[counts], end[counts], bytes[counts]
+    packed = packed_bytes(begin, end, bytes) - alive_bytes(begin, end, bytes)
+    return min(packed, int(alive * MOST_GAPS))
+
+
+def packed_bytes(begin: Ints, end: Ints, bytes: Ints) -> int:
+    """The heap in which each buffer, in the order of time and of the arguments, takes the smallest gap that holds it."""
+    size = 0
+    taken: list[tuple[int, int]] = []  # (first byte, end) of what is alive
+    places: dict[int, tuple[int, int]] = {}
+    numbers = range(len(bytes))
+    times = [(int(begin[i]), 1, i) for i in numbers] + [(int(end[i]), 0, i) for i in numbers]
+    for _, is_begun, number in sorted(times):
+        if is_begun:
+            first = _smallest_gap(taken, int(bytes[number]))
+            place = places[number] = first, first + int(bytes[number])
+            insort(taken, place)
+            size = max(size, place[1])
+        else:
+            del taken[bisect(taken, places.pop(number)) - 1]
+    return size
+
+
+def _smallest_gap(taken: list[tuple[int, int]], bytes: int) -> int:
+    best, first, free = None, 0, 0
+    for begin, end in taken:
+        if begin - free >= bytes and (best is None or begin - free < best):
+            best, first = begin - free, free
+        free = end
+    return free if best is None else first

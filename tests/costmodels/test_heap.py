@@ -1,0 +1,42 @@
+"""Gaps between buffers that come and go."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from costmodels.heap import MOST_GAPS, alive_bytes, gap_bytes, packed_bytes
+from costmodels.tiles import Tiles
+
+Rows = list[tuple[int, int, int]]
+
+
+def columns(rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    begin, end, bytes_ = np.asarray(rows, dtype=np.int64).reshape(-1, 3).T
+    return begin, end, bytes_
+
+
+def test_a_gap_that_is_too_small() -> None:
+    """Scores of 100 that come after 60 has gone from below 50 lie above both: 210 for 150 that are alive."""
+    rows = [(0, 2, 60), (1, 9, 50), (3, 5, 100)]
+    assert (alive_bytes(*columns(rows)), packed_bytes(*columns(rows))) == (150, 210)
+    assert gap_bytes(*columns(rows)) == int(150 * MOST_GAPS)
+    assert gap_bytes(*columns([(0, 2, 60), (1, 9, 50), (3, 5, 70)])) == int(120 * MOST_GAPS)
+
+
+def test_the_smallest_gap_that_holds() -> None:
+    """Of two gaps that hold a buffer it takes the smaller, so that the larger one is left for another."""
+    rows = [(0, 2, 70), (0, 9, 1), (0, 2, 40), (0, 9, 1), (3, 9, 30), (4, 9, 70)]
+    assert packed_bytes(*columns(rows)) == 112
+
+
+def test_usual_gaps_are_in_the_bytes_already() -> None:
+    """Only what exceeds them counts."""
+    tiles = Tiles(lanes=128, sublanes=8, word_bits=32, heap_slack=0.06)
+    assert tiles.more_gaps(*columns([(0, 2, 60), (1, 9, 50), (3, 5, 60)])) == 0
+    assert tiles.more_gaps(*columns([(0, 2, 600), (1, 9, 500), (3, 5, 1000)])) == int(1800 / 1.06) - 1500
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9), st.integers(1, 99)), max_size=12))
+def test_no_heap_is_smaller_than_what_is_alive(drawn: Rows) -> None:
+    rows = columns([(begin, begin + life, size) for begin, life, size in drawn])
+    assert alive_bytes(*rows) <= packed_bytes(*rows) <= int(rows[2].sum())
