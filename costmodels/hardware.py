@@ -120,6 +120,11 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         found = self.tiles.stored_bytes(shapes, element_bits, minor)
         return self.tiles.with_gaps(found) if is_temporary else found
 
+    def unpadded_bytes(self, shapes: NDArray[Any], element_bits: int) -> NDArray[np.int64]:
+        """Of the elements of temporary tensors, with their part of the gaps between buffers."""
+        found = untiled_bytes(shapes, element_bits)
+        return found if self.tiles is None else self.tiles.with_gaps(found)
+
     def peak_bytes(
         self,
         begin: NDArray[np.int64],

@@ -92,6 +92,10 @@ class _Stored:
     def in_layout(self, type_: TensorType, sharding: TensorSharding, dims: MinorDims) -> int:
         return self._bytes(type_, sharding, dims, is_temporary=True)
 
+    def unpadded(self, type_: TensorType, sharding: TensorSharding) -> int:
+        shape = np.asarray([sharding.local_shape(type_.shape)], dtype=np.int64).reshape(1, type_.rank)
+        return int(self._hardware.unpadded_bytes(shape, dtype_bits(type_.dtype))[0])
+
     def _bytes(
         self, type_: TensorType, sharding: TensorSharding, dims: MinorDims | None, *, is_temporary: bool
     ) -> int:
@@ -186,6 +190,8 @@ def _renamed(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> I
             settled = _settled(planned, value, type_)
             held = stored.held(value, type_)
             written, least = stored.as_written(value, held, settled), stored.at_least(held, settled)
+            if value in planned.program.padding_names:
+                least = stored.unpadded(held, settled)
             if written == least:
                 continue
             if lifetime.is_own_buffer and value in planned.program.returned:

@@ -37,6 +37,11 @@ class Sizes:
         """Of a value that comes and goes in the heap."""
         return self._of(type_, layouts, minor, is_temporary=True)
 
+    def unpadded(self, type_: TensorType, layouts: Ints) -> Ints:
+        """Of the elements of a value that comes and goes."""
+        shapes = self._graph.layouts[type_.rank].local_shapes(type_, layouts)
+        return self._hardware.unpadded_bytes(shapes, dtype_bits(type_.dtype))
+
     def permanent(self, type_: TensorType, layouts: Ints) -> Ints:
         """Of an argument or a result, which a runtime allocates by itself."""
         return self._of(type_, layouts, None, is_temporary=False)

@@ -42,6 +42,7 @@ from autoshard.program.records import (
     Use,
     Window,
 )
+from autoshard.program.renamed import padding_names
 from autoshard.program.repeating import (
     Repeatable,
     is_recomputed,
@@ -115,6 +116,7 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
     rows = scattered_rows(kernels, listing)
     updates = updates_in_rows(kernels, listing, rows, zeros)
     lives, ample = updated_at_once(lives, updates), updated_at_once(ample, updates)
+    dims = minor_dims(kernels, listing)
     return Program(
         listing,
         kernels,
@@ -127,13 +129,14 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
         widths,
         zeros,
         addends.values,
-        minor_dims(kernels, listing),
+        dims,
         fresh,
         copied_results(listing, kernels, handing, pairs, fusion.free),
         later,
         made_for_gathers(kernels, listing, may_repeat),
         rows | {one.gradient: (one.dims, 1) for one in updates},
         row_copies(updates),
+        padding_names(kernels, listing, dims, ample),
     )
 
 

@@ -185,6 +185,8 @@ class Program:
         default_factory=dict[int, tuple[MinorDims, int]]
     )  # of arguments that are copied into such rows when the program begins, how they lie then, and until when
 
+    padding_names: frozenset[int] = frozenset()  # names of buffers that take what they pad of their elements
+
     @property
     def num_temporary(self) -> int:
         """Of values with a buffer that are made while the program runs, where the compiler has memory to spare."""
