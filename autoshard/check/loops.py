@@ -72,17 +72,14 @@ class Loops:
             ]
         return {loop: "body" if loop is own else loop.part_at(source.time) for loop in around}
 
-    def before(self, value: int, where: Where) -> tuple[int, Where, Loop | None, int]:
-        """The value that was handed to the loops which carry one unchanged, where a read of it can be, before which loop, and how often the
-        innermost of these is run.
-        """
-        loop, times = None, 0
+    def before(self, value: int, where: Where) -> tuple[int, Where, Loop | None]:
+        """The value that was handed to the loops which carry one unchanged, where a read of it can be, and before which loop."""
+        loop = None
         while value in self._unchanged and self.carrying[value] in where:
             loop = self.carrying[value]
             where = {other: part for other, part in where.items() if other is not loop}
             value = self._unchanged[value]
-            times = times or max([1, *(other.repeat for other in where)])
-        return value, where, loop, times
+        return value, where, loop
 
 
 def copies_made(readers: Sequence[Where], carrier: Loop | None) -> int:

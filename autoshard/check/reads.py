@@ -31,7 +31,6 @@ class Read:
     needs_copy: bool  # whether a reshard for it makes a buffer that nothing else accounts for
     source: int = -1  # the value, or what the loops that carry it unchanged were handed
     trips: int = 0  # how often it is read in those loops
-    first_trips: int = 0  # how often the innermost of them is run
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ def find_reads(planned: Planned, runs: Mapping[int, Run], lowering: str) -> tupl
 
 def _before_loops(planned: Planned, value: int, read: Read) -> Read:
     """The read as XLA carries it out: what loops do not change is brought to its sharding before them."""
-    source, where, loop, times = planned.loops.before(value, read.where)
+    source, where, loop = planned.loops.before(value, read.where)
     if loop is None:
         return read
     repeat = max([1, *(other.repeat for other in where)])
@@ -98,7 +97,6 @@ def _before_loops(planned: Planned, value: int, read: Read) -> Read:
         where=where,
         source=source,
         trips=read.repeat,
-        first_trips=times,
     )
 
 

@@ -49,9 +49,7 @@ class Reshard:
         None  # the value, where one of its readers asks for this, and the reader's place
     )
     is_sent: bool = True  # not to who reads the value as it settles, beside a shared copy
-    trips: int = 0  # of loops that it is moved out of, but for gathers
-    first_trips: int = 0  # of loops that a gather stays in which is moved out of one
-    first_inside: int = 1  # the step from which on those stay
+    trips: int = 0  # of loops that it is moved out of, up to a gather or a slice
     loop: Loop | None = None  # where the product that reads gathers it while it runs
 
 
@@ -84,7 +82,6 @@ def reshards_of(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Resh
             hidden = hideable.of_copy(value)
             is_read = any(read.sharding != settled for read in mine)
             trips = max(read.trips for read in mine)
-            first_trips = max(read.first_trips for read in mine)
             bodies = {frozenset(read.where.items()) for read in mine}
             shared_by = (first_of(value), bodies.pop()) if len(bodies) == 1 else None
             yield Reshard(
@@ -98,7 +95,6 @@ def reshards_of(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Resh
                 shared_by,
                 is_read,
                 trips,
-                first_trips,
             )
         for read in mine:
             hidden = hideable.of_read(value, read.op)
@@ -118,8 +114,6 @@ def reshards_of(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Resh
                 reader,
                 is_copy,
                 read.trips,
-                read.first_trips,
-                int(len(mine) < 2),
                 loop,
             )
 
@@ -181,11 +175,12 @@ def sent_by_reshards(planned: Planned, reshards: Sequence[Reshard], prices: Pric
 
 
 def _kept_in_loops(steps: Sequence[Moved], reshard: Reshard) -> Iterator[Moved]:
-    """Gathers that XLA leaves in the loops, in the trips beside the one that all steps run in."""
-    for number, step in enumerate(steps):
-        trips = reshard.trips if number >= reshard.first_inside else reshard.first_trips
-        if trips > step.repeat and step.kind == "all_gather":
-            yield replace(step, repeat=trips - step.repeat)
+    """What XLA leaves in the loops, in the trips beside the one that all steps run in: gathers, and what follows one or a slice."""
+    stays = False
+    for step in steps:
+        stays = stays or step.kind in ("all_gather", "all_slice")
+        if stays and step.kind != "all_slice" and reshard.trips > step.repeat:
+            yield replace(step, repeat=reshard.trips - step.repeat)
 
 
 def _in_loop(

@@ -2,7 +2,7 @@
 
 node cost   kernel: (compute + its own collectives) * repeat, less what sums after a loop spare (`accumulation`); flows and hubs: 0
 edge cost   reshard from what the provider leaves to what the reader demands, less what runs behind compute (`overlap`), * repeat;
-            gathers that stay in a loop (`loops`) as often as it turns
+            what stays in a loop (`loops`) as often as it turns
 memory      of values and of the copies that reshards make: see `memory`
 groups      cost nothing; masks of nodes, and of ties, the edges that come after those of the graph
 """
@@ -17,7 +17,6 @@ from autoshard.cost.gathering import Gathered, GatheredOperands
 from autoshard.cost.graph import Edge, Graph, KernelSpace
 from autoshard.cost.kernel import KernelPrices, price_kernel
 from autoshard.cost.layouts import Ints
-from autoshard.cost.loops import KEPT_INSIDE
 from autoshard.cost.lowering import CollectivePrices, Lowering
 from autoshard.cost.memory import add_memory, copies_count, copy_bytes, expected_peak, shard_bytes
 from autoshard.cost.overlap import ASYNCHRONOUS, begins, hidden_ns, hideable_ns, value_of
@@ -169,17 +168,17 @@ def _add_edges(
         at_most_ns = hideable.get(index, 0)
         sent = prices.sent(edge.type, edge.travels)
         widening = prices.widening(edge.type, sent)
-        inside = (0, 0, 0)
-        if edge.trips > edge.repeat:
-            inside = (edge.trips - edge.repeat, edge.first_inside, edge.first_trips - edge.repeat)
-        quick = (edge.travels, sent, widening, id(supply), id(demand), edge.repeat, at_most_ns, *inside)
+        more = max(edge.trips - edge.repeat, 0)
+        quick = (edge.travels, sent, widening, id(supply), id(demand), edge.repeat, at_most_ns, more)
         found = by_identity.get(quick)
         if found is None:
             key = (sizes.narrowed(edge.type, edge.travels), supply.tobytes(), demand.tobytes())
-            priced = (sent, *key[1:], widening, edge.repeat, at_most_ns, *inside)
+            priced = (sent, *key[1:], widening, edge.repeat, at_most_ns, more)
             if priced not in tables:
                 cost = _exposed_ns(reshards, sent, widening, supply, demand, at_most_ns) * edge.repeat
-                cost += _inside_ns(reshards, sent, widening, supply, demand, *inside)
+                if more:
+                    inside = reshards.matrix(sent, only_inside=True, widening=widening)
+                    cost += inside[np.ix_(supply, demand)] * more
                 tables[priced] = Table(cost, reshards.possible(edge.type.rank, supply, demand))
             if key not in copies:
                 sized = (sizes, key[0], supply, demand)
@@ -209,27 +208,6 @@ def _add_edges(
         if begin and value in kept and shard.any():
             builder.add_edge_usage(number, 0, begin, shard)
     return gathered
-
-
-def _inside_ns(
-    reshards: ReshardPrices,
-    type_: TensorType,
-    widening: int,
-    supply: Ints,
-    demand: Ints,
-    trips: int,
-    first: int,
-    first_trips: int,
-) -> Ints | int:
-    """[from, to] ns of gathers that are not moved out of loops, in all trips but those that the edge pays for anyway."""
-    if not trips:
-        return 0
-    pairs = np.ix_(supply, demand)
-    inside = reshards.matrix(type_, KEPT_INSIDE, first, widening)[pairs]
-    if not first or not first_trips:
-        return inside * trips
-    whole = reshards.matrix(type_, KEPT_INSIDE, 0, widening)[pairs]
-    return inside * trips + (whole - inside) * first_trips
 
 
 def _exposed_ns(

@@ -43,7 +43,6 @@ class _Read:
     sites: tuple[tuple[int, int], ...]
     source: int = -1  # what loops were handed for the value, where that is what is read
     trips: int = 0  # how often it is read, where that is so
-    first_trips: int = 0  # and how often the innermost of the loops that carry it is run
 
 
 def build_graph(
@@ -101,7 +100,7 @@ def _hoisted(graph: Graph, read: _Read) -> _Read:
     found = graph.loops.outside(read.value, read.place)
     if found is None:
         return read
-    source, place, loop, times = found
+    source, place, loop = found
     repeat = max((around.repeat for around in place.loops), default=1)
     return replace(
         read,
@@ -111,7 +110,6 @@ def _hoisted(graph: Graph, read: _Read) -> _Read:
         place=place,
         source=source,
         trips=read.repeat,
-        first_trips=times,
     )
 
 
@@ -212,10 +210,8 @@ def _connect(graph: Graph, value: int, reads: list[_Read]) -> None:
     listing = graph.program.listing
     type_ = listing.values[value].type
     assert type_ is not None
-    first_inside = 1
     if len(reads) > 1:
         provider, result = _add_hub(graph, value, type_, reads), 0
-        first_inside = 0
     for read in reads:
         graph.edges.append(
             Edge(
@@ -232,8 +228,6 @@ def _connect(graph: Graph, value: int, reads: list[_Read]) -> None:
                 listing.first_of(value if read.source < 0 else read.source),
                 read.place.loops,
                 read.trips,
-                first_inside,
-                read.first_trips,
             )
         )
 
@@ -264,7 +258,6 @@ def _add_hub(graph: Graph, value: int, type_: TensorType, reads: list[_Read]) ->
             listing.first_of(value) if len(around) == 1 else -1,
             *around[:1],
             trips=trips,
-            first_trips=max(read.first_trips for read in reads),
         )
     )
     return hub

@@ -71,11 +71,7 @@ class Edge:
         -1
     )  # the value, or what the loops that carry it unchanged were handed; -1: of no single reader
     loops: tuple[Loop, ...] = ()  # around the read
-    trips: int = (
-        0  # of what stays in the loops that the rest is moved out of: gathers from step `first_inside` on
-    )
-    first_inside: int = 1
-    first_trips: int = 0  # of a gather before that step, which leaves the innermost of the loops only
+    trips: int = 0  # of what stays in the loops that the rest is moved out of
 
 
 Wanted = Mapping[int, Sequence[TensorSharding]]

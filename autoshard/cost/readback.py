@@ -12,7 +12,7 @@ from autoshard.cost.assemble import PricedGraph
 from autoshard.cost.given import SHARED_SITE
 from autoshard.cost.graph import Edge, KernelSpace
 from autoshard.cost.kernel import inner_sums
-from autoshard.cost.loops import KEPT_INSIDE
+from autoshard.cost.loops import made_inside
 from autoshard.cost.merged import Move, emitted_once
 from autoshard.cost.overlap import hide
 from autoshard.cost.reshard import Collective
@@ -84,11 +84,12 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
         steps = priced.reshards.collectives(edge.type, move.origin, target, edge.travels)
         steps = [replace(step, emitted=sent) for step, sent in zip(steps, emitted, strict=True)]
         ops = _moving_ops(priced, edge)
+        stays = made_inside([step.kind for step in steps]) if edge.trips > edge.repeat else ()
         collectives += [
-            ChosenCollective(step, more, ops[min(number, len(ops) - 1)], edge=index)
-            for number, step in enumerate(steps)
-            if step.kind in KEPT_INSIDE
-            if (more := (edge.trips if number >= edge.first_inside else edge.first_trips) - edge.repeat) > 0
+            ChosenCollective(
+                steps[number], edge.trips - edge.repeat, ops[min(number, len(ops) - 1)], edge=index
+            )
+            for number in np.flatnonzero(stays)
         ]
         if index in in_products:
             provider, reader = int(choice[edge.provider]), int(choice[edge.reader])

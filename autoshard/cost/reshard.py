@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autoshard.cost.layouts import Ints, LayoutsByRank
+from autoshard.cost.loops import made_inside
 from autoshard.cost.lowering import LOCAL, CollectivePrices, Emitted, Lowering, is_short_vector
 from autoshard.cost.meshes import crossing, is_crossing
 from autoshard.cost.uneven import emitted_step
@@ -61,7 +62,7 @@ class _Steps:
 
     origin: Ints
     target: Ints
-    number: Ints  # in its sequence
+    is_inside: Ints  # whether it is made in every trip of a loop that does not change the value
     which: Ints  # of the distinct ones
     group: Ints  # of each distinct one: what prices it,
     before: Ints  # the sharding it starts from,
@@ -83,7 +84,7 @@ class ReshardPrices:
         self._sequences: dict[tuple[int, int, int], tuple[CollectiveStep, ...]] = {}
         self._groups: dict[tuple[str, tuple[AxisRef, ...]], int] = {}
         self._steps: dict[int, _Steps] = {}
-        self._matrices: dict[tuple[TensorType, frozenset[str] | None, int, int], Ints] = {}
+        self._matrices: dict[tuple[TensorType, frozenset[str] | None, bool, int], Ints] = {}
 
     def want(self, rank: int, origins: Ints, targets: Ints) -> None:
         """Announce that every pair of these shardings may be asked for; those that are not possible are left out."""
@@ -157,16 +158,20 @@ class ReshardPrices:
         return found
 
     def matrix(
-        self, type_: TensorType, kinds: frozenset[str] | None = None, first: int = 0, widening: int = 1
+        self,
+        type_: TensorType,
+        kinds: frozenset[str] | None = None,
+        only_inside: bool = False,
+        widening: int = 1,
     ) -> Ints:
         """[from, to] ns between all shardings of this rank, of what is sent; pairs not announced are 0 and mean nothing.
 
         Args:
             kinds: of the collectives to count; None counts all.
-            first: the step of a sequence to count from.
+            only_inside: of the steps that are made in every trip of a loop that does not change the value (`cost.loops`).
             widening: as of `CollectivePrices.ns`.
         """
-        key = (type_, kinds, first, widening)
+        key = (type_, kinds, only_inside, widening)
         found = self._matrices.get(key)
         if found is None:
             found = self._matrices[key] = self._price(*key)
@@ -199,20 +204,25 @@ class ReshardPrices:
             if other != rank:
                 continue
             before = a
-            for number, (step, sized) in enumerate(sized_steps(layouts.shardings[a], steps)):
+            inside = made_inside([step.kind for step in steps])
+            for is_inside, (step, sized) in zip(
+                inside, sized_steps(layouts.shardings[a], steps), strict=True
+            ):
                 group = self._groups.setdefault((step.kind, step.axes), len(self._groups))
                 after = layouts.id_of(step.out_sharding)
-                rows.append((a, b, number, group, before, after, layouts.id_of(sized)))
+                rows.append((a, b, is_inside, group, before, after, layouts.id_of(sized)))
                 before = after
         flat = np.asarray(rows, dtype=np.int64).reshape(-1, 7).T
         scale = (len(self._groups) or 1, *[len(layouts.shardings) or 1] * 3)
         _, seen, which = np.unique(
             np.ravel_multi_index(tuple(flat[3:]), scale), return_index=True, return_inverse=True
         )
-        (origin, target, number), (group, start, end, sized_by) = flat[:3], flat[3:, seen]
-        return _Steps(origin, target, number, which, group, start, end, sized_by)
+        (origin, target, is_inside), (group, start, end, sized_by) = flat[:3], flat[3:, seen]
+        return _Steps(origin, target, is_inside, which, group, start, end, sized_by)
 
-    def _price(self, type_: TensorType, kinds: frozenset[str] | None, first: int, widening: int) -> Ints:
+    def _price(
+        self, type_: TensorType, kinds: frozenset[str] | None, only_inside: bool, widening: int
+    ) -> Ints:
         layouts = self._layouts[type_.rank]
         count = len(layouts.shardings)
         prices = np.zeros((count, count), dtype=np.int64)
@@ -236,7 +246,10 @@ class ReshardPrices:
             before, after = (layouts.shardings[ids[index]] for ids in (steps.before, steps.after))
             step = CollectiveStep(kind, axes, after)
             ns[index], _ = _carried_out(self._prices, step, before, int(bytes_[index]), type_, widening)
-        np.add.at(prices, (steps.origin, steps.target), np.where(steps.number >= first, ns[steps.which], 0))
+        ns = ns[steps.which]
+        np.add.at(
+            prices, (steps.origin, steps.target), np.where(steps.is_inside, ns, 0) if only_inside else ns
+        )
         return prices
 
     def _is_uneven(self, steps: _Steps, type_: TensorType) -> Bools:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from autoshard.mlir.carried import constrain_what_loops_are_handed
 from autoshard.mlir.context import ir
 from autoshard.mlir.isolated import run_isolated
 from autoshard.mlir.listing import Listing
@@ -56,8 +57,9 @@ def propagated(
 ) -> dict[int, TensorSharding]:
     """Propagate what the walked module is annotated with; the module is tagged, and otherwise unchanged.
 
-    `as_xla`: with equal ops merged before (`merging`), and broadcasts that add dimensions of one element, which are reshaped then, taken
-    for reshapes, as XLA folds them: Shardy propagates through those first, through broadcasts last.
+    `as_xla`: with equal ops merged before (`merging`), what loops carry unchanged handed to them as they ask for it (`carried`), and
+    broadcasts that add dimensions of one element, which are reshaped then, taken for reshapes, as XLA folds them: Shardy propagates
+    through those first, through broadcasts last.
     """
     _tag(walked)
     walked.main.attributes["sym_name"] = ir.StringAttr.get(
@@ -67,6 +69,7 @@ def propagated(
     merged = merge_equal(given, _TAG) if as_xla else {}
     if as_xla:
         _reshape_broadcasts(given.module)
+        constrain_what_loops_are_handed(walk(given.module, "main"))
     done = run_isolated(given.module, _PASSES).operation
     found = _read_back(done, walked, Shardings(mesh, all_meshes(done), done.context))
     for op, kept in merged.items():

@@ -22,7 +22,6 @@ from autoshard.mlir.emit import Emission, Gathers, emit
 from autoshard.mlir.explicit import with_collectives
 from autoshard.mlir.facts import RULE
 from autoshard.mlir.forms import Form
-from autoshard.mlir.hoisted import products_moved_for_loops
 from autoshard.mlir.listing import Listing, Op
 from autoshard.mlir.meshes import all_meshes
 from autoshard.mlir.pipeline import run_pipeline
@@ -122,7 +121,7 @@ def _pinned(
     ]
     if constraints == "all":
         return frozenset(ranked)
-    pinned = products_moved_for_loops(listing, choices)
+    pinned: frozenset[int] = frozenset()
     for attempt in range(_ROUNDS):
         walked = _emitted(handles, listing, choices, _xla(pinned, gathers))
         found = propagated(walked, listing, listing.mesh, as_xla=True)

@@ -183,13 +183,18 @@ func.func @main(%a: tensor<64x512xf32>, %w: {W}) -> tensor<64x512xf32> {{
 
 
 @pytest.mark.parametrize(
-    ("wanted", "trips"),
-    [("[{}, {}]", [1]), ('[{}, {"x"}]', [1]), ('[{}, {"y"}]', [1, 9]), ('[{"x", "y"}, {}]', [1])],
+    ("carried", "wanted", "trips"),
+    [
+        ('[{}, {"x", "y"}]', "[{}, {}]", [9]),
+        ('[{}, {"x", "y"}]', '[{}, {"y"}]', [1, 9]),
+        ('[{}, {"x", "y"}]', '[{"x", "y"}, {}]', [1]),
+        ('[{}, {"x"}]', '[{"x", "y"}, {}]', [1, 9]),
+    ],
 )
-def test_a_gather_after_another_change_stays_in_the_loop(wanted: str, trips: list[int]) -> None:
-    """Of a weight that no trip changes, split in columns: a gather; one over the minor axis; a permute and a gather; an
-    exchange.
-    """
+def test_gathers_and_what_follows_a_slice_stay_in_the_loop(
+    carried: str, wanted: str, trips: list[int]
+) -> None:
+    """Of a weight that no trip changes, split in columns: a gather; a permute and a gather; an exchange; a slice and an exchange."""
     request = pipeline.Request(memory_bytes=None, overlap="none")
     priced = pipeline.price(pipeline.load_module(READ.encode(), request))
     graph, problem = priced.graph, priced.problem
@@ -199,7 +204,7 @@ def test_a_gather_after_another_change_stays_in_the_loop(wanted: str, trips: lis
     demand = graph.nodes[edge.reader].choices.demands[edge.operand].tolist()
     origin, target = (
         next(at for at in ends if str(shardings[at]) == text)
-        for ends, text in ((supply, '[{}, {"x", "y"}]'), (demand, wanted))
+        for ends, text in ((supply, carried), (demand, wanted))
     )
     steps = priced.reshards.collectives(edge.type, origin, target, edge.travels)
     table = problem.tables[int(problem.edge_table[number])]

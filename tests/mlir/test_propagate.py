@@ -1,5 +1,7 @@
 """Shardy's propagation as seen through the listing's numbers."""
 
+import pytest
+
 from autoshard.mlir.meshes import all_meshes
 from autoshard.mlir.passes import propagate
 from autoshard.mlir.propagate import propagated
@@ -131,3 +133,35 @@ def test_constants_of_complex_numbers_are_left_alone() -> None:
     set_attributes(walked.main, "arg_attrs", [{}])
     found = propagated(walked, listing, handles.mesh, as_xla=True)
     assert all(op.results[0] in found for op in listing.ops)
+
+
+@pytest.mark.parametrize(
+    ("asked", "handed_on", "carried"),
+    [
+        (['[{}, {"x"}]'], "%w", '[{}, {"x"}]'),
+        (["[{}, {}]", "[{}, {}]"], "%w", "[{}, {}]"),
+        (["[{}, {}]", '[{}, {"x"}]'], "%w", '[{"x", "y"}, {}]'),
+        ([], "%w", '[{"x", "y"}, {}]'),
+        (["[{}, {}]"], "%c0", '[{"x", "y"}, {}]'),
+    ],
+)
+def test_xla_carries_what_does_not_change_as_all_in_the_loop_ask_for_it(
+    asked: list[str], handed_on: str, carried: str
+) -> None:
+    reads = "".join(
+        f"%c{number} = sdy.sharding_constraint %w <@mesh, {one}> : {T}\n%t{number} = stablehlo.tanh %c{number} : {T}\n"
+        for number, one in enumerate(asked)
+    )
+    _, listing, handles = read_text(
+        main_of(
+            f"""%zero = stablehlo.constant dense<0> : tensor<i32>
+            %r:2 = stablehlo.while(%i = %zero, %w = %a) : tensor<i32>, {T}
+              cond {{ %go = stablehlo.compare LT, %i, %i : (tensor<i32>, tensor<i32>) -> tensor<i1> stablehlo.return %go : tensor<i1> }}
+              do {{ {reads} stablehlo.return %i, {handed_on} : tensor<i32>, {T} }}
+            return %r#0 : tensor<i32>""",
+            results="tensor<i32>",
+        )
+    )
+    found = propagate(handles, listing, {0: sharding('[{"x", "y"}, {}]')}, as_xla=True)
+    (flow,) = (flow for flow in listing.data_flows if str(found[flow.target]) != "[]")
+    assert str(found[flow.target]) == carried
