@@ -75,7 +75,7 @@ class _Stored:
 
     def held(self, value: int, type_: TensorType) -> TensorType:
         """The type that a value is stored in while it comes and goes."""
-        return self.narrowed(type_, self._planned.program.widths.of_value(value))
+        return self.narrowed(type_, self._planned.program.stored.of_value(value))
 
     def narrowed(self, type_: TensorType, taken: TensorType) -> TensorType:
         """The type of a copy that readers take as `taken`."""

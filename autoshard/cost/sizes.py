@@ -27,7 +27,7 @@ class Sizes:
 
     def held(self, value: int, type_: TensorType) -> TensorType:
         """In what type a value that comes and goes is stored: XLA for TPUs narrows what all readers take narrower."""
-        return self.narrowed(type_, self._graph.program.widths.of_value(value))
+        return self.narrowed(type_, self._graph.program.stored.of_value(value))
 
     def narrowed(self, type_: TensorType, taken: TensorType) -> TensorType:
         """Of a copy that readers take as `taken`."""

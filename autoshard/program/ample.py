@@ -51,14 +51,18 @@ def keep_costly(
     ones too where the loss picks or sums some of them afterwards. Products repeat what they read, of one buffer or of several that are
     stored as long: of an activation function XLA keeps its operands and no result (tanh and logistic functions in GPT-J, CLIP, Qwen3;
     float32 error functions), the quotients of a softmax are made in each product that reads them. What is computed wider than it is read is
-    stored: error functions of bfloat16, polynomials in float32, beside their operands (ViT, BERT, RoBERTa), and what a loss gives back,
-    beside the logits (BERT, BART and GPTs).
+    stored where it is an error function of bfloat16, a polynomial in float32, beside its operand (ViT, BERT, RoBERTa), or what a loss gives
+    back, beside the logits (BERT, BART and GPTs); other functions that are worked out in float32 and narrowed products repeat, also of
+    normalized values (a VAE's blocks; perceptrons and convnets with logistic functions, tanh and GELU).
 
     Args:
         repeated: results with a buffer that a compiler short of memory would repeat.
     """
     readers, as_stored = readers_of(kernels), _read_as_stored(kernels, listing, may_repeat)
     reduced = _made_of_sums(kernels, listing, may_repeat)
+    of_exponentials = _made_of_sums(
+        kernels, listing, may_repeat, _costly_inside(kernels, listing, may_repeat)
+    )
     roots: dict[int, frozenset[int]] = {}
     costly: set[int] = set()  # values that each reader would repeat costly work for
     narrowed: dict[int, frozenset[int]] = {}
@@ -81,7 +85,7 @@ def keep_costly(
             is_dear_itself = is_costly(kernel.ops, listing)
             is_dear = is_dear_itself or not costly.isdisjoint(reads)
             is_wide_inside = is_widened(root, listing)
-            is_narrower = is_narrowing(root, listing) or is_wide_inside
+            is_narrower = (is_narrowing(root, listing) and value in of_exponentials) or is_wide_inside
             is_epilogue = value not in reduced or is_narrower
             is_in_place = kernel.is_in_place and not (is_dear and is_narrower)
             width = 2 if value in reduced and _row(listing, value) <= LONGEST_ROW else 1
@@ -95,7 +99,11 @@ def keep_costly(
                         and value in as_stored.all
                         and (is_narrower or value not in as_stored.products)
                     )
-                    or (is_dear_itself and _replaces(kernel, stored, readers, listing, width))
+                    or (
+                        is_dear_itself
+                        and (stored or value not in as_stored.products)
+                        and _replaces(kernel, stored, readers, listing, width)
+                    )
                 )
             )
             is_stored = is_kept or not is_recomputed(root, stored, listing)
@@ -115,14 +123,31 @@ def _row(listing: Listing, value: int) -> int:
     return type_.shape[-1] if type_ is not None and type_.rank else 1
 
 
-def _made_of_sums(kernels: Sequence[Kernel], listing: Listing, may_repeat: Repeatable) -> frozenset[int]:
-    """What reductions make, and elementwise work on that."""
+def _made_of_sums(
+    kernels: Sequence[Kernel], listing: Listing, may_repeat: Repeatable, times: Collection[int] | None = None
+) -> frozenset[int]:
+    """What reductions make, those at `times` where given, and elementwise work on that."""
     found: set[int] = set()
     for kernel in kernels:
         root, reads = listing.ops[kernel.time], [use.value for use in kernel.uses]
         is_work = may_repeat.includes(root, len(reads)) or kernel.is_alias
-        if is_reduction(root) or (is_work and not found.isdisjoint(reads)):
+        is_start = is_reduction(root) and (times is None or kernel.time in times)
+        if is_start or (is_work and not found.isdisjoint(reads)):
             found.update(kernel.results)
+    return frozenset(found)
+
+
+def _costly_inside(kernels: Sequence[Kernel], listing: Listing, may_repeat: Repeatable) -> frozenset[int]:
+    """When the reductions run that reduce costly work, as softmaxes do."""
+    costly, found = set[int](), set[int]()
+    for kernel in kernels:
+        root, reads = listing.ops[kernel.time], [use.value for use in kernel.uses]
+        if not is_costly(kernel.ops, listing) and costly.isdisjoint(reads):
+            continue
+        if is_reduction(root):
+            found.add(kernel.time)
+        elif may_repeat.includes(root, len(reads)) or kernel.is_alias:
+            costly.update(kernel.results)
     return frozenset(found)
 
 

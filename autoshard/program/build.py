@@ -52,6 +52,7 @@ from autoshard.program.repeating import (
 )
 from autoshard.program.reuse import reuse_results
 from autoshard.program.slicing import cut_where_read
+from autoshard.program.storing import stored_types
 from autoshard.program.traffic import Segment, fuse_into_products, traffic
 from autoshard.program.updates import row_copies, updated_at_once, updates_in_rows
 from autoshard.program.widths import Widths
@@ -108,6 +109,8 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
     flows = _flows(listing, pairs, frozenset(flow.target for flow in handing))
     slices = slices_in_loops(kernels, listing, handing)
     kept, narrowed = keep_costly(kernels, listing, permanent, may_repeat, repeated)
+    stored = stored_types(listing, kernels, pinned)
+
     _, ample = recompute(kept, lifetimes(listing, kept, pairs, fusion.free), narrowed | slices)
     kernels, lives = recompute(kernels, lifetimes(listing, kernels, pairs, fusion.free), repeated | slices)
     later = {value: sum_ for value, sum_ in sums_after_loops(listing).items() if value not in addends.sums}
@@ -127,6 +130,7 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
         len(listing.ops) + 1,
         pairs,
         widths,
+        stored,
         zeros,
         addends.values,
         dims,

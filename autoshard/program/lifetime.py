@@ -4,7 +4,8 @@ A kernel's result exists from its time to its last use; a value that dies at a k
 that kernel's result. Arguments stay for the whole program unless donated, and so do the results that take over no argument's buffer: a
 runtime hands both over before the program runs (XLA reports them apart from temporary memory). Carried state is held once: a loop's
 new value, or a donated argument's successor, takes the old one's buffer when the old one is dead by then. A reshape's result is its
-operand's buffer, and so is what a loop carries unchanged, and what enters or leaves a manual computation.
+operand's buffer, and so is what a loop carries unchanged, and what enters or leaves a manual computation. What branches hand on and nobody
+reads (zeros beside the picked elements of `jnp.diagonal`) is removed.
 Elementwise results take no memory where a compiler rather repeats the work: see `fusion.is_recomputed`, `recompute` and `ample`.
 """
 
@@ -35,6 +36,7 @@ def lifetimes(
     last = _last_uses(listing, kernels, handing, begin)
     aliases = {value for kernel in kernels if kernel.is_alias for value in kernel.results}
     aliases |= {flow.target for flow in handing}
+    aliases |= {flow.target for flow in listing.data_flows if flow.kind == "case" and flow.target not in last}
     end = {value: max(last.get(value, 0), begin[value] + 1) for value in begin}
     for flow in listing.data_flows:
         end[flow.target] = max(end[flow.target], flow.end)

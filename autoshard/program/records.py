@@ -160,7 +160,8 @@ class Program:
     ample_lifetimes: dict[int, Lifetime]  # and where it has memory to spare
     num_times: int
     carried_pairs: tuple[tuple[int, int], ...]  # (result index, argument index)
-    widths: Widths = field(compare=False)
+    widths: Widths = field(compare=False)  # in what type values travel
+    stored: Widths = field(compare=False)  # and in what type they are stored while they come and go
     zeros: frozenset[int] = frozenset()  # values that are zero everywhere
     addends: frozenset[int] = (
         frozenset()

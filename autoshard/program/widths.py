@@ -13,7 +13,7 @@ convolutional nets.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from autoshard.mlir.decisions import RESULT_SITE, Site, sites_of
@@ -39,10 +39,21 @@ _NARROW = {"f32": "bf16"}
 
 
 class Widths:
-    """The types that the values of a listing may travel in."""
+    """The types that the values of a listing may travel in, by who reads them.
 
-    def __init__(self, listing: Listing) -> None:
-        self._listing, self._sites = listing, sites_of(listing)
+    Args:
+        sites: the reads that count; all of the listing unless given.
+        instead: values that are read as another is, which stands for them.
+    """
+
+    def __init__(
+        self,
+        listing: Listing,
+        sites: Mapping[int, tuple[Site, ...]] | None = None,
+        instead: Mapping[int, int] | None = None,
+    ) -> None:
+        self._listing, self._sites = listing, sites_of(listing) if sites is None else sites
+        self._instead = instead or {}
         self._read: dict[int, str] = {}  # of what is handed on: the widest type that a reader takes of it
         handed_on = list(self._handed_on())
         is_settled = False
@@ -59,7 +70,13 @@ class Widths:
 
     def of_value(self, value: int) -> TensorType:
         """Of a copy that all readers share."""
-        return self.of_use(value, self._sites.get(value, ()))
+        standing = self._behind(value)
+        return TensorType(self._type(value).shape, self._widest(standing, self._sites.get(standing, ())))
+
+    def _behind(self, value: int) -> int:
+        while value in self._instead:
+            value = self._instead[value]
+        return value
 
     def _handed_on(self) -> Iterator[int]:
         """What ops and loops hand on as it is, those made last first; readers mostly come after."""

@@ -201,6 +201,27 @@ def test_long_work_is_kept_while_there_is_memory(op: str, dtype: str, is_kept: b
     assert not program.ample_lifetimes[negated].is_own_buffer
 
 
+@pytest.mark.parametrize("is_softmax", [False, True])
+def test_wide_work_that_is_narrowed(is_softmax: bool) -> None:
+    """Of a function worked out in float32 products repeat all; what a loss gives back, made of sums of exponentials, is stored."""
+    t, n, square = "tensor<8x16xf32>", "tensor<8x16xbf16>", "tensor<8x8xbf16>"
+    body = f"""
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %0 = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({n}, tensor<16x16xbf16>) -> {n}
+      %1 = stablehlo.convert %0 : ({n}) -> {t}
+      %2 = stablehlo.exponential %1 : {t}
+      %3 = stablehlo.reduce(%2 init: %zero) applies stablehlo.add across dimensions = [1] : ({t}, tensor<f32>) -> tensor<8xf32>
+      %4 = stablehlo.broadcast_in_dim {"%3" if is_softmax else "%v"}, dims = [0] : (tensor<8xf32>) -> {t}
+      %5 = stablehlo.divide %2, %4 : {t}
+      %6 = stablehlo.convert %5 : ({t}) -> {n}
+      %7 = stablehlo.dot_general %6, %w, contracting_dims = [1] x [0] : ({n}, tensor<16x16xbf16>) -> {n}
+      %8 = stablehlo.dot_general %6, %7, contracting_dims = [1] x [1] : ({n}, {n}) -> {square}
+      return %8 : {square}"""
+    program = program_of(main_of(body, f"%a: {n}, %w: tensor<16x16xbf16>, %v: tensor<8xf32>", square))
+    (made,) = (k for k in program.kernels if k.time == 7)
+    assert program.ample_lifetimes[made.results[0]].is_own_buffer is is_softmax
+
+
 @pytest.mark.parametrize(("is_permuted", "begin"), [(False, 16), (True, 16), (False, 15)])
 def test_slices_are_cut_where_they_are_read(is_permuted: bool, begin: int) -> None:
     """Fusions and products cut slices out of what these are all of, which lives as long as they are read; others want buffers."""

@@ -1,0 +1,112 @@
+"""In which element type a value is stored while it comes and goes, where not as it travels.
+
+What XLA stores is what leaves a fusion. A sum over a value comes out of the fusion that makes the value, beside it, and does not see what
+is stored; elementwise work that alone reads a product, or of which nothing but sums is made, is done before that. So what goes back to a
+layer of a float32 network is stored as bfloat16 where products read it, also if the layer has a bias, or an activation function whose
+gradient takes it once (seen in what libtpu 0.0.51 compiles for v5e of perceptrons and convnets with rectifiers and tanh; with logistic
+functions, leaky rectifiers and GELU, which take it several times, all or some are float32).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from autoshard.mlir.decisions import Site, sites_of
+from autoshard.mlir.listing import Listing
+from autoshard.program.fusion import is_elementwise, is_reduction
+from autoshard.program.records import Kernel
+from autoshard.program.repeating import readers_of
+from autoshard.program.widths import Widths
+from autoshard.sharding import TensorType, dtype_bits
+
+_ADD = "stablehlo.add"
+
+
+def stored_types(listing: Listing, kernels: Sequence[Kernel], pinned: frozenset[int]) -> Widths:
+    """Whose `of_value` is the type that a value is stored in.
+
+    Args:
+        pinned: values that are returned or handed on, and stored for that.
+    """
+    sites, made = sites_of(listing), _made_at(kernels)
+    beside = {
+        site
+        for kernel in _beside(kernels, listing, made, pinned)
+        for use in kernel.uses
+        for site in use.sites
+    }
+    counted = {value: tuple(s for s in all_ if s not in beside) or all_ for value, all_ in sites.items()}
+    return Widths(listing, counted, dict(_finished(kernels, listing, made, counted, pinned)))
+
+
+def _made_at(kernels: Sequence[Kernel]) -> dict[int, Kernel]:
+    return {value: kernel for kernel in kernels for value in kernel.results}
+
+
+def _beside(
+    kernels: Sequence[Kernel], listing: Listing, made: Mapping[int, Kernel], pinned: frozenset[int]
+) -> Iterator[Kernel]:
+    """Sums of what the fusion makes that they are part of, and elementwise work that is done for such sums only."""
+    readers, found = readers_of(kernels), set[int]()
+    for kernel in reversed(kernels):
+        op = listing.ops[kernel.time]
+        is_sum = is_reduction(op) and (op.reducer == _ADD or op.name != "stablehlo.reduce")
+        is_for_sums = (
+            is_elementwise(op)
+            and pinned.isdisjoint(kernel.results)
+            and all(reader.time in found for value in kernel.results for reader in readers.get(value, ()))
+        )
+        if (is_sum and _is_fused(kernel, made, listing)) or is_for_sums:
+            found.add(kernel.time)
+            yield kernel
+
+
+def _is_fused(kernel: Kernel, made: Mapping[int, Kernel], listing: Listing) -> bool:
+    """Whether it runs with what makes the last of its operands, and reads what that stores."""
+    last = _last(kernel, made)
+    if last is None or not _is_fusion(last, listing):
+        return False
+    before = _last(last, made) if is_elementwise(listing.ops[last.time]) else None
+    sites = [use.sites for use in last.uses if before is not None and use.value in before.results]
+    return all(len(read) == 1 for read in sites)
+
+
+def _last(kernel: Kernel, made: Mapping[int, Kernel]) -> Kernel | None:
+    """What makes the last of its operands."""
+    makers = (made[use.value] for use in kernel.uses if use.value in made)
+    return max(makers, key=lambda maker: maker.time, default=None)
+
+
+def _is_fusion(kernel: Kernel, listing: Listing) -> bool:
+    return kernel.shape.is_matmul or is_elementwise(listing.ops[kernel.time])
+
+
+def _finished(
+    kernels: Sequence[Kernel],
+    listing: Listing,
+    made: Mapping[int, Kernel],
+    sites: Mapping[int, tuple[Site, ...]],
+    pinned: frozenset[int],
+) -> Iterator[tuple[int, int]]:
+    """Values that one elementwise kernel alone reads, once and in the fusion that makes them, and what that stores."""
+    reading = {site: kernel for kernel in kernels for use in kernel.uses for site in use.sites}
+    for kernel in kernels:
+        for value in kernel.results if _is_fusion(kernel, listing) else ():
+            read = sites.get(value, ())
+            if len(read) != 1 or value in pinned or (reader := reading.get(read[0])) is None:
+                continue
+            op = listing.ops[reader.time]
+            if (
+                is_elementwise(op)
+                and reader.repeat == kernel.repeat
+                and max(made[use.value].time for use in reader.uses if use.value in made) == kernel.time
+                and _takes_no_more(reader.shape.results[0], listing.values[value].type)
+            ):
+                yield value, reader.results[0]
+
+
+def _takes_no_more(type_: TensorType, before: TensorType | None) -> bool:
+    """The same elements, no wider."""
+    return (
+        before is not None
+        and type_.shape == before.shape
+        and dtype_bits(type_.dtype) <= dtype_bits(before.dtype)
+    )

@@ -1,0 +1,66 @@
+"""In which type values are stored where products read them and something else is made beside."""
+
+import pytest
+
+from tests.mlir.modules import main_of
+from tests.program.modules import program_of
+
+T, W, ROW = "tensor<8x16xf32>", "tensor<16x16xf32>", "tensor<16xf32>"
+ZERO = "%zero = stablehlo.constant dense<0.0> : tensor<f32>"
+TWICE = f"""
+  %x = stablehlo.negate %d : {T}
+  %y = stablehlo.multiply %d, %m : {T}
+  %g = stablehlo.add %x, %y : {T}"""
+WORK = {
+    "none": (f"%g = stablehlo.reshape %d : ({T}) -> {T}", "bf16"),
+    "once": (f"%g = stablehlo.multiply %d, %m : {T}", "bf16"),
+    "twice": (TWICE, "f32"),
+}
+
+
+def gradient(work: str, reader: str) -> str:
+    """Of a layer `%d` comes back, `%g` goes to the weights, the bias and the layer before."""
+    return main_of(
+        f"""
+      {ZERO}
+      %m = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
+      %d = stablehlo.dot_general %m, %w, contracting_dims = [1] x [1] : ({T}, {W}) -> {T}
+      {work}
+      %b = stablehlo.reduce(%g init: %zero) applies stablehlo.{reader} across dimensions = [0] : ({T}, tensor<f32>) -> {ROW}
+      %v = stablehlo.dot_general %g, %a, contracting_dims = [0] x [0] : ({T}, {T}) -> {W}
+      %l = stablehlo.dot_general %g, %w, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
+      return %b, %v, %l : {ROW}, {W}, {T}""",
+        f"%a: {T}, %w: {W}",
+        f"{ROW}, {W}, {T}",
+    )
+
+
+@pytest.mark.parametrize(("work", "expected"), WORK.values(), ids=WORK)
+def test_a_sum_beside_a_value_does_not_widen_it(work: str, expected: str) -> None:
+    """Where the work on a product takes it once, what is stored is what the work makes."""
+    program = program_of(gradient(work, "add"))
+    product = next(k for k in program.kernels if k.time == 2)
+    assert program.stored.of_value(product.results[0]).dtype == expected
+    assert program.widths.of_value(product.results[0]).dtype == "f32"
+
+
+def test_other_reductions_are_of_what_is_stored() -> None:
+    program = program_of(gradient(WORK["none"][0], "multiply"))
+    product = next(k for k in program.kernels if k.time == 2)
+    assert program.stored.of_value(product.results[0]).dtype == "f32"
+
+
+def test_what_branches_return_and_nobody_reads_is_removed() -> None:
+    body = f"""
+      %i = stablehlo.constant dense<0> : tensor<i32>
+      %r:2 = "stablehlo.case"(%i) ({{
+        %z = stablehlo.constant dense<0.0> : {T}
+        stablehlo.return %a, %z : {T}, {T}
+      }}, {{
+        stablehlo.return %a, %a : {T}, {T}
+      }}) : (tensor<i32>) -> ({T}, {T})
+      return %r#0 : {T}"""
+    program = program_of(main_of(body, f"%a: {T}", T))
+    read, unread = (flow.target for flow in program.listing.data_flows if flow.kind == "case")
+    assert program.lifetimes[read].is_own_buffer
+    assert not program.lifetimes[unread].is_own_buffer
