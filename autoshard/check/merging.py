@@ -22,13 +22,16 @@ class Asked:
     body: Body
     passed: tuple[TensorSharding, ...]  # from the first to the last
     travels: TensorType
+    inside: tuple[int, Body] | None = None  # in place of value and body for the steps from `stays` on
+    stays: int = 0
 
     @property
     def steps(self) -> range:
         return range(1, len(self.passed))
 
     def taken(self, step: int) -> _Taken:
-        return self.value, self.body, self.passed[: step + 1]
+        value, body = self.inside if self.inside and step >= self.stays else (self.value, self.body)
+        return value, body, self.passed[: step + 1]
 
 
 def carried_out(asked: Sequence[Asked | None]) -> list[list[TensorType | None]]:

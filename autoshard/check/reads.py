@@ -5,10 +5,10 @@ must be among what its clones need.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from autoshard.check.boundaries import result_sharding
-from autoshard.check.loops import Where
+from autoshard.check.loops import Loop, Part, Where
 from autoshard.check.manual import before_edge
 from autoshard.check.partial import clone_operand_axes
 from autoshard.check.parts import Parts, joined, parts_of, project, tensor_sharding
@@ -31,6 +31,7 @@ class Read:
     needs_copy: bool  # whether a reshard for it makes a buffer that nothing else accounts for
     source: int = -1  # the value, or what the loops that carry it unchanged were handed
     trips: int = 0  # how often it is read in those loops
+    inside: Where = field(default_factory=dict[Loop, Part])  # where it is read in them
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ def _before_loops(planned: Planned, value: int, read: Read) -> Read:
         where=where,
         source=source,
         trips=read.repeat,
+        inside=read.where,
     )
 
 

@@ -50,6 +50,7 @@ class Reshard:
     )
     is_sent: bool = True  # not to who reads the value as it settles, beside a shared copy
     trips: int = 0  # of loops that it is moved out of, up to a gather or a slice
+    inside_of: tuple[int, Body] | None = None  # the value in those loops, and the reader's place
     loop: Loop | None = None  # where the product that reads gathers it while it runs
 
 
@@ -84,6 +85,8 @@ def reshards_of(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Resh
             trips = max(read.trips for read in mine)
             bodies = {frozenset(read.where.items()) for read in mine}
             shared_by = (first_of(value), bodies.pop()) if len(bodies) == 1 else None
+            insides = {frozenset(read.inside.items()) for read in mine}
+            inside_of = first_of(value), insides.pop() if len(insides) == 1 else frozenset()
             yield Reshard(
                 type_,
                 together,
@@ -95,6 +98,7 @@ def reshards_of(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Resh
                 shared_by,
                 is_read,
                 trips,
+                inside_of,
             )
         for read in mine:
             hidden = hideable.of_read(value, read.op)
@@ -114,6 +118,7 @@ def reshards_of(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Resh
                 reader,
                 is_copy,
                 read.trips,
+                (first_of(value), frozenset(read.inside.items())),
                 loop,
             )
 
@@ -176,11 +181,14 @@ def sent_by_reshards(planned: Planned, reshards: Sequence[Reshard], prices: Pric
 
 def _kept_in_loops(steps: Sequence[Moved], reshard: Reshard) -> Iterator[Moved]:
     """What XLA leaves in the loops, in the trips beside the one that all steps run in: gathers, and what follows one or a slice."""
-    stays = False
-    for step in steps:
-        stays = stays or step.kind in ("all_gather", "all_slice")
-        if stays and step.kind != "all_slice" and reshard.trips > step.repeat:
+    first = _first_that_stays([step.kind for step in steps])
+    for step in steps[first:]:
+        if step.kind != "all_slice" and reshard.trips > step.repeat:
             yield replace(step, repeat=reshard.trips - step.repeat)
+
+
+def _first_that_stays(kinds: Sequence[str]) -> int:
+    return next((n for n, kind in enumerate(kinds) if kind in ("all_gather", "all_slice")), len(kinds))
 
 
 def _in_loop(
@@ -225,7 +233,9 @@ def _asked(reshard: Reshard, steps: Sequence[CollectiveStep], prices: Prices) ->
     if prices.lowering != "xla-tpu" or reshard.reader_of is None or not reshard.is_sent:
         return None
     shardings = (reshard.origin, *(step.out_sharding for step in steps))
-    return Asked(*reshard.reader_of, shardings, reshard.travels)
+    inside = reshard.inside_of if reshard.trips > reshard.repeat else None
+    stays = 1 + _first_that_stays([step.kind for step in steps])
+    return Asked(*reshard.reader_of, shardings, reshard.travels, inside, stays)
 
 
 def _merged(

@@ -9,7 +9,7 @@ import numpy as np
 from autoshard.cost.given import Given
 from autoshard.cost.graph import Choices, Edge, Graph, Node, Wanted
 from autoshard.cost.layouts import Ints, LayoutsByRank
-from autoshard.cost.loops import Loops, Place
+from autoshard.cost.loops import Loop, Loops, Place
 from autoshard.cost.partial import PartialPlan, plan_partial_sums
 from autoshard.cost.spaces import kernel_space
 from autoshard.program import (
@@ -43,6 +43,7 @@ class _Read:
     sites: tuple[tuple[int, int], ...]
     source: int = -1  # what loops were handed for the value, where that is what is read
     trips: int = 0  # how often it is read, where that is so
+    inside: tuple[Loop, ...] = ()  # the loops around the read then
 
 
 def build_graph(
@@ -110,6 +111,7 @@ def _hoisted(graph: Graph, read: _Read) -> _Read:
         place=place,
         source=source,
         trips=read.repeat,
+        inside=read.place.loops,
     )
 
 
@@ -228,6 +230,7 @@ def _connect(graph: Graph, value: int, reads: list[_Read]) -> None:
                 listing.first_of(value if read.source < 0 else read.source),
                 read.place.loops,
                 read.trips,
+                (listing.first_of(value), read.inside),
             )
         )
 
@@ -243,6 +246,7 @@ def _add_hub(graph: Graph, value: int, type_: TensorType, reads: list[_Read]) ->
     travels = graph.program.widths.of_value(value)
     trips = max(read.trips for read in reads)
     listing, around = graph.program.listing, list({read.place.loops for read in reads})
+    bodies = {read.inside for read in reads}
     graph.edges.append(
         Edge(
             provider,
@@ -258,6 +262,7 @@ def _add_hub(graph: Graph, value: int, type_: TensorType, reads: list[_Read]) ->
             listing.first_of(value) if len(around) == 1 else -1,
             *around[:1],
             trips=trips,
+            inside=(listing.first_of(value), reads[0].inside if len(bodies) == 1 else ()),
         )
     )
     return hub

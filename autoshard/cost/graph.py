@@ -72,6 +72,7 @@ class Edge:
     )  # the value, or what the loops that carry it unchanged were handed; -1: of no single reader
     loops: tuple[Loop, ...] = ()  # around the read
     trips: int = 0  # of what stays in the loops that the rest is moved out of
+    inside: tuple[int, tuple[Loop, ...]] = (-1, ())  # the value in those loops, and the loops
 
 
 Wanted = Mapping[int, Sequence[TensorSharding]]

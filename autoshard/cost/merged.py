@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from autoshard.cost.graph import Edge
-from autoshard.cost.loops import Loop
+from autoshard.cost.loops import Loop, made_inside
 from autoshard.cost.lowering import Emitted
 from autoshard.cost.reshard import ReshardPrices
 from autoshard.sharding import TensorSharding, TensorType, dtype_bits
 
 _Path = tuple[int, tuple[Loop, ...], tuple[TensorSharding, ...]]
-"""The value, the loops around the reader, and the shardings on the way, the first included."""
+"""The value, the loops around where it is brought there, and the shardings on the way, the first included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,10 @@ def _paths(reshards: ReshardPrices, move: Move) -> Iterator[_Path]:
     if edge.source < 0 or not reshards.merges_equal:
         return
     passed = reshards.path(edge.type.rank, move.origin, move.target)
-    for end in range(2, len(passed) + 1):
-        yield edge.source, edge.loops, passed[:end]
+    steps = reshards.collectives(edge.type, move.origin, move.target)
+    for end, stays in enumerate(made_inside([step.kind for step in steps]), 2):
+        value, loops = edge.inside if stays and edge.trips > edge.repeat else (edge.source, edge.loops)
+        yield value, loops, passed[:end]
 
 
 def _bits(type_: TensorType) -> int:

@@ -3,6 +3,7 @@
 import pytest
 
 from autoshard import pipeline
+from autoshard.annotated import cost_loaded
 from autoshard.check.merging import Asked, carried_out
 from autoshard.cost.graph import Edge
 from autoshard.cost.layouts import LayoutsByRank
@@ -121,3 +122,19 @@ def test_what_a_loop_does_not_change_is_moved_before_it(form: Form, runs: int) -
     )
     reads = {edge.type.shape: edge.repeat for edge in graph.edges if edge.reader == product}
     assert reads == {(64, 512): 9, (512, 512): runs}
+
+
+def test_gathers_that_stay_in_loops_are_not_merged_across_them() -> None:
+    """Two loops of 9 trips that gather one weight, which neither changes, where they read it."""
+    held = '%k = sdy.sharding_constraint %m <@mesh, [{"x"}, {}]> : tensor<512x512xf32>'
+    whole = "%g = sdy.sharding_constraint %k <@mesh, [{}, {}]> : tensor<512x512xf32>"
+    first = LOOP.replace("%p = ", f"{held}\n{whole}\n%p = ").replace(
+        "dot_general %s, %m,", "dot_general %s, %g,"
+    )
+    head, rest = first.split("  %w:3")
+    loop = "  %w:3" + rest.split("  return")[0]
+    text = f"{head}{loop}{loop.replace('%w', '%v').replace('%s = %a', '%s = %w#1')}  return %v#1 : tensor<64x512xf32>\n}}"
+    request = pipeline.Request(mesh=(("x", 4),), hardware="tpu-v5e", memory_bytes=None, form="xla")
+    plan = cost_loaded(pipeline.load_module(text.encode(), request))
+    gathers = [one for one in plan.price.collectives if one.kind == "all_gather"]
+    assert sum(one.repeat for one in gathers if one.emitted) == 18
