@@ -5,7 +5,9 @@ nothing extra. Memory without tiles stores the elements and no more.
 """
 
 import itertools
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,10 @@ from .heap import alive_bytes, gap_bytes
 MinorPair = tuple[Collection[int], Collection[int]] | tuple[Collection[int], Collection[int], bool]
 """Dimensions of which the two minor ones must be: one of the first kind and one of the second, in either order unless the third says that
 the first is minor to the second."""
+PAIR = 2
+FAR_LARGER, LITTLE_MORE = 4, Fraction(11, 10)
+"""Of two layouts of one size or a little more the one with so many more rows is taken: of sums of (256, 16, 1024) that of 256 rows, of
+(512, 256, 192) that of 256, not 512, in programs compiled by libtpu 0.0.51."""
 
 
 class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
@@ -25,12 +31,16 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
 
     Elements below `word_bits` are packed along the rows, so that a tile has at least as many rows as fill a word. Temporary buffers
     share a heap, whose size exceeds what is alive in it by a part `heap_slack`: buffers of different lifetimes leave gaps.
+
+    A sum of which n devices keep a part each goes in equal chunks of at most `scattered_tiles / (n + 4)` tiles of a part, which is padded
+    for that; None: a compiler that does not.
     """
 
     lanes: Count
     sublanes: Count
     word_bits: Count
     heap_slack: Share
+    scattered_tiles: Count | None = None
 
     def stored_bytes(
         self, shapes: NDArray[Any], element_bits: int, minor: MinorPair | None = None
@@ -53,6 +63,62 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
             smallest = np.minimum(smallest, others * held)
         return np.where(elements == 0, 0, (smallest * element_bits + 7) // 8)
 
+    def scattered_part(
+        self, whole: Sequence[int], dim: int, devices: int, element_bits: int, minor: MinorPair | None = None
+    ) -> tuple[int, int]:
+        """Bytes of the part of a scattered sum as it goes over the links, and those that are added; `whole` is cut along `dim`.
+
+        A matrix, cut into rows, goes in whole rows of tiles and gets more of them; of more dimensions the tiles themselves go, with what
+        fills them up. A chunk has an even number of tiles.
+        Parts along a minor dimension, of vectors, and that do not divide go as they are.
+        """
+        part = [size // devices if d == dim else size for d, size in enumerate(whole)]
+        kept, bytes_ = [d for d, size in enumerate(whole) if size > 1], math.prod(part) * element_bits // 8
+        pair = self._likely_minor(whole, kept, element_bits, minor)
+        if self.scattered_tiles is None or pair is None or whole[dim] % devices:
+            return bytes_, 0
+        lane, row = pair
+        if dim == lane or (dim == row) != (len(kept) == 2):
+            return bytes_, 0
+        rows, lanes = math.ceil(part[row] / self.sublanes), math.ceil(part[lane] / self.lanes)
+        most = Fraction(self.scattered_tiles, devices + 4)
+        if len(kept) > 2:
+            tiles = math.prod(part) // (part[row] * part[lane]) * rows * lanes
+            pairs = PAIR * math.ceil(tiles / most)
+            tile_bytes = self.sublanes * min(part[lane], self.lanes) * element_bits // 8
+            sent = math.ceil(tiles / pairs) * pairs
+            return sent * tile_bytes, (sent - tiles) * tile_bytes
+        rows_together = math.floor(most / lanes)
+        if not rows_together:
+            return bytes_, 0
+        pairs = PAIR * math.ceil(rows / rows_together)
+        step = pairs // math.gcd(pairs, lanes)
+        added = (math.ceil(rows / step) * step * self.sublanes - part[row]) * part[lane] * element_bits // 8
+        return bytes_ + added, added
+
+    def _likely_minor(
+        self, shape: Sequence[int], kept: Sequence[int], element_bits: int, minor: MinorPair | None
+    ) -> tuple[int, int] | None:
+        """The minor dimension and the next of the smallest layouts: of those most like the shape, unless far more rows can be there."""
+        pairs = (
+            [pair for pair in _pairs(len(shape), minor) if set(pair) <= set(kept)] if len(kept) > 1 else []
+        )
+        if not pairs:
+            return None
+        packed = max(1, self.word_bits // element_bits)
+
+        def padded(lane: int, row: int) -> Fraction:
+            tile = int(self._rows(shape[row], packed))
+            rows = math.ceil(shape[row] / tile) * tile
+            return Fraction(math.ceil(shape[lane] / self.lanes) * self.lanes * rows, shape[lane] * shape[row])
+
+        most = min(padded(*pair) for pair in pairs) * LITTLE_MORE
+        (best, *others) = (pair for pair in sorted(pairs, reverse=True) if padded(*pair) <= most)
+        for lane, row in others:
+            if lane == best[0] and shape[row] >= FAR_LARGER * shape[best[1]]:
+                best = lane, row
+        return best
+
     def with_gaps(self, bytes: NDArray[np.int64]) -> NDArray[np.int64]:
         """What temporary buffers of these bytes make of the heap."""
         return bytes + np.floor(bytes * self.heap_slack).astype(np.int64)
@@ -62,7 +128,7 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
         alive, gaps = alive_bytes(begin, end, bytes), gap_bytes(begin, end, bytes)
         return max(int((alive + gaps) / (1 + self.heap_slack)) - alive, 0)
 
-    def _rows(self, rows: NDArray[Any], packed: int) -> NDArray[np.int64]:
+    def _rows(self, rows: NDArray[Any] | int, packed: int) -> NDArray[np.int64]:
         """Rows of the tile: all of them, or the power of two that holds fewer."""
         full = max(self.sublanes, packed)
         power = 2 ** np.ceil(np.log2(np.clip(rows, 1, full))).astype(np.int64)

@@ -18,6 +18,7 @@ from autoshard.check.merging import Asked, Body, carried_out
 from autoshard.check.meshes import has_no_collectives, steps_across
 from autoshard.check.moves import Moved, Prices, ns_of, ns_of_one, type_sent
 from autoshard.check.overlap import MOVED_AHEAD, Hideable, find_hideable
+from autoshard.check.padding import with_padding
 from autoshard.check.parts import parts_of
 from autoshard.check.planned import Planned
 from autoshard.check.reads import Reads
@@ -312,7 +313,10 @@ def _sized(reshard: Reshard, steps: Sequence[CollectiveStep], prices: Prices) ->
         sent = sent_for_step(prices.compiler, step, before, travels, _times_as_wide(reshard.type, travels))
         bytes_ = held.local_bytes(reshard.type)
         kept = held.local_bytes(travels)
-        yield Moved(step.kind, step.axes, bytes_, reshard.repeat, reshard.op, sent, kept)
+        compiled = sent
+        if step.kind == "reduce_scatter" and sent:
+            compiled = with_padding(prices, sent, before, step.out_sharding, travels)
+        yield Moved(step.kind, step.axes, bytes_, reshard.repeat, reshard.op, sent, kept, merged=compiled)
         before = step.out_sharding
 
 

@@ -18,6 +18,7 @@ from autoshard.check.emitted import (
 )
 from autoshard.check.halo import in_blocks, rows_from_others
 from autoshard.check.moves import Moved, Prices, ns_of, ns_of_one, type_sent
+from autoshard.check.padding import with_padding
 from autoshard.check.parts import Part, Parts, axis_refs, continued, num_shards, parts_of
 from autoshard.check.planned import Planned, Site
 from autoshard.check.reads import KernelRead, Reads, summed_parts
@@ -26,7 +27,7 @@ from autoshard.check.scattering import (
     in_product,
     part_bytes,
 )
-from autoshard.program import Kernel
+from autoshard.program import Kernel, minor_of_sum
 from autoshard.sharding import AxisRef, FactorKind, TensorSharding
 
 
@@ -54,7 +55,36 @@ def sent_by_kernel(planned: Planned, read: KernelRead, reads: Reads, prices: Pri
             passed = (Sent("collective_permute", axes, inside.bytes),)
             all_ns = inside.waits_ns + inside.hidden_ns
             moved = replace(moved, sent=passed, hidden_ns=inside.hidden_ns, passes_ns=all_ns)
+        elif is_scattered and sent:
+            minor = minor_of_sum(kernel.shape)
+            padded = with_padding(prices, sent, produced, planned.settled[value], type_, minor)
+            moved = replace(moved, merged=padded)
+        if prices.lowering == "xla-tpu" and not (is_after and total is not None) and len(kernel.results) == 1:
+            part = _only_part(planned, reads, value) if kind == "all_reduce" else None
+            if _is_made_before(planned, read, reads, value):
+                moved = replace(moved, merged=())
+            elif part is not None and adds_exactly(produced, part, reduced):
+                minor = minor_of_sum(kernel.shape)
+                moved = replace(moved, merged=with_padding(prices, sent, produced, part, type_, minor))
         yield moved
+
+
+def _is_made_before(planned: Planned, read: KernelRead, reads: Reads, value: int) -> bool:
+    """Whether an equal op of equal operands runs in the same way, which XLA keeps of the two."""
+    first = planned.listing.first_of(value)
+    if first == value or planned.settled.get(first) != planned.settled.get(value):
+        return False
+    other = next((one for one in reads.kernels if first in one.kernel.results), None)
+    return other is not None and other.shardings == read.shardings and other.run.factors == read.run.factors
+
+
+def _only_part(planned: Planned, reads: Reads, value: int) -> TensorSharding | None:
+    """What everything that reads a value takes of it, if that is one thing and not what there is."""
+    settled, shared = planned.settled.get(value), planned.shared.get(value)
+    asked = {read.sharding for read in reads.of_value.get(value, ())}
+    if settled is None or planned.produced.get(value) != settled or settled in asked:
+        return None
+    return shared if shared is not None else asked.pop() if len(asked) == 1 else None
 
 
 def _is_summed_after_loop(planned: Planned, reads: Reads, kernel: Kernel, value: int) -> bool:

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from autoshard.cost.halo import exchanged_rows, halo_rows
 from autoshard.cost.layouts import Ints, LayoutsByRank
 from autoshard.cost.lowering import CollectivePrices, Emitted
+from autoshard.cost.padding import scattered
 from autoshard.cost.reshard import Collective, ReshardPrices
 from autoshard.cost.scattering import scattered_in_product
-from autoshard.program import KernelShape
+from autoshard.program import KernelShape, minor_of_sum
 from autoshard.sharding import (
     AxisRef,
     FactorKind,
@@ -203,6 +204,10 @@ def _own_collectives(
             bytes_ = produced.local_bytes(type_)
             inside = scattered_in_product(shape, strategy, kernel_ns, local_flops, prices, mesh)
             sum_ = _sum(kind, strategy.reduced, bytes_, prices, is_joint=len(shape.results) > 1)
+            if strategy.is_scattered:
+                minor = minor_of_sum(shape)
+                padded = scattered(prices, strategy.reduced, produced, settled, type_, minor)
+                sum_ = replace(sum_, emitted=padded)
             found.append(sum_ if inside is None else inside)
         found.extend([] if strategy.is_scattered else steps)  # a scattered sum has its part already
     return found

@@ -4,7 +4,8 @@ Kinds, axes and bytes of a plan's collectives are Shardy's; what is emitted, and
 
 - `shardy`: each collective is itself.
 - `xla-tpu`: what libtpu 0.0.51 compiles for v5e (4x4, 8x8, 16x16) and v5p (2x2x4) where a change of sharding is written step by step.
-    - Sums go everywhere, and each device slices its part: an all-reduce where Shardy has a reduce-scatter.
+    - Sums go everywhere, and each device slices its part: an all-reduce where Shardy has a reduce-scatter,
+      of padded parts (`cost.padding`).
     - What lies over all devices of a slice of more than 32 is gathered by summing zero-padded arrays, in its own type where it would travel
       in a narrower one: up to 16 MiB in all (v5e and v6e, 4x16, 8x8, 8x16 and 16x16: 256 KiB a device over 64 and 64 over 256, not 4 KiB
       more), and any size on a torus of three dimensions (v4, v5p and tpu7x, 64 to 256 devices, shards of 32 KiB to 128 MiB). Gathers
@@ -93,6 +94,11 @@ class CollectivePrices:
         """Whether what is unreduced is addends of an addition, which the compiler sums before it changes their sharding otherwise."""
         return self.lowering == "xla-tpu"
 
+    @property
+    def devices(self) -> int:
+        """Of the slice."""
+        return math.prod(self.communication.placement.shape)
+
     def sent(self, type_: TensorType, travels: TensorType) -> TensorType:
         """What goes between devices of a value that may travel as `travels`."""
         is_narrowed = self.lowering == "xla-tpu" and not is_short_vector(type_)
@@ -128,7 +134,7 @@ class CollectivePrices:
             return one
         devices = total_size(one.axes)
         summed = one.bytes * devices * widening
-        if one.kind == "all_gather" and summed <= self._most_summed_bytes(devices):
+        if one.kind == "all_gather" and summed <= self._most_summed_bytes(devices) > 0:
             return Emitted("all_reduce", one.axes, summed)
         return Emitted("all_reduce", one.axes, one.bytes) if one.kind == "reduce_scatter" else one
 
@@ -171,7 +177,7 @@ class CollectivePrices:
     def _most_summed_bytes(self, devices: int) -> float:
         """Up to which what lies over so many devices is gathered by a sum."""
         placement = self.communication.placement
-        if devices < MANY_DEVICES or devices != math.prod(placement.shape):
+        if devices < MANY_DEVICES or devices != self.devices:
             return 0
         sizes = zip(placement.names, placement.shape, strict=True)
         dimensions = sum(size > 1 for name, size in sizes if name.isdecimal())

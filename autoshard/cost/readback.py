@@ -13,9 +13,11 @@ from autoshard.cost.given import SHARED_SITE
 from autoshard.cost.graph import Edge, KernelSpace
 from autoshard.cost.kernel import inner_sums
 from autoshard.cost.loops import made_inside
+from autoshard.cost.lowering import Emitted
 from autoshard.cost.merged import Move, emitted_once
 from autoshard.cost.overlap import hide
 from autoshard.cost.reshard import Collective
+from autoshard.cost.together import sums_emitted
 from autoshard.program import Kernel, LinearWay
 from autoshard.sharding import AxisRef, TensorSharding, tensor_sharding
 from autoshard.space import Strategy
@@ -57,6 +59,7 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
     program = priced.graph.program
     moves = _moves(priced, choice)
     kept = _kept_as_summed(priced, choice)
+    sums = sums_emitted(priced, choice, moves, kept)
     for number, node in enumerate(priced.graph.nodes):
         if node.space is None:
             continue
@@ -66,7 +69,7 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
         compute += int(prices.compute_ns[strategy]) * kernel.repeat
         after = priced.sums_after[number].collectives[strategy] if number in kept else ()
         collectives += [
-            ChosenCollective(c, kernel.repeat, op, node=number)
+            ChosenCollective(_emitted_as(c, sums.get(number)), kernel.repeat, op, node=number)
             for c, op in zip(
                 prices.collectives[strategy], _own_ops(kernel, node.space, strategy), strict=False
             )
@@ -107,6 +110,11 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
     _unmoved_sources(priced, choice, uses)
     communication = sum(c.collective.ns * c.repeat for c in collectives)
     return Chosen(values, uses, tuple(collectives), compute, communication)
+
+
+def _emitted_as(collective: Collective, sum_: tuple[Emitted, ...] | None) -> Collective:
+    is_sum = sum_ is not None and collective.kind in ("all_reduce", "reduce_scatter")
+    return replace(collective, emitted=sum_) if is_sum else collective
 
 
 def _moves(priced: PricedGraph, choice: NDArray[np.int64]) -> list[Move]:

@@ -13,9 +13,11 @@ from autoshard.cost.layouts import Ints, LayoutsByRank
 from autoshard.cost.loops import made_inside
 from autoshard.cost.lowering import LOCAL, CollectivePrices, Emitted, Lowering, is_short_vector
 from autoshard.cost.meshes import crossing, is_crossing
+from autoshard.cost.padding import scattered
 from autoshard.cost.uneven import emitted_step
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.problem.model import Bools
+from autoshard.program import MinorDims
 from autoshard.sharding import (
     AxisRef,
     Mesh,
@@ -187,6 +189,17 @@ class ReshardPrices:
         steps = self._sequences[type_.rank, origin, target]
         return priced_steps(self._prices, before, steps, type_, travels)
 
+    def scattered(
+        self,
+        axes: tuple[AxisRef, ...],
+        whole: TensorSharding,
+        part: TensorSharding,
+        type_: TensorType,
+        minor: MinorDims | None,
+    ) -> tuple[Emitted, ...]:
+        """What is emitted for a sum of which devices keep parts (`cost.padding`)."""
+        return scattered(self._prices, axes, whole, part, type_, minor)
+
     @property
     def merges_equal(self) -> bool:
         """Whether the compiler carries out once what several readers ask for alike."""
@@ -281,6 +294,8 @@ def priced_steps(
     widening = prices.widening(type_, sent)
     for step, sized_by in sized_steps(before, steps):
         ns, emitted = _carried_out(prices, step, before, sized_by.local_bytes(sent), sent, widening)
+        if step.kind == "reduce_scatter":
+            emitted = scattered(prices, step.axes, before, step.out_sharding, sent)
         found.append(Collective(step.kind, step.axes, sized_by.local_bytes(type_), ns, emitted=emitted))
         before = step.out_sharding
     return found

@@ -13,6 +13,7 @@ from autoshard.program.demands import (
 )
 from autoshard.program.groups import both, with_group_demands
 from autoshard.program.linearity import LinearWay
+from autoshard.program.minor import minor_of_sum
 from autoshard.program.outputs import lone_operands, product_reads, repeated_values
 from autoshard.program.prefetch import Ahead, in_argument_buffers, prefetchable
 from autoshard.program.records import (
@@ -59,6 +60,7 @@ __all__ = [
     "in_argument_buffers",
     "kernel_reads",
     "lone_operands",
+    "minor_of_sum",
     "prefetchable",
     "priority_levels",
     "product_reads",

@@ -29,6 +29,16 @@ def minor_dims(kernels: Sequence[Kernel], listing: Listing) -> dict[int, MinorDi
     return found
 
 
+def minor_of_sum(shape: KernelShape) -> MinorDims | None:
+    """Of what a matrix unit writes, and of rows that are gathered or scattered; None where anything may be minor."""
+    rank = shape.results[0].rank
+    if shape.is_matmul:
+        return _dims(shape, shape.rule.results[0], ("m", "n"))
+    if shape.name in ("stablehlo.gather", "stablehlo.scatter") and rank > 1:
+        return (rank - 1,), tuple(range(rank - 1)), True
+    return None
+
+
 def scattered_rows(kernels: Sequence[Kernel], listing: Listing) -> dict[int, tuple[MinorDims, int]]:
     """Of what scatters make, how it lies meanwhile, and how many values of that size lie so.
 

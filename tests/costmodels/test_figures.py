@@ -35,6 +35,7 @@ BOUNDS = {
     "lanes": (128, 128),
     "word_bits": (32, 32),
     "heap_slack": (0.01, 0.3),
+    "scattered_tiles": (1000, 20000),
 }
 
 

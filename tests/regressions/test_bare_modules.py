@@ -32,6 +32,11 @@ BODIES = {
         "(tensor<0x16xf32>)",
         "%0 = stablehlo.tanh %a : tensor<0x16xf32>\nreturn %0 : tensor<0x16xf32>",
     ),
+    "rows of no elements": (
+        '%a: tensor<64x0xf32> {sdy.sharding = #sdy.sharding<mesh<["x"=2, "y"=1]>, [{"x"}, {}]>}',
+        '(tensor<64x0xf32> {sdy.sharding = #sdy.sharding<mesh<["x"=2, "y"=1]>, [{}, {}]>})',
+        "%0 = stablehlo.tanh %a : tensor<64x0xf32>\nreturn %0 : tensor<64x0xf32>",
+    ),
 }
 
 
