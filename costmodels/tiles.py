@@ -20,7 +20,7 @@ from .heap import alive_bytes, gap_bytes
 MinorPair = tuple[Collection[int], Collection[int]] | tuple[Collection[int], Collection[int], bool]
 """Dimensions of which the two minor ones must be: one of the first kind and one of the second, in either order unless the third says that
 the first is minor to the second."""
-PAIR = 2
+PAIR, MOST_SENT = 2, Fraction(4, 3)
 FAR_LARGER, LITTLE_MORE = 4, Fraction(11, 10)
 """Of two layouts of one size or a little more the one with so many more rows is taken: of sums of (256, 16, 1024) that of 256 rows, of
 (512, 256, 192) that of 256, not 512, in programs compiled by libtpu 0.0.51."""
@@ -69,7 +69,7 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
         """Bytes of the part of a scattered sum as it goes over the links, and those that are added; `whole` is cut along `dim`.
 
         A matrix, cut into rows, goes in whole rows of tiles and gets more of them; of more dimensions the tiles themselves go, with what
-        fills them up. A chunk has an even number of tiles.
+        fills them up. A chunk has an even number of tiles. At most a third is added.
         Parts along a minor dimension, of vectors, and that do not divide go as they are.
         """
         part = [size // devices if d == dim else size for d, size in enumerate(whole)]
@@ -87,14 +87,15 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
             pairs = PAIR * math.ceil(tiles / most)
             tile_bytes = self.sublanes * min(part[lane], self.lanes) * element_bits // 8
             sent = math.ceil(tiles / pairs) * pairs
-            return sent * tile_bytes, (sent - tiles) * tile_bytes
+            is_much = sent * tile_bytes > bytes_ * MOST_SENT
+            return (bytes_, 0) if is_much else (sent * tile_bytes, (sent - tiles) * tile_bytes)
         rows_together = math.floor(most / lanes)
         if not rows_together:
             return bytes_, 0
         pairs = PAIR * math.ceil(rows / rows_together)
         step = pairs // math.gcd(pairs, lanes)
         added = (math.ceil(rows / step) * step * self.sublanes - part[row]) * part[lane] * element_bits // 8
-        return bytes_ + added, added
+        return (bytes_, 0) if bytes_ + added > bytes_ * MOST_SENT else (bytes_ + added, added)
 
     def _likely_minor(
         self, shape: Sequence[int], kept: Sequence[int], element_bits: int, minor: MinorPair | None
