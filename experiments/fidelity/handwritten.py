@@ -7,11 +7,12 @@ python experiments/fidelity/handwritten.py PROGRAM.mlir.gz... --folder FOLDER --
 """
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from plans import Judge, add_options, ask, draw, judge, load_program, program_name, setting_of
+from plans import Judge, add_options, draw, judge, judge_written, load_program, program_name, setting_of
 from textbook import STYLES, annotated
 
 TABLE = Path(__file__).parent / "results" / "handwritten.csv"
@@ -25,7 +26,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.judge is None:
         parser.error("name the judge: --judge PATH")
-    setting = setting_of(arguments)
+    setting = replace(setting_of(arguments), memory_share=None)
     by = Judge(arguments.judge, arguments.judge_python)
     rows: list[dict[str, Any]] = []
     for program in arguments.programs:
@@ -33,9 +34,9 @@ def main() -> None:
         drawn = {one.name: one for one in draw(program, setting, arguments.folder, 0, arguments.seed)}
         answers = {"autoshard": judge(drawn["best"], setting.target, by)} if "best" in drawn else {}
         for style in STYLES:
-            file = arguments.folder / program_name(program) / f"hand-{style.replace(' ', '-')}.mlir"
-            file.write_text(annotated(loaded, style))
-            answers[style] = ask(file, setting.target, by)
+            base = arguments.folder / program_name(program) / f"hand-{style.replace(' ', '-')}"
+            base.with_name(f"{base.name}.mlir").write_text(annotated(loaded, style))
+            answers[style] = judge_written(base, setting.target, by)
         for style, said in answers.items():
             rows.append(_row(program_name(program), setting.target, style, said))
             print(rows[-1], flush=True)

@@ -39,6 +39,7 @@ from autoshard.pipeline import (
     Request,
     baseline_choices,
     load_module,
+    plan_loaded,
     price_for_planning,
     write_planned,
 )
@@ -57,13 +58,13 @@ Choice = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What plans are for; `memory_share` of a chip's memory is what drawn plans may use by prediction."""
+    """What plans are for; `memory_share` of a chip's memory is what drawn plans may use by prediction, None what `plan` takes."""
 
     hardware: str = "tpu-v5e"
     mesh: tuple[tuple[str, int], ...] = (("x", 4), ("y", 4))
     topology: tuple[int, ...] | None = None
     target: str = "tpu:v5e:4x4"
-    memory_share: float = 0.5
+    memory_share: float | None = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,8 @@ def load_program(program: Path, setting: Setting) -> Loaded:
 def _request(program: Path, setting: Setting) -> Request:
     meta = program.parent / "meta" / f"{program_name(program)}.json"
     carry = tuple((a, b) for a, b in json.loads(meta.read_text())["carry"]) if meta.exists() else "auto"
-    limit = int(load_hardware(setting.hardware).usable_hbm_bytes * setting.memory_share)
+    usable = load_hardware(setting.hardware).usable_hbm_bytes
+    limit = "chip" if setting.memory_share is None else int(usable * setting.memory_share)
     return Request(setting.mesh, setting.hardware, setting.topology, limit, carry)
 
 
@@ -117,7 +119,7 @@ def kept(folder: Path, program: str) -> list[Drawn]:
 
 
 def draw(program: Path, setting: Setting, folder: Path, count: int, seed: int = 0) -> list[Drawn]:
-    """The solver's plan (`best`), data parallelism (`dp`), `count` random plans of the kinds in turn; makes what the folder lacks."""
+    """What `plan` finds (`best`), data parallelism (`dp`), `count` random plans of the kinds in turn; makes what the folder lacks."""
     into = folder / program_name(program)
     into.mkdir(parents=True, exist_ok=True)
     wanted = ["best", "dp", *(f"{KINDS[i % len(KINDS)]}{i}" for i in range(count))]
@@ -126,7 +128,13 @@ def draw(program: Path, setting: Setting, folder: Path, count: int, seed: int = 
         priced = price_for_planning(loaded)
         seen: set[bytes] = set()
         for name in wanted:
-            if not (into / f"{name}.plan.json").exists():
+            if (into / f"{name}.plan.json").exists():
+                continue
+            if name == "best":
+                found = plan_loaded(loaded, time_limit_s=BEST_S, seed=seed)
+                if found.values:
+                    _write(into / name, loaded, found)
+            else:
                 choice = _choice(loaded, priced, name, seed, seen)
                 if choice is not None:
                     seen.add(choice.tobytes())
@@ -136,12 +144,16 @@ def draw(program: Path, setting: Setting, folder: Path, count: int, seed: int = 
 
 def judge(drawn: Drawn, target: str, by: Judge) -> dict[str, Any]:
     """What the judge says of a plan: asked once, then read from the folder."""
-    known = drawn.judged(target, is_full=by.is_full)
-    if known is not None:
-        return known
-    said = ask(drawn.base.with_name(f"{drawn.name}.mlir"), target, by)
+    return judge_written(drawn.base, target, by)
+
+
+def judge_written(base: Path, target: str, by: Judge) -> dict[str, Any]:
+    """The same of any written module, `base` with .mlir added."""
+    file = _judged_file(base, target, is_full=by.is_full)
+    if file.exists():
+        return json.loads(file.read_text())
+    said = _ask(base.with_name(f"{base.name}.mlir"), target, by)
     hlo = said.pop("hlo", None)
-    file = _judged_file(drawn.base, target, is_full=by.is_full)
     if hlo is not None:
         with gzip.open(file.with_name(file.name.removesuffix(".json") + ".hlo.gz"), "wt") as out:
             out.write(hlo)
@@ -149,7 +161,7 @@ def judge(drawn: Drawn, target: str, by: Judge) -> dict[str, Any]:
     return said
 
 
-def ask(module: Path, target: str, by: Judge) -> dict[str, Any]:
+def _ask(module: Path, target: str, by: Judge) -> dict[str, Any]:
     """One run of the judge; `ok` is false, with `error`, where it failed or took too long."""
     environment = {**os.environ, "ALLOW_MULTIPLE_LIBTPU_LOAD": "1", "JAX_PLATFORMS": "cpu"}
     command = [by.python, str(by.script), str(module), "--target", target, "--keep-ops"]
@@ -186,12 +198,9 @@ def _write(base: Path, loaded: Loaded, plan: Plan) -> None:
 
 
 def _choice(loaded: Loaded, priced: PricedGraph, name: str, seed: int, seen: set[bytes]) -> Choice | None:
-    """A choice of the named kind that fits by prediction; for random ones also one that was not seen."""
+    """A choice of the named kind that fits by prediction, and was not seen before."""
     if name == "dp":
         return next(c for title, c, _ in baseline_choices(loaded, priced) if title == "data parallel")
-    if name == "best":
-        found = solve(priced.problem, time_limit_s=BEST_S, seed=seed, threads=2, hints=[])
-        return found.choice if found.choice is not None else found.smallest_peak_choice
     kind = name.rstrip("0123456789")
     numbers = random.Random(f"{name} {seed}")
     for _ in range(TRIES):
