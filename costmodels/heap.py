@@ -40,7 +40,11 @@ def gap_bytes(begin: Ints, end: Ints, bytes: Ints) -> int:
 
 
 def packed_bytes(begin: Ints, end: Ints, bytes: Ints) -> int:
-    """The heap in which each buffer, in the order of time and of the arguments, takes the smallest gap that holds it."""
+    """The heap in which each buffer, in the order of time and of those that begin together the longest-lived first, takes the smallest gap
+    that holds it; the order of the arguments does not matter.
+    """
+    order = np.lexsort((-bytes, -end, begin))
+    begin, end, bytes = begin[order], end[order], bytes[order]
     size = 0
     taken: list[tuple[int, int]] = []  # (first byte, end) of what is alive
     places: dict[int, tuple[int, int]] = {}

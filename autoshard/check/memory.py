@@ -229,7 +229,7 @@ def _copies(planned: Planned, reads: Reads, stored: _Stored, compiled: Compiled)
         found = planned.shared.get(value, settled)
         if found != settled:
             begin, end = _life_of_shared(mine, planned.loops.carrying.get(value))
-            shared = stored.held(value, type_)
+            shared = stored.narrowed(type_, planned.program.widths.of_value(value))
             yield Buffer(hideable.begin_of_copy(value, begin), end, stored.at_least(shared, found))
         for read in mine:
             is_whole = (value, read.op) not in compiled.gathered
@@ -265,7 +265,8 @@ def _copied_shards(planned: Planned, reads: Reads, stored: _Stored, hideable: Hi
         mine, type_, settled = reads.of_value[value], planned.type_of(value), planned.settled[value]
         found = planned.shared.get(value, settled)
         begin = hideable.begin_of_copy(value, _life_of_shared(mine, planned.loops.carrying.get(value))[0])
-        moves = [(begin, settled, found, stored.held(value, type_))]
+        shared = stored.narrowed(type_, planned.program.widths.of_value(value))
+        moves = [(begin, settled, found, shared)]
         for read in mine:
             taken = stored.narrowed(type_, read.travels)
             moves.append((hideable.begin_of_read(value, read.op, read.time), found, read.sharding, taken))

@@ -242,7 +242,8 @@ def _add_hub(graph: Graph, value: int, type_: TensorType, reads: list[_Read]) ->
     ids = _union([supply, *demands])
     graph.nodes.append(Node(Choices((ids,), (ids,)), hub=value))
     hub = len(graph.nodes) - 1
-    copy = graph.loops.shared_copy(value, [(read.place, read.end) for read in reads])
+    places = [(replace(read.place, time=read.time), read.end) for read in reads]
+    copy = graph.loops.shared_copy(value, places)
     travels = graph.program.widths.of_value(value)
     trips = max(read.trips for read in reads)
     listing, around = graph.program.listing, list({read.place.loops for read in reads})

@@ -6,6 +6,7 @@ for v5e 4x4: means that a variance works out again, gradients of products of whi
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from autoshard.cost.assemble import PricedGraph
 from autoshard.cost.lowering import Emitted
@@ -28,9 +29,13 @@ def sums_emitted(
         return {}
     graph, found = priced.graph, dict[int, tuple[Emitted, ...]]()
     read: dict[int, list[Move]] = {}
+    copied = {move.edge.reader: move for move in moves if graph.nodes[move.edge.reader].hub >= 0}
     for move in moves:
+        copy = copied.get(move.edge.provider)
         if move.is_made:
             read.setdefault(move.edge.provider, []).append(move)
+        elif copy is not None and move.target == copy.origin:  # reads what there was before the copy
+            read.setdefault(copy.edge.provider, []).append(replace(move, origin=copy.origin))
     for number, node in enumerate(graph.nodes):
         kernel = graph.program.kernels[node.kernel] if node.kernel >= 0 else None
         if node.space is None or kernel is None or len(kernel.results) != 1 or number in after_loops:

@@ -116,6 +116,36 @@ def test_what_a_loop_hands_back_is_no_copy(form: Form, monkeypatch: pytest.Monke
     assert copied, "no choice has a copy"
 
 
+T, W, ROW = "tensor<65536x8192xf32>", "tensor<8192x8192xf32>", "tensor<8192xf32>"
+BESIDE_A_BIAS = f"""func.func @main(%a: {T}, %w: {W}) -> ({ROW}, {W}, {T}) {{
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %g = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
+  %b = stablehlo.reduce(%g init: %zero) applies stablehlo.add across dimensions = [0] : ({T}, tensor<f32>) -> {ROW}
+  %v = stablehlo.dot_general %g, %a, contracting_dims = [0] x [0] : ({T}, {T}) -> {W}
+  %l = stablehlo.dot_general %g, %w, contracting_dims = [1] x [1] : ({T}, {W}) -> {T}
+  return %b, %v, %l : {ROW}, {W}, {T}
+}}"""
+
+
+def test_a_shared_copy_is_as_wide_as_the_widest_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the value itself is stored narrower, as a product that a bias is summed of."""
+    monkeypatch.setattr(pipeline, "solve", arbitrary)
+    request = pipeline.Request(mesh=MESHES["4x2"], memory_bytes=None)
+    loaded = pipeline.load_module(BESIDE_A_BIAS.encode(), request)
+    product = loaded.program.kernels[0].results[0]
+    assert (loaded.program.stored.of_value(product).dtype, loaded.program.widths.of_value(product).dtype) == (
+        "bf16",
+        "f32",
+    )
+    copied = 0
+    for seed in range(2, 18, 3):
+        plan = pipeline.plan_loaded(loaded, seed=seed)
+        copied += bool(plan.values[product].shared)
+        report = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan)
+        assert report.passed, report.to_text()
+    assert copied, "no choice has a copy"
+
+
 def test_gathers_over_a_part_of_many_devices() -> None:
     """What lies over 64 of 128 devices is gathered, however small, and priced so."""
     text = """sdy.mesh @mesh = <["x"=64, "y"=2]>

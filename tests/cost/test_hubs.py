@@ -96,3 +96,23 @@ def test_readers_of_what_was_there_before_the_copy() -> None:
     assert emitted_bytes(plan.price) == {}
     findings = check(Subject(found.program, found.hardware, found.communication), plan).findings
     assert [finding.name for finding in findings if not finding.ok] == []
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_copy_for_a_loop_begins_where_the_loop_does(times: int) -> None:
+    """Also where the loop is handed the copy, and others read it later."""
+    where = f"""
+      %zero = stablehlo.constant dense<0> : tensor<i32>
+      %two = stablehlo.constant dense<2> : tensor<i32>
+      %r:2 = stablehlo.while(%n = %zero, %t = %a) : tensor<i32>, {T} cond {{
+        %go = stablehlo.compare LT, %n, %two : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        stablehlo.return %go : tensor<i1>
+      }} do {{
+        %m = stablehlo.add %n, %n : tensor<i32>
+        %u = stablehlo.tanh %t : {T}
+        stablehlo.return %m, %u : tensor<i32>, {T}
+      }}"""
+    found, priced = reading(times, where)
+    (begin,) = {flow.begin for flow in found.listing.data_flows}
+    (copied,) = (edge for edge in priced.graph.edges if priced.graph.nodes[edge.reader].hub >= 0)
+    assert copied.begin == begin

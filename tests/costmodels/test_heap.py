@@ -1,5 +1,7 @@
 """Gaps between buffers that come and go."""
 
+import itertools
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +27,7 @@ def test_a_gap_that_is_too_small() -> None:
 
 def test_the_smallest_gap_that_holds() -> None:
     """Of two gaps that hold a buffer it takes the smaller, so that the larger one is left for another."""
-    rows = [(0, 2, 70), (0, 9, 1), (0, 2, 40), (0, 9, 1), (3, 9, 30), (4, 9, 70)]
+    rows = [(0, 5, 70), (1, 9, 1), (2, 5, 40), (3, 9, 1), (6, 9, 30), (7, 9, 70)]
     assert packed_bytes(*columns(rows)) == 112
 
 
@@ -34,6 +36,11 @@ def test_usual_gaps_are_in_the_bytes_already() -> None:
     tiles = Tiles(lanes=128, sublanes=8, word_bits=32, heap_slack=0.06)
     assert tiles.more_gaps(*columns([(0, 2, 60), (1, 9, 50), (3, 5, 60)])) == 0
     assert tiles.more_gaps(*columns([(0, 2, 600), (1, 9, 500), (3, 5, 1000)])) == int(1800 / 1.06) - 1500
+
+
+def test_the_order_in_which_buffers_are_told_does_not_matter() -> None:
+    rows = [(0, 2, 60), (0, 9, 50), (0, 4, 10), (3, 5, 60), (3, 9, 70), (3, 4, 5)]
+    assert len({packed_bytes(*columns(list(told))) for told in itertools.permutations(rows)}) == 1
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9), st.integers(1, 99)), max_size=12))
