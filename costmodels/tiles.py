@@ -75,7 +75,7 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
         part = [size // devices if d == dim else size for d, size in enumerate(whole)]
         kept, bytes_ = [d for d, size in enumerate(whole) if size > 1], math.prod(part) * element_bits // 8
         pair = self._likely_minor(whole, kept, element_bits, minor)
-        if self.scattered_tiles is None or pair is None or whole[dim] % devices:
+        if self.scattered_tiles is None or pair is None or whole[dim] % devices or not bytes_:
             return bytes_, 0
         lane, row = pair
         if dim == lane or (dim == row) != (len(kept) == 2):

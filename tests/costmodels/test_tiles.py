@@ -128,3 +128,8 @@ def test_what_is_added_to_parts_is_told() -> None:
     assert tiles.scattered_part((2048, 2048), 0, 4, 16) == (528 * 2048 * 2, 16 * 2048 * 2)
     assert tiles.scattered_part((16, 100, 3072), 0, 4, 32, ((1,), (2,))) == (1248 * 4096, 0)
     assert TPU.scattered_part((2048, 2048), 0, 4, 16) == (512 * 2048 * 2, 0)
+
+
+def test_nothing_is_added_to_parts_without_elements() -> None:
+    tiles = replace(TPU, scattered_tiles=3650)
+    assert tiles.scattered_part((64, 8, 0, 8), 0, 4, 32) == (0, 0)
