@@ -20,6 +20,7 @@ from autoshard.program import (
     build_program,
     donated_pairs,
     refuse_unsound,
+    warnings_of_state,
     with_group_demands,
     without_unreduced,
 )
@@ -143,7 +144,8 @@ def read_module(
     communication = place_mesh(hardware, [(axis.name, axis.size) for axis in mesh.axes], request.layout)
     as_written, handles = read(source, mesh, drops_dead=True)
     about_meshes = warnings_of_meshes(source, mesh, is_asked=request.mesh is not None)
-    as_written = replace(as_written, warnings=(*about_meshes, *as_written.warnings))
+    about_state = warnings_of_state(as_written) if request.carry == "auto" else ()
+    as_written = replace(as_written, warnings=(*about_meshes, *about_state, *as_written.warnings))
     refuse_unsound(as_written)
     if not keeps_partial_sums(request.form):
         as_written = without_unreduced(as_written)

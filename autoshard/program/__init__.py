@@ -2,7 +2,8 @@
 
 from autoshard.program.additions import PASSED, AddedValues, Addition
 from autoshard.program.batch import batch_arguments
-from autoshard.program.build import KernelReads, build_program, donated_pairs, kernel_reads
+from autoshard.program.build import KernelReads, build_program, kernel_reads
+from autoshard.program.carrying import donated_pairs, warnings_of_state
 from autoshard.program.demands import (
     Demand,
     GroupDemand,
@@ -67,6 +68,7 @@ __all__ = [
     "refuse_unsound",
     "repeated_values",
     "restricted",
+    "warnings_of_state",
     "with_group_demands",
     "without_unreduced",
 ]

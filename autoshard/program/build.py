@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from autoshard.errors import AutoshardError
 from autoshard.mlir.linearity import zero_values
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.accumulation import sums_after_loops
 from autoshard.program.additions import Addends, additions_of, find_addends
 from autoshard.program.ample import keep_costly
+from autoshard.program.carrying import carried_pairs
 from autoshard.program.demands import demands_of
 from autoshard.program.fusion import (
     Fusion,
@@ -75,7 +75,7 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
     Raises:
         AutoshardError: a carried pair that does not exist or whose types differ.
     """
-    pairs = _carried_pairs(listing, carry)
+    pairs = carried_pairs(listing, carry)
     pinned = _pinned(listing)
     addends = find_addends(listing)
     fusion = _fused(listing, pinned, addends)
@@ -171,39 +171,6 @@ def _pinned(listing: Listing) -> frozenset[int]:
 def _fused(listing: Listing, pinned: frozenset[int], addends: Addends) -> Fusion:
     grouped = frozenset(member.value for group in listing.groups for member in group.members)
     return fuse(listing, pinned | grouped | addends.sums, grouped)
-
-
-def donated_pairs(listing: Listing) -> tuple[tuple[int, int], ...]:
-    """(result, argument) of every argument that is donated to a result."""
-    found = ((a.aliased_result, i) for i, a in enumerate(listing.arguments))
-    return tuple((result, argument) for result, argument in found if result is not None)
-
-
-def _carried_pairs(listing: Listing, carry: Sequence[tuple[int, int]] | None) -> tuple[tuple[int, int], ...]:
-    if carry is None:
-        return donated_pairs(listing)
-    seen: set[int] = set()
-    for result, argument in carry:
-        where = f"carry [{result}, {argument}]"
-        if not 0 <= result < len(listing.results) or not 0 <= argument < len(listing.arguments):
-            raise AutoshardError(
-                f"the module has {len(listing.results)} results and {len(listing.arguments)} arguments, numbered from 0",
-                where=where,
-                fix="write pairs of [result index, argument index]",
-            )
-        if argument in seen:
-            raise AutoshardError("this argument is fed by two results", where=where, fix="keep one of them")
-        seen.add(argument)
-        types = [
-            listing.values[v].type for v in (listing.results[result].value, listing.arguments[argument].value)
-        ]
-        if types[0] != types[1]:
-            raise AutoshardError(
-                f"result {listing.results[result].name} is {types[0]}, argument {listing.arguments[argument].name} is {types[1]}",
-                where=where,
-                fix="carried state has one type on both ends",
-            )
-    return tuple(carry)
 
 
 def _kernel(
