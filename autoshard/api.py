@@ -47,7 +47,8 @@ def plan(
         topology: physical shape of the devices, of one of `slices` where there are several; None: the mesh's own.
         placement: what each axis rides on, as "data=slices,x=1,y=0"; None: row-major.
         memory_bytes: budget a device; "chip" is the chip's usable memory less a margin of 4 %, None no limit.
-        carry: "auto" (donated arguments; `jax.buffer_donor` ones with results of their types in order), "none", or (result index, argument index) pairs of state fed to the next step.
+        carry: state fed to the next step: "auto" (donated arguments; `jax.buffer_donor` ones with results of their types in order),
+            "none", or (result index, argument index) pairs.
         form: whose compiler will run the plan; prices are of what it emits, see `Plan.lowering`.
         overlap: what runs behind compute: "none" (a step is the sum of its parts) or "async" (gathers and permutes of weights); None:
             "async" for the form "xla" on hardware whose compiler always schedules so (TPU v5e), "none" otherwise.

@@ -22,6 +22,7 @@ from autoshard.program import (
     refuse_unsound,
     warnings_of_state,
     with_group_demands,
+    with_whole_generators,
     without_unreduced,
 )
 from autoshard.progress import Progress, silent
@@ -149,6 +150,8 @@ def read_module(
     refuse_unsound(as_written)
     if not keeps_partial_sums(request.form):
         as_written = without_unreduced(as_written)
+    if request.form == "xla":
+        as_written = with_whole_generators(as_written)
     carry = None if request.carry == "auto" else () if request.carry == "none" else request.carry
     chip_budget = int(hardware.usable_hbm_bytes * (1 - MEMORY_MARGIN))
     memory = chip_budget if request.memory_bytes == "chip" else request.memory_bytes

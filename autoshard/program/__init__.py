@@ -12,6 +12,7 @@ from autoshard.program.demands import (
     priority_levels,
     restricted,
 )
+from autoshard.program.generators import with_whole_generators
 from autoshard.program.groups import both, with_group_demands
 from autoshard.program.linearity import LinearWay
 from autoshard.program.minor import minor_of_sum
@@ -70,5 +71,6 @@ __all__ = [
     "restricted",
     "warnings_of_state",
     "with_group_demands",
+    "with_whole_generators",
     "without_unreduced",
 ]
