@@ -4,7 +4,7 @@ A compiler short of memory repeats elementwise work instead (XLA's rematerialisa
 `lifetimes` of the kernels as `build` makes them are those. Both are needed: the one says what a plan takes, the other whether it fits.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -42,6 +42,7 @@ def keep_costly(
     permanent: frozenset[int],
     may_repeat: Repeatable,
     repeated: Collection[int],
+    behind: Mapping[int, int],
 ) -> Ample:
     """The same kernels, fewer of them without a buffer: some costly results have one, and so has what needs two.
 
@@ -57,7 +58,9 @@ def keep_costly(
 
     Args:
         repeated: results with a buffer that a compiler short of memory would repeat.
+        behind: what values are that enter a manual computation as they left another.
     """
+    kernels = [_as_left(kernel, behind) for kernel in kernels]
     readers, as_stored = readers_of(kernels), _read_as_stored(kernels, listing, may_repeat)
     reduced = _made_of_sums(kernels, listing, may_repeat)
     of_exponentials = _made_of_sums(
@@ -115,6 +118,14 @@ def keep_costly(
             roots[value] = stored
         found.append(replace(kernel, is_alias=not is_stored, is_in_place=is_in_place))
     return Ample(found, narrowed)
+
+
+def _as_left(kernel: Kernel, behind: Mapping[int, int]) -> Kernel:
+    if not any(use.value in behind for use in kernel.uses):
+        return kernel
+    return replace(
+        kernel, uses=tuple(replace(use, value=behind.get(use.value, use.value)) for use in kernel.uses)
+    )
 
 
 def _row(listing: Listing, value: int) -> int:

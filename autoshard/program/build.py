@@ -19,7 +19,7 @@ from autoshard.program.fusion import (
     is_reduction,
     rule_of,
 )
-from autoshard.program.handing import handing_flows
+from autoshard.program.handing import handing_flows, residuals
 from autoshard.program.lifetime import (
     copied_results,
     lifetimes,
@@ -80,7 +80,8 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
     addends = find_addends(listing)
     fusion = _fused(listing, pinned, addends)
     interned: dict[KernelShape, KernelShape] = {}
-    roots: dict[int, frozenset[int]] = {}
+    behind = residuals(listing)
+    roots = {value: frozenset({source}) for value, source in behind.items()}
     permanent = permanent_arguments(listing, pairs)
     repeated: dict[int, frozenset[int]] = {}
     segment = Segment()
@@ -91,7 +92,7 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
         _kernel(
             group,
             listing,
-            pinned,
+            pinned.difference(behind.values()),
             may_repeat,
             permanent,
             interned,
@@ -108,7 +109,7 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
     handing = handing_flows(listing, fusion.free)
     flows = _flows(listing, pairs, frozenset(flow.target for flow in handing))
     slices = slices_in_loops(kernels, listing, handing)
-    kept, narrowed = keep_costly(kernels, listing, permanent, may_repeat, repeated)
+    kept, narrowed = keep_costly(kernels, listing, permanent, may_repeat, repeated, behind)
     stored = stored_types(listing, kernels, pinned)
 
     _, ample = recompute(kept, lifetimes(listing, kept, pairs, fusion.free), narrowed | slices)

@@ -1,6 +1,6 @@
 """What a compiler evaluates in each reader of a value instead of storing it, and what it stores whole nevertheless."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autoshard.mlir.listing import Listing, Op
@@ -185,11 +185,16 @@ def stored_operands(
     result = listing.values[root.results[0]].type
     found: set[int] = set()
     for value in reads:
-        for buffer in roots.get(value, (value,)):
+        for buffer in _buffers(value, roots):
             size = result.num_bytes if result is not None else 0
             if buffer not in permanent and 2 * _bytes(listing, buffer) >= size:
                 found.add(buffer)
     return frozenset(found)
+
+
+def _buffers(value: int, roots: Mapping[int, frozenset[int]]) -> Iterator[int]:
+    for buffer in roots.get(value, (value,)):
+        yield from roots.get(buffer, (buffer,))
 
 
 def is_recomputed(root: Op, stored: frozenset[int], listing: Listing) -> bool:

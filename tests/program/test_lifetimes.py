@@ -404,3 +404,51 @@ def test_bad_carry(carry: list[tuple[int, int]], reason: str) -> None:
     with pytest.raises(AutoshardError, match=reason) as caught:
         step(carry=carry)
     assert caught.value.where == f"carry {list(carry[-1])}"
+
+
+class TestManualComputations:
+    """What one manual computation keeps for another, as the forward pass of a `shard_map` does for its backward pass."""
+
+    SPLIT = '[<@mesh, [{"x"}, {}]>]'
+    PART = "tensor<4x16xf32>"
+
+    def program(self, between: str = "", kept: str = "%1#1") -> Program:
+        """A product and its tanh leave; a second manual computation multiplies them and a product reads that."""
+        part, split = self.PART, self.SPLIT
+        both = split.replace("]>]", ']>, <@mesh, [{"x"}, {}]>]')
+        return program_of(
+            main_of(
+                f"""
+        %1:2 = sdy.manual_computation(%a, %w) in_shardings=[<@mesh, [{{"x"}}, {{}}]>, <@mesh, [{{}}, {{}}]>] out_shardings={both}
+            manual_axes={{"x"}} (%p: {part}, %v: {W}) {{
+          %h = stablehlo.dot_general %p, %v, contracting_dims = [1] x [0] : ({part}, {W}) -> {part}
+          %t = stablehlo.tanh %h : {part}
+          sdy.return %h, %t : {part}, {part}
+        }} : ({T}, {W}) -> ({T}, {T})
+        %g = stablehlo.dot_general %w, %w, contracting_dims = [1] x [0] : ({W}, {W}) -> {W}
+        {between}
+        %2 = sdy.manual_computation(%1#0, {kept}, %g) in_shardings={both[:-1]}, <@mesh, [{{}}, {{}}]>] out_shardings={split}
+            manual_axes={{"x"}} (%h: {part}, %t: {part}, %v: {W}) {{
+          %m = stablehlo.multiply %h, %t : {part}
+          %r = stablehlo.dot_general %m, %v, contracting_dims = [1] x [0] : ({part}, {W}) -> {part}
+          sdy.return %r : {part}
+        }} : ({T}, {T}, {W}) -> {T}
+        return %2 : {T}""",
+                f"%a: {T}, %w: {W}",
+            )
+        )
+
+    def own(self, program: Program) -> list[str]:
+        """Ops that make a buffer."""
+        return [
+            program.listing.ops[kernel.time].name.partition(".")[2]
+            for kernel in program.kernels
+            if program.lifetimes[kernel.results[0]].is_own_buffer
+        ]
+
+    def test_the_second_repeats_elementwise_work_of_the_first(self) -> None:
+        assert self.own(self.program()) == ["dot_general"] * 3
+
+    def test_what_is_read_on_the_way_is_stored(self) -> None:
+        between = f"%k = stablehlo.cosine %1#1 : {T}\n%n = stablehlo.multiply %k, %1#1 : {T}"
+        assert "tanh" in self.own(self.program(between, "%n"))
