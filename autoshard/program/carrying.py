@@ -17,7 +17,7 @@ def donated_pairs(listing: Listing) -> tuple[tuple[int, int], ...]:
     the user asks for two shardings that cannot be one.
     """
     pairs = {i: a.aliased_result for i, a in enumerate(listing.arguments) if a.aliased_result is not None}
-    donors: defaultdict[TensorType, deque[int]] = defaultdict(deque)
+    donors: defaultdict[TensorType | None, deque[int]] = defaultdict(deque)
     for number, argument in enumerate(listing.arguments):
         if argument.is_donated and number not in pairs:
             donors[listing.values[argument.value].type].append(number)
@@ -74,7 +74,9 @@ def warnings_of_state(listing: Listing) -> tuple[str, ...]:
         return ()
     given = Counter(listing.values[argument.value].type for argument in listing.arguments)
     results = [listing.values[result.value].type for result in listing.results]
-    matched = sum(min(count, given[type_]) for type_, count in Counter(results).items() if type_.rank)
+    matched = sum(
+        min(count, given[type_]) for type_, count in Counter(results).items() if type_ and type_.rank
+    )
     if matched < 2 or 2 * matched < len(results):
         return ()
     return (
