@@ -32,7 +32,7 @@ from autoshard.plans import Plan
 from autoshard.pricing import price, price_for_planning, repriced
 from autoshard.priorities import solve_by_levels
 from autoshard.problem import Problem
-from autoshard.program import demands_of, lone_operands, priority_levels
+from autoshard.program import demands_of, lone_operands, priority_levels, scattered_addends
 from autoshard.progress import Progress, silent
 from autoshard.recording import baseline, plan_of
 from autoshard.sharding import TensorSharding, batch_dims
@@ -118,7 +118,9 @@ def write_planned(
     """The module with the plan in it, as text; `form` None is the one that the plan was made for."""
     form = form if form is not None else form_named(found.form)
     decisions = found.decisions()
+    apart: frozenset[int] = frozenset()
     if form == "xla" and found.lowering == "xla-tpu":
+        apart = scattered_addends(loaded.listing, decisions)
         decisions = decisions.reduced()
     if decisions.has_partial_sums and not keeps_partial_sums(form):
         raise AutoshardError(
@@ -134,6 +136,7 @@ def write_planned(
         constraints=constraints,
         carry=found.carry,
         gathers=_gathers(loaded),
+        apart=apart,
     )
 
 

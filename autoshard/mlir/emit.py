@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from autoshard.mlir.context import Value, ir
 from autoshard.mlir.listing import Listing
 from autoshard.mlir.manual import written_sharding
+from autoshard.mlir.row_products import Broadcasts
 from autoshard.mlir.signature import attributes_of, set_attributes
 from autoshard.mlir.tensors import Shardings
 from autoshard.mlir.variants import Choices
@@ -86,6 +87,7 @@ class _Emitter:
         self._shared: dict[Value, Value] = {}
         self._equal = {*listing.firsts, *listing.firsts.values()}
         self._made: dict[int, list[TensorSharding]] = {}
+        self._broadcasts = Broadcasts(listing, choices.operand)
         self._users_of_shared = self._find_users_of_shared()
         self.changes: list[Change] = []
 
@@ -104,10 +106,9 @@ class _Emitter:
         if isinstance(event, int) and self._is_recomputed_op(event):
             self._recompute(event)
             return
-        apart = self._number_of_op(event) if isinstance(event, int) else 0
+        apart = self._numbers_of_op(event) if isinstance(event, int) else {}
         for use in self._uses(event):
-            version = self._told_apart(use, self._version(use), apart)
-            apart = 0
+            version = self._told_apart(use, self._version(use), apart.get(use.position, 0))
             if version is not use.value:
                 use.user.operands[use.position] = version
         if isinstance(event, int):
@@ -172,10 +173,15 @@ class _Emitter:
                 made = self._change(made, variant.made, sharding, ir.InsertionPoint.after(copy))
             self._variants[op.result, sharding] = made
 
-    def _number_of_op(self, index: int) -> int:
-        results = self._listing.ops[index].results
-        is_equal = bool(results) and results[0] in self._equal
-        return self._number_of_copy(results[0], self._choices.produced(results[0])) if is_equal else 0
+    def _numbers_of_op(self, index: int) -> dict[int, int]:
+        """By operand that tells the op, or what XLA makes of that operand, from equal ones: as of `_number_of_copy`."""
+        op = self._listing.ops[index]
+        numbers = {} if self._emission.annotates_ops else self._broadcasts.numbers(index)
+        first = next((position for position, number in enumerate(op.operands) if self._ranks[number]), None)
+        if first is not None and op.results and op.results[0] in self._equal:
+            number = self._number_of_copy(op.results[0], self._choices.produced(op.results[0]))
+            numbers[first] = max(numbers.get(first, 0), number)
+        return numbers
 
     def _number_of_copy(self, value: int, sharding: TensorSharding) -> int:
         """Which of the shardings in which the op and those equal to it are made; 0 is the first."""

@@ -53,6 +53,7 @@ def write(
     constraints: Constraints = "minimal",
     carry: Sequence[tuple[int, int]] = (),
     gathers: Gathers | None = None,
+    apart: frozenset[int] = frozenset(),
 ) -> str:
     """The module with the plan in it, as text.
 
@@ -60,12 +61,12 @@ def write(
         constraints: of the xla form: those that propagation needs, or one on every value.
         carry: (result index, argument index) pairs; where types and shardings are equal the result takes the argument's buffer.
         gathers: of the xla form: which operands products gather while they run, and so are not constrained as they are read.
+        apart: of the xla form: values with a constraint even where propagation decides the same.
     """
     choices = Choices(listing, decisions)
     if form == "xla":
-        walked = _emitted(
-            handles, listing, choices, _xla(_pinned(handles, listing, choices, constraints, gathers), gathers)
-        )
+        pinned = apart | _pinned(handles, listing, choices, constraints, gathers)
+        walked = _emitted(handles, listing, choices, _xla(pinned, gathers))
         _without_reshards(walked)
     else:
         walked = _emitted(handles, listing, choices, Emission("sdy.reshard", True))

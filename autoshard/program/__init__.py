@@ -1,6 +1,6 @@
 """A module as the planner sees it: kernels with sharding rules, flows, lifetimes."""
 
-from autoshard.program.additions import PASSED, AddedValues, Addition
+from autoshard.program.additions import PASSED, AddedValues, Addition, scattered_addends
 from autoshard.program.batch import batch_arguments
 from autoshard.program.build import KernelReads, build_program, kernel_reads
 from autoshard.program.carrying import donated_pairs, warnings_of_state
@@ -69,6 +69,7 @@ __all__ = [
     "refuse_unsound",
     "repeated_values",
     "restricted",
+    "scattered_addends",
     "warnings_of_state",
     "with_group_demands",
     "with_whole_generators",

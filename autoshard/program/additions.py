@@ -6,13 +6,14 @@ AllReduceReassociate). Seen in what libtpu 0.0.51 compiles for v5e 4x4, v5p 2x2x
 - each addend is read by the addition only, in the same body: itself the result of a contraction, a reduction or a scatter that adds, or
   of such an addition, so that a tree of additions is summed once;
 - reshapes, and the same transpose of both, may stand between (so may constraints that change nothing, which is not looked through);
-- two scatters are added first, a scatter and another sum (also one of scatters) are not;
+- scatters too, each behind a constraint, as a plan is written (`scattered_addends`): without one XLA scatters onto the other addend,
+  unless both are scatters into zeros;
 - conversions may not, nor negations, paddings, other addends that are whole (of `(whole + a) + b` both are summed), and no subtraction.
 """
 
 from dataclasses import dataclass
 
-from autoshard.mlir.decisions import Site, sites_of
+from autoshard.mlir.decisions import Decisions, Site, sites_of
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import Group
 from autoshard.sharding import FactorKind, TensorMapping, TensorType
@@ -99,6 +100,14 @@ def _tree(
     return leaves, sums
 
 
+def scattered_addends(listing: Listing, decisions: Decisions) -> frozenset[int]:
+    """What scatters make that a plan leaves as addends."""
+    made = (op.results[0] for op in listing.ops if op.name == _SCATTER and len(op.results) == 1)
+    return frozenset(
+        value for value in made if value in decisions.produced and decisions.produced[value].unreduced
+    )
+
+
 class _Finder:
     def __init__(self, listing: Listing) -> None:
         self._listing = listing
@@ -116,9 +125,7 @@ class _Finder:
                     [r.rule for i in path if (r := self._listing.ops[self._maker[i]]).name == _TRANSPOSE]
                     for path in paths
                 ]
-                ends = [self._listing.ops[self._maker[path[-1]]].name for path in paths if path]
-                is_one_kind = len({name == _SCATTER for name in ends}) == 1
-                if all(paths) and turns[0] == turns[1] and is_one_kind:
+                if all(paths) and turns[0] == turns[1]:
                     self._additions.add(index)
                     values.update(value for path in paths for value in path)
         sums = {self._listing.ops[index].results[0] for index in self._additions} - values

@@ -1,10 +1,10 @@
 """In which element type a value may travel between devices and is stored: the widest that any of its readers takes of it.
 
 XLA:TPU narrows float32 to bfloat16 where no reader would see the difference (its pass bfloat16-propagation): matrix products of default
-precision take float32 operands as bfloat16 themselves, unless of one row or column, so do conversions to bfloat16. Ops that move, pick or
-drop elements are looked through, and so are loops, branches and barriers. What is converted to an integer stays as wide as it is, and so
-does what an argument is updated with in place. Partial sums are added up as wide as they are: XLA narrows some, but not those of which
-slices are kept or that it combines with wider ones, as most are.
+precision take float32 operands as bfloat16 themselves, unless of one row or column or over one element, so do conversions to bfloat16.
+Ops that move, pick or drop elements are looked through, and so are loops, branches and barriers. What is converted to an integer stays as
+wide as it is, and so does what an argument is updated with in place. Partial sums are added up as wide as they are: XLA narrows some, but
+not those of which slices are kept or that it combines with wider ones, as most are.
 
 Seen in what libtpu 0.0.51 compiles for v5e: gathers, exchanges, permutes and halos of float32 arguments, of results of elementwise ops,
 products and transposes, and of what was widened before; each op of `_PASSES` between a gather and a product; the stack of states that a
@@ -12,16 +12,15 @@ scan makes for its backward pass. Stored so: the states of recurrent cells, quer
 convolutional nets.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from autoshard.mlir.decisions import RESULT_SITE, Site, sites_of
 from autoshard.mlir.listing import Listing, Op
+from autoshard.mlir.row_products import is_multiplied
 from autoshard.sharding import TensorType, dtype_bits
 
 _CONVERT, _UPDATE = "stablehlo.convert", "stablehlo.dynamic_update_slice"
-_DOT = "stablehlo.dot_general"
 _ALL, _FIRST = 1 << 30, 1
 _PASSES = {
     **dict.fromkeys(("sdy.reshard", "sdy.sharding_constraint", "sdy.propagation_barrier"), (0, _ALL)),
@@ -100,7 +99,7 @@ class Widths:
             return self._read.get(self._listing.data_flows[-1 - number].target, narrow)
         op = self._listing.ops[number]
         if op.has_default_precision:
-            return own if _is_of_one_row(op) else narrow
+            return own if is_multiplied(op) else narrow
         if op.name == _CONVERT:
             return narrow if self._dtype(op.results[0]) == narrow else own
         is_handed_on = (
@@ -125,20 +124,6 @@ class Widths:
 
     def _dtype(self, value: int) -> str:
         return self._type(value).dtype
-
-
-def _is_of_one_row(op: Op) -> bool:
-    """A product of one row or column, which XLA makes multiplications and sums of before it narrows."""
-    rule = op.rule
-    if rule is None or len(rule.operands) != 2:
-        return False
-    left, right = ({factor for dim in mapping for factor in dim} for mapping in rule.operands)
-    made = {factor for dim in rule.results[0] for factor in dim}
-    rows = (
-        math.prod(rule.factors[factor].size for factor in made & (mine - other))
-        for mine, other in ((left, right), (right, left))
-    )
-    return op.name == _DOT and min(rows) == 1
 
 
 def _passes(op: Op) -> bool:

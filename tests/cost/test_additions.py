@@ -126,13 +126,15 @@ return %{names[-1]} : {P}
 }}"""
 
 
-@pytest.mark.parametrize(
-    ("kinds", "count"), [("ss", 1), ("ssp", 1), ("sss", 2), ("sp", 2), ("pps", 2), ("ppp", 1)]
-)
-def test_scatters_are_added_to_scatters_only(kinds: str, count: int) -> None:
-    """As libtpu 0.0.51 has them: the sum of two is like any other."""
-    module = scattered_or_multiplied(kinds)
-    assert sums(priced(module)) == {2 * SUM: count}
+@pytest.mark.parametrize("kinds", ["ss", "ssp", "sss", "sp", "pps"])
+def test_scatters_are_added_behind_constraints(kinds: str) -> None:
+    """As libtpu 0.0.51 has what is written: one sum of all, with a constraint on each scatter, which keeps it from the other addend."""
+    loaded = loaded_of(scattered_or_multiplied(kinds))
+    written = price_as_written(loaded)
+    plan = checked(loaded, written.plan())
+    text = pipeline.write_planned(loaded, plan)
+    assert text.count("sdy.sharding_constraint") == kinds.count("s")
+    assert sums(plan) == sums(priced(text)) == {2 * SUM: 1}
 
 
 @pytest.mark.skipif(
@@ -143,6 +145,16 @@ def test_compiled(name: str) -> None:
     module, count = AS_COMPILED[name]
     (total,) = compile_planned(module.encode(), "tpu:v5e:2x4").totals().values()
     assert total.operand_bytes == count * SUM
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed: pip install 'autoshard[tpu]'"
+)
+def test_a_scatter_and_a_product_compiled() -> None:
+    loaded = loaded_of(scattered_or_multiplied("sp"))
+    text = pipeline.write_planned(loaded, price_as_written(loaded).plan())
+    (total,) = compile_planned(text.encode(), "tpu:v5e:2x4").totals().values()
+    assert total.operand_bytes == 2 * SUM
 
 
 def test_shardys_passes_sum_each() -> None:
