@@ -1,6 +1,5 @@
 """Which rows a device needs of others under split windows, by intersecting ranges of rows with every device's own."""
 
-import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -27,12 +26,6 @@ def rows_from_others(window: Window, rows: int, shards: int) -> list[int]:
         for device in range(shards)
     )
     return [local, *_by_distance(moved, local)]
-
-
-def in_blocks(window: Window, rows: int, taken: int) -> int:
-    """Of a scan over many rows, which XLA does in blocks of 128, one row of each block is exchanged."""
-    is_scan = (window.stride, window.dilation) == (1, 1) and window.size >= rows
-    return math.ceil(taken / 128) if is_scan and rows > 128 else taken
 
 
 def _of_slice(touched: Sequence[range], local: int) -> list[int]:

@@ -16,19 +16,20 @@ from autoshard.check.emitted import (
     sent_for,
     sent_for_sum,
 )
-from autoshard.check.halo import in_blocks, rows_from_others
+from autoshard.check.halo import rows_from_others
 from autoshard.check.moves import Moved, Prices, ns_of, ns_of_one, type_sent
 from autoshard.check.padding import with_padding
 from autoshard.check.parts import Part, Parts, axis_refs, continued, num_shards, parts_of
 from autoshard.check.planned import Planned, Site
 from autoshard.check.reads import KernelRead, Reads, summed_parts
+from autoshard.check.running import runs_over, sent_for_running
 from autoshard.check.scattering import (
     InProduct,
     in_product,
     part_bytes,
 )
 from autoshard.program import Kernel, minor_of_sum
-from autoshard.sharding import AxisRef, FactorKind, TensorSharding
+from autoshard.sharding import AxisRef, FactorKind, TensorSharding, dtype_bits
 
 
 def sent_by_kernel(planned: Planned, read: KernelRead, reads: Reads, prices: Prices) -> Iterator[Moved]:
@@ -186,10 +187,17 @@ def _windows(planned: Planned, read: KernelRead, prices: Prices) -> Iterator[Mov
             if factors[factor] and rule.factors[factor].kind is FactorKind.PERMUTATION:
                 axes = axis_refs(factors[factor], planned.mesh)
                 whole = type_.shape[window.dim]
-                for rows in rows_from_others(window, whole, num_shards(factors[factor])):
-                    exchanged = in_blocks(window, whole, rows) if prices.lowering == "xla-tpu" else rows
-                    sent = sent_for(prices.compiler, HALO, axes, exchanged * sent_bytes)
-                    yield Moved(HALO, axes, rows * row_bytes, kernel.repeat, kernel.ops[-1], sent)
+                halos = sorted(rows_from_others(window, whole, num_shards(factors[factor])), reverse=True)
+                each = [sent_for(prices.compiler, HALO, axes, rows * sent_bytes) for rows in halos]
+                if prices.lowering == "xla-tpu" and runs_over(window, whole):
+                    sent = type_sent(prices, type_, travels)
+                    dtype = sent.dtype if 8 * sent_bytes == dtype_bits(sent.dtype) else ""
+                    each = [
+                        sent_for_running(prices.compiler, window, whole, axes, sent_bytes, dtype),
+                        *([()] * (len(halos) - 1)),
+                    ]
+                for rows, one in zip(halos, each, strict=True):
+                    yield Moved(HALO, axes, rows * row_bytes, kernel.repeat, kernel.ops[-1], one)
 
 
 def _sites(kernel: Kernel, value: int, operand: int) -> tuple[Site, ...]:

@@ -9,8 +9,6 @@ Windows of one row are slices and pads, whose parts need not lie beside those th
   of those a device sends several, in that order, there is a permute for each. A permute sends from each device the rows that any part of
   it needs, and a new one begins where those would be more than the rows before and the part together.
 
-A running sum, product or largest over more than 128 rows is made in blocks of 128 rows, whose results alone are exchanged.
-
 Where rows are reversed the devices swap their whole parts first, and a last part that is short moves all by what it lacks, by one permute
 for each distance.
 """
@@ -21,8 +19,6 @@ from dataclasses import replace
 from functools import cache
 
 from autoshard.program import Window
-
-BLOCK_ROWS = 128
 
 
 @cache
@@ -46,12 +42,6 @@ def _by_distance(needed: list[tuple[int, int]], local: int) -> tuple[int, ...]:
             largest[device - other] = max(largest[device - other], held)
     distances = sorted((d for d in largest if d), key=lambda d: (abs(d), -d))
     return tuple(largest[d] for d in distances)
-
-
-def exchanged_rows(window: Window, rows: int, count: int) -> int:
-    """Rows that a compiler exchanges in place of `count`."""
-    is_running = window.size >= rows > BLOCK_ROWS and window.stride == 1 and window.dilation == 1
-    return -(-count // BLOCK_ROWS) if is_running else count
 
 
 def _parts_sent(needed: list[tuple[int, int]], local: int) -> Iterator[int]:

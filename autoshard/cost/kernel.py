@@ -18,11 +18,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from autoshard.cost.halo import exchanged_rows, halo_rows
+from autoshard.cost.halo import halo_rows
 from autoshard.cost.layouts import Ints, LayoutsByRank
 from autoshard.cost.lowering import CollectivePrices, Emitted
 from autoshard.cost.padding import scattered
 from autoshard.cost.reshard import Collective, ReshardPrices
+from autoshard.cost.running import emitted_running, is_running
 from autoshard.cost.scattering import scattered_in_product
 from autoshard.program import KernelShape, minor_of_sum
 from autoshard.sharding import (
@@ -31,6 +32,7 @@ from autoshard.sharding import (
     Mesh,
     TensorSharding,
     TensorType,
+    dtype_bits,
     tensor_sharding,
     total_size,
 )
@@ -274,8 +276,15 @@ def _halo(shape: KernelShape, strategy: Strategy, prices: CollectivePrices) -> l
             local_rows = sharding.local_shape(type_.shape)[window.dim]
             sent = prices.sent(type_, shape.travels[window.operand])
             row_bytes, sent_bytes = (-(-sharding.local_bytes(t) // max(local_rows, 1)) for t in (type_, sent))
-            for count in halo_rows(window, rows, total_size(axes)):
-                exchanged = exchanged_rows(window, rows, count) if prices.merges_equal else count
-                one = _one("halo_exchange", axes, exchanged * sent_bytes, prices)
-                found.append(replace(one, bytes=count * row_bytes))
+            halos = [
+                replace(_one("halo_exchange", axes, count * sent_bytes, prices), bytes=count * row_bytes)
+                for count in sorted(halo_rows(window, rows, total_size(axes)), reverse=True)
+            ]
+            if prices.lowering == "xla-tpu" and is_running(window, rows):
+                row = TensorType((sent_bytes * 8 // dtype_bits(sent.dtype),), sent.dtype)
+                emitted = emitted_running(window, rows, axes, row, prices)
+                halos = [replace(one, ns=0, emitted=()) for one in halos]
+                ns = sum(prices.ns_of_emitted(one) for one in emitted)
+                halos[:1] = [replace(one, ns=ns, emitted=emitted) for one in halos[:1]]
+            found += halos
     return found
