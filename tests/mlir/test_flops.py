@@ -22,6 +22,13 @@ T = "tensor<8x16xf32>"
             "%a: tensor<2x28x28x8xf32>, %b: tensor<3x3x8x16xf32>",
             2 * (2 * 28 * 28 * 16) * (3 * 3 * 8),
         ),
+        (
+            "%0 = stablehlo.convolution(%a, %b) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], "
+            "window = {pad = [[2, 2], [2, 2]], lhs_dilate = [2, 2]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : "
+            "(tensor<2x14x14x8xf32>, tensor<4x4x8x16xf32>) -> tensor<2x28x28x16xf32>",
+            "%a: tensor<2x14x14x8xf32>, %b: tensor<4x4x8x16xf32>",
+            2 * (2 * 14 * 14 * 8) * (4 * 4 * 16),
+        ),
         (f"%0 = stablehlo.add %a, %a : {T}", f"%a: {T}", 8 * 16),
         (f"%0 = stablehlo.transpose %a, dims = [1, 0] : ({T}) -> tensor<16x8xf32>", f"%a: {T}", 0),
         (f"%0 = stablehlo.reshape %a : ({T}) -> tensor<128xf32>", f"%a: {T}", 0),
