@@ -18,7 +18,7 @@ from autoshard.cost.reshard import Decompose
 from autoshard.mlir.decisions import RESULT_SITE, Site, sites_of
 from autoshard.mlir.linearity import zero_values
 from autoshard.mlir.listing import Listing, Op
-from autoshard.program import KernelReads, kernel_reads
+from autoshard.program import KernelReads, free_values, kernel_reads
 from autoshard.sharding import TensorSharding, factor_axes_of
 from autoshard.space import MOVES, Strategy, reduced_axes
 
@@ -48,7 +48,8 @@ def look_through(
 ) -> tuple[Listing, Given]:
     """The listing without the ops that only say how values are read, at the same times, and what they said.
 
-    An op that is annotated with what its rule makes of its operands has no demand any more: it fuses as if it were not annotated.
+    An op that is annotated with what its rule makes of its operands, constants left out, has no demand any more: it fuses as if it were
+    not annotated.
 
     Args:
         values: as in `Given`, of the listing with those ops.
@@ -281,7 +282,11 @@ def _without_followed_demands(
     def follows(number: int, op: Op) -> bool:
         if op.rule is None:
             return False
-        read = [reads.get((number, i)) or values.get(value) for i, value in enumerate(op.operands)]
+        is_recomputed = [value in free for value in op.operands]
+        read = [
+            None if is_free and not all(is_recomputed) else reads.get((number, i)) or values.get(value)
+            for i, (value, is_free) in enumerate(zip(op.operands, is_recomputed, strict=True))
+        ]
         ends = (*read, *map(values.get, op.results))
         mappings = (*op.rule.operands, *op.rule.results)
         pairs = [(m, end) for m, end in zip(mappings, ends, strict=True) if end is not None]
@@ -289,6 +294,7 @@ def _without_followed_demands(
         return factor_axes_of(op.rule, mapped, shardings, listing.mesh) is not None
 
     zeros = zero_values(listing)
+    free = free_values(listing, frozenset(m.value for group in listing.groups for m in group.members))
     following = [follows(number, op) for number, op in enumerate(listing.ops)]
     split = {v for op, is_one in zip(listing.ops, following, strict=True) if not is_one for v in op.operands}
     ops = tuple(

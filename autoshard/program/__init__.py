@@ -12,6 +12,7 @@ from autoshard.program.demands import (
     priority_levels,
     restricted,
 )
+from autoshard.program.fusion import free_values
 from autoshard.program.generators import with_whole_generators
 from autoshard.program.groups import both, with_group_demands
 from autoshard.program.linearity import LinearWay
@@ -58,6 +59,7 @@ __all__ = [
     "build_program",
     "demands_of",
     "donated_pairs",
+    "free_values",
     "group_demands_of",
     "in_argument_buffers",
     "kernel_reads",

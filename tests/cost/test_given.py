@@ -8,6 +8,7 @@ from autoshard.mlir import passes
 from autoshard.mlir.forms import Form
 from autoshard.mlir.listing import Listing
 from autoshard.overlaps import Overlap
+from autoshard.sharding import DimSharding, TensorSharding
 from tests.programs import PROGRAMS
 
 MESH = (("x", 4), ("y", 2))
@@ -68,6 +69,25 @@ def test_a_constraint_that_changes_nothing_is_gone() -> None:
     listing, given, before = read("\n".join(body), f"%a: {ROWS}", f"({ROWS})")
     assert [op.operands for op in listing.ops] == [before.ops[0].operands, (), before.ops[0].results * 2]
     assert not given.reads
+
+
+def test_constants_have_no_say_in_what_follows() -> None:
+    """They are made again as each reader wants them, so propagation may have split them in any way."""
+    body = [
+        "%c = stablehlo.constant dense<0.0> : tensor<8x8xf32>",
+        elementwise("%0", "maximum", "%a", "%c"),
+        constraint("%1", "%0", '[{"x"}, {}]'),
+        elementwise("%2", "tanh", "%1"),
+        "return %2 : tensor<8x8xf32>",
+    ]
+    lines = "\n".join(body)
+    text = f"{HEADER}func.func @main(%a: {ROWS}) -> ({ROWS}) {{\n{lines}\n}}\n}}"
+    loaded = pipeline.load_module(text.encode(), pipeline.Request())
+    values = dict(passes.propagate(loaded.handles, loaded.listing, {}))
+    (constant,) = loaded.listing.ops[0].results
+    values[constant] = TensorSharding((DimSharding(()), DimSharding((loaded.mesh.axis("y"),))))
+    listing, _ = look_through(loaded.listing, values, passes.decompose_reshards)
+    assert [op.demand for op in listing.ops] == [None] * 4
 
 
 def test_a_move_is_how_its_reader_reads() -> None:
