@@ -29,6 +29,7 @@ from .heap import alive_bytes
 from .listing import Figure, figures_of
 from .placing import outer_network, place_in_nodes, place_on_torus, topology_text
 from .shapes import checked_mesh, compact_slices, default_node
+from .strips import MINOR, Images, in_strips
 from .switched import SwitchedCommunication
 from .tiles import MinorPair, Tiles, untiled_bytes
 from .topology import MeshSizes
@@ -119,6 +120,13 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return untiled_bytes(shapes, element_bits)
         found = self.tiles.stored_bytes(shapes, element_bits, minor)
         return self.tiles.with_gaps(found) if is_temporary else found
+
+    def strip_bytes(
+        self, shapes: NDArray[Any], element_bits: int, images: Images, taps: int
+    ) -> NDArray[np.int64]:
+        """Of temporary tensors that a compiler cuts into strips (`strips.in_strips`); 0 for the others."""
+        cut, is_cut = in_strips(shapes, images, taps)
+        return np.where(is_cut, self.stored_bytes(cut, element_bits, MINOR, is_temporary=True), 0)
 
     def unpadded_bytes(self, shapes: NDArray[Any], element_bits: int) -> NDArray[np.int64]:
         """Of the elements of temporary tensors, with their part of the gaps between buffers."""

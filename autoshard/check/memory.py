@@ -6,7 +6,8 @@ resharded result while its kernel runs, and so one that the program returns in a
 value pads more than the value whose buffer it has; the copy that a reshard makes for a read, while it is read (by a kernel without a
 buffer: as long as that one's result is); a shared copy from its first reader to its last, and through a loop that reads it and did not
 make it; both from earlier on where they come behind compute; and all the time results that are constants, arguments or returned twice.
-Under XLA for TPUs also what a product that scatters its sum in a loop is handed, and on some the shard of an argument that grows, which
+Under XLA for TPUs also what a product that scatters its sum in a loop is handed, what training steps store of few images,
+and on some the shard of an argument that grows, which
 is copied in front of all else until the growing begins.
 The copy made for a carried value is that value itself. Bytes are those that the hardware stores, gaps in the heap included where they
 come and go.
@@ -23,6 +24,7 @@ from autoshard.check.overlap import Hideable
 from autoshard.check.planned import Planned
 from autoshard.check.reads import Read, Reads
 from autoshard.check.scattering import Loop as GatheringLoop
+from autoshard.check.strips import in_strips
 from autoshard.program import (
     FlowKind,
     Lifetime,
@@ -121,6 +123,7 @@ def find_peak(
             *_buffers(planned, reads, stored, lives),
             *copies,
             *_for_loops(planned, reads, stored, lives, compiled.looped),
+            *(Buffer(*item) for item in in_strips(planned, reads, hardware, lives) if compiled.narrows),
         ]
         for lives in (planned.program.lifetimes, planned.program.ample_lifetimes)
     )

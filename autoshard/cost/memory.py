@@ -3,7 +3,7 @@
 node    every value under its settled sharding over its lifetime, and of one that lies in the memory of a result what it takes beyond a
         part of that for each device, which the result has at least; a partial sum that will be scattered, and a result of the program that
         the matrix unit writes in another layout, while its kernel runs; what a product that scatters its sum is handed
-        (`looped`); a renamed value, what its own layout pads beyond the original's; a
+        (`looped`); what training steps store of few images (`strips`); a renamed value, what its own layout pads beyond the original's; a
         result that is a constant, an argument or returned twice, which is handed over beside the value that it returns
 edge    a copy that a reshard makes, as long as it is read; where XLA for TPUs gathers behind compute also the shard of an argument that
         is gathered, copied when the program begins and kept until the gather does
@@ -21,6 +21,7 @@ from autoshard.cost.layouts import Ints
 from autoshard.cost.looped import LoopedSums
 from autoshard.cost.lowering import Lowering
 from autoshard.cost.sizes import Item, Sizes
+from autoshard.cost.strips import strip_items
 from autoshard.problem import Problem, ProblemBuilder, evaluate, item_usages
 from autoshard.program import Flow, FlowKind, Lifetime, MinorDims
 from autoshard.sharding import TensorType
@@ -40,8 +41,11 @@ def node_items(
     for number, node in enumerate(graph.nodes):
         for item in _items(graph, node, sizes, lives):
             yield number, item
-        for item in looped.items(node) if looped is not None else ():
-            yield number, item
+        for items in (
+            (looped.items(node), strip_items(graph, node, sizes, lives)) if looped is not None else ()
+        ):
+            for item in items:
+                yield number, item
 
 
 def expected_peak(graph: Graph, sizes: Sizes, problem: Problem, choice: ArrayLike, lowering: Lowering) -> int:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from autoshard.cost.graph import Graph
 from autoshard.cost.layouts import Ints
 from autoshard.cost.lowering import Lowering
-from autoshard.program import MinorDims
+from autoshard.program import Images, MinorDims
 from autoshard.sharding import TensorType, dtype_bits
 from costmodels import Hardware
 
@@ -36,6 +36,11 @@ class Sizes:
     def temporary(self, type_: TensorType, layouts: Ints, minor: MinorDims | None = None) -> Ints:
         """Of a value that comes and goes in the heap."""
         return self._of(type_, layouts, minor, is_temporary=True)
+
+    def strips(self, type_: TensorType, layouts: Ints, images: Images, taps: int) -> Ints:
+        """Of a value that comes and goes as strips of few images; 0 where images are not cut."""
+        shapes = self._graph.layouts[type_.rank].local_shapes(type_, layouts)
+        return self._hardware.strip_bytes(shapes, dtype_bits(type_.dtype), images, taps)
 
     def unpadded(self, type_: TensorType, layouts: Ints) -> Ints:
         """Of the elements of a value that comes and goes."""

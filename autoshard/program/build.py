@@ -53,6 +53,7 @@ from autoshard.program.repeating import (
 from autoshard.program.reuse import reuse_results
 from autoshard.program.slicing import cut_where_read
 from autoshard.program.storing import stored_types
+from autoshard.program.strips import find_strips
 from autoshard.program.traffic import Segment, fuse_into_products, traffic
 from autoshard.program.updates import row_copies, updated_at_once, updates_in_rows
 from autoshard.program.widths import Widths
@@ -142,6 +143,7 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
         rows | {one.gradient: (one.dims, 1) for one in updates},
         row_copies(updates),
         padding_names(kernels, listing, dims, ample),
+        find_strips(kernels, listing),
     )
 
 

@@ -7,6 +7,7 @@ argument or result, a value that a loop or branch carries, or one that enters or
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from autoshard.mlir.decisions import RESULT_SITE
 from autoshard.mlir.listing import Listing, UserCollective, Window
@@ -18,14 +19,17 @@ from autoshard.sharding import AxisRef, Crossing, OpShardingRule, TensorMapping,
 
 __all__ = [
     "RESULT_SITE",
+    "FilterGradient",
     "Flow",
     "FlowKind",
     "FlowSource",
+    "Images",
     "Kernel",
     "KernelShape",
     "Lifetime",
     "MinorDims",
     "Program",
+    "Strips",
     "Use",
     "Window",
 ]
@@ -146,6 +150,32 @@ MinorDims = tuple[tuple[int, ...], tuple[int, ...], bool]
 first is minor to the second."""
 
 
+class Images(NamedTuple):
+    """Dimensions of a value that holds images; the others are more spatial ones."""
+
+    batch: int
+    width: int
+    channels: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FilterGradient:
+    """A convolution of images with what goes back to them, which sums over the batch."""
+
+    operands: tuple[Images, Images]
+    taps: int  # columns of the filter
+    first: int  # time of the first of the computation's
+    end: int  # half-open, of the last
+
+
+@dataclass(frozen=True, slots=True)
+class Strips:
+    """What a compiler stores besides where it cuts few images into strips (`strips.find_strips`)."""
+
+    filters: dict[int, FilterGradient] = field(default_factory=dict[int, FilterGradient])  # by time
+    kept: dict[int, Images] = field(default_factory=dict[int, Images])  # values that have no buffer otherwise
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     listing: Listing
@@ -187,6 +217,7 @@ class Program:
     )  # of arguments that are copied into such rows when the program begins, how they lie then, and until when
 
     padding_names: frozenset[int] = frozenset()  # names of buffers that take what they pad of their elements
+    strips: Strips = field(default_factory=Strips)
 
     @property
     def num_temporary(self) -> int:

@@ -1,0 +1,36 @@
+"""What training steps of convolutional networks take besides where XLA for TPUs cuts few images into strips (`program.strips`)."""
+
+from collections.abc import Iterator, Mapping
+
+from autoshard.cost.graph import Graph, Node
+from autoshard.cost.sizes import Item, Sizes
+from autoshard.program import Lifetime
+
+NO_OVERLAP = 1
+
+
+def strip_items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Lifetime]) -> Iterator[Item]:
+    """Bytes are of every choice of the node, 0 for those that leave a device more images.
+
+    Of a filter's gradient a copy of the images for each of its columns, from when the first of such gradients could be made until the last
+    is, and what went back to it from when it is there; of a normalization what is summed again.
+    """
+    if node.space is None:
+        return
+    kernel, strips = graph.program.kernels[node.kernel], graph.program.strips
+    if (gradient := strips.filters.get(kernel.time)) is not None:
+        images, back = (
+            sizes.strips(type_, layouts, dims, gradient.taps)
+            for type_, layouts, dims in zip(
+                kernel.shape.travels, node.choices.demands, gradient.operands, strict=True
+            )
+        )
+        yield Item(gradient.first, gradient.end, images * gradient.taps)
+        yield Item(kernel.time, gradient.end, back)
+    for value, type_, layouts in zip(
+        kernel.results, kernel.shape.results, node.choices.supplies, strict=False
+    ):
+        life = lives.get(value)
+        if value in strips.kept and life is not None and not life.is_own_buffer:
+            held = sizes.held(value, type_)
+            yield Item(life.begin, life.end, sizes.strips(held, layouts, strips.kept[value], NO_OVERLAP))

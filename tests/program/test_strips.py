@@ -1,0 +1,59 @@
+"""What training steps store of few images."""
+
+from tests.mlir.modules import main_of
+from tests.program.modules import program_of
+
+IMAGE, FILTER = "tensor<32x64x64x16xbf16>", "tensor<3x3x16x16xbf16>"
+WIDE = "tensor<32x64x64x16xf32>"
+ROLES = "batch_group_count = 1 : i64, feature_group_count = 1 : i64"
+
+
+def layer(result: str, image: str, weights: str) -> str:
+    return f"""{result} = stablehlo.convolution({image}, {weights}) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+        window = {{pad = [[1, 1], [1, 1]]}} {{{ROLES}}} : ({IMAGE}, {FILTER}) -> {IMAGE}"""
+
+
+def gradient(result: str, image: str, back: str) -> str:
+    return f"""{result} = stablehlo.convolution({image}, {back}) dim_numbers = [f, 0, 1, b]x[i, 0, 1, o]->[0, 1, b, f],
+        window = {{pad = [[1, 1], [1, 1]]}} {{{ROLES}}} : ({IMAGE}, {IMAGE}) -> {FILTER}"""
+
+
+STEP = f"""
+      {layer("%0", "%x", "%v")}
+      %1 = stablehlo.convert %0 : (tensor<32x64x64x16xbf16>) -> {WIDE}
+      %2 = stablehlo.multiply %1, %1 : {WIDE}
+      %3 = stablehlo.convert %2 : ({WIDE}) -> {IMAGE}
+      {layer("%4", "%3", "%w")}
+      {gradient("%5", "%3", "%4")}
+      %6 = stablehlo.convert %4 : ({IMAGE}) -> {WIDE}
+      %7 = stablehlo.multiply %6, %2 : {WIDE}
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %8 = stablehlo.reduce(%7 init: %zero) applies stablehlo.add across dimensions = [0, 1, 2]
+        : ({WIDE}, tensor<f32>) -> tensor<16xf32>
+      %9 = stablehlo.reduce(%2 init: %zero) applies stablehlo.add across dimensions = [0, 1, 2]
+        : ({WIDE}, tensor<f32>) -> tensor<16xf32>
+      {gradient("%10", "%x", "%3")}
+      return %5, %8, %9, %10 : {FILTER}, tensor<16xf32>, tensor<16xf32>, {FILTER}"""
+
+
+def test_filters_and_norms() -> None:
+    """Gradients of filters are told from other convolutions; of what is made before them what is summed after them is stored."""
+    results = f"{FILTER}, tensor<16xf32>, tensor<16xf32>, {FILTER}"
+    program = program_of(main_of(STEP, f"%x: {IMAGE}, %v: {FILTER}, %w: {FILTER}", results))
+    names = [program.listing.ops[time].name for time in program.strips.filters]
+    assert names == ["stablehlo.convolution"] * 2
+    first, last = program.strips.filters.values()
+    assert (first.taps, first.first, first.end) == (3, min(program.strips.filters), last.end)
+    assert first.operands == ((0, 2, (3,)), (0, 2, (3,)))
+    assert [str(program.listing.values[value].type) for value in program.strips.kept] == [WIDE]
+
+
+def test_patches_are_no_gradients() -> None:
+    """A filter that is larger than what comes out of it, with strides as large."""
+    filter_, result = "tensor<16x16x3x8xf32>", "tensor<4x4x4x8xf32>"
+    text = f"""
+      %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+        window = {{stride = [16, 16]}} {{{ROLES}}} : (tensor<4x64x64x3xf32>, {filter_}) -> {result}
+      return %0 : {result}"""
+    program = program_of(main_of(text, f"%x: tensor<4x64x64x3xf32>, %w: {filter_}", result))
+    assert not program.strips.filters
