@@ -3,9 +3,14 @@
 Bytes are those of the operand on one device times the runs in a step. A plan holds where each kind is within 5 % of what is emitted. What
 has no counterpart of the same bytes on the other side is listed, with where it comes from. With `--programs` and `--held-out`, folders of
 the modules that plans were made of, collectives of plans that are older than the cost model are derived anew, by what `autoshard check`
-does; those of `--held-out` are marked as such in the table and counted by themselves.
+does; those of `--held-out` are marked as such in the table and counted by themselves. With `--keep-others`, rows of plans that the table
+has and the folders have not stay in it, and in the plot and the counts.
 
-python experiments/fidelity/collectives.py FOLDER... [--programs FOLDER] [--held-out FOLDER] [--table TABLE.csv] [--plot PLOT.svg]
+A loop that ends by its data runs once in the judge's count and so often as `autoshard` takes it to in ours: what repeats so often counts
+once for such a program.
+
+python experiments/fidelity/collectives.py FOLDER... [--programs FOLDER] [--held-out FOLDER] [--table TABLE.csv [--keep-others]]
+    [--plot PLOT.svg]
 """
 
 import argparse
@@ -26,10 +31,14 @@ from autoshard.check.moves import Prices
 from autoshard.check.planned import read_shardings
 from autoshard.check.reads import find_reads
 from autoshard.check.rules import check_rules
+from autoshard.mlir.repeats import DEFAULT_TRIP_COUNT
 from autoshard.pipeline import Loaded
 from autoshard.plans import Plan, emitted_bytes, read_plan
 
 WITHIN = 0.05
+
+_Row = tuple[str, bool, str, str, str, str, int, int, bool]
+"""Of the table: program, held_out, plan, target, mesh, kind, predicted_bytes, emitted_bytes, within."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +98,17 @@ def judged(folders: Iterable[Path]) -> Iterator[tuple[Path, Plan, str, dict[str,
                     yield path, read_plan(path), str(said.get("target", "")), said
 
 
+def counted_once(plan: Plan, said: dict[str, Any]) -> Plan:
+    """With one run of each loop whose trip count neither side knows."""
+    if not any("trip count unknown" in note for note in said.get("notes", ())):
+        return plan
+    collectives = (
+        replace(c, repeat=c.repeat // DEFAULT_TRIP_COUNT) if c.repeat % DEFAULT_TRIP_COUNT == 0 else c
+        for c in plan.price.collectives
+    )
+    return replace(plan, price=replace(plan.price, collectives=tuple(collectives)))
+
+
 def compared(path: Path, plan: Plan, target: str, said: dict[str, Any]) -> Compared:
     emitted: Counter[str] = Counter()
     for one in said["collectives"]:
@@ -128,6 +148,25 @@ def _programs(folders: Iterable[Path]) -> dict[str, Path]:
     return {program_name(file): file for folder in folders for file in folder.glob("*.mlir*")}
 
 
+def _others(table: Path, rows: Iterable[_Row]) -> Iterator[_Row]:
+    """Rows of a table of plans that are not among those given."""
+    anew = {(row[0], *row[2:5]) for row in rows}
+    with table.open(newline="") as file:
+        for one in csv.DictReader(file):
+            if (one["program"], one["plan"], one["target"], one["mesh"]) not in anew:
+                yield (
+                    one["program"],
+                    one["held_out"] == "True",
+                    one["plan"],
+                    one["target"],
+                    one["mesh"],
+                    one["kind"],
+                    int(one["predicted_bytes"]),
+                    int(one["emitted_bytes"]),
+                    one["within"] == "True",
+                )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -139,9 +178,10 @@ def main() -> None:
     parser.add_argument("--programs", type=Path, action="append", default=[])
     parser.add_argument("--held-out", type=Path, action="append", default=[])
     parser.add_argument("--table", type=Path)
+    parser.add_argument("--keep-others", action="store_true")
     parser.add_argument("--plot", type=Path)
     asked = parser.parse_args()
-    rows: list[tuple[str, bool, str, str, str, str, int, int, bool]] = []
+    rows: list[_Row] = []
     plans: list[bool] = []
     held_counts: Counter[tuple[str, bool]] = Counter()
     held_out = _programs(asked.held_out)
@@ -153,6 +193,7 @@ def main() -> None:
                 print(f"left out: {path}, which the present version does not read")
                 continue
             plan = derived
+        plan = counted_once(plan, said)
         found = compared(path, plan, target, said)
         rows += [
             (
@@ -181,6 +222,18 @@ def main() -> None:
             for side, lines in zip(("predicted only", "emitted only"), unmatched(plan, said), strict=True):
                 for line in lines[: asked.unmatched]:
                     print(f"      {side}: {line}")
+    if asked.table is not None and asked.keep_others:
+        others = list(_others(asked.table, rows))
+        rows = sorted([*rows, *others])
+        by_plan: dict[tuple[str, ...], list[_Row]] = {}
+        for row in others:
+            by_plan.setdefault((row[0], *row[2:5]), []).append(row)
+        for (_, plan_name, target, mesh), its in by_plan.items():
+            plans.append(all(row[-1] for row in its))
+            whose = "held-out programs" if its[0][1] else "other programs"
+            held_counts.update(
+                (group, plans[-1]) for group in (f"{target} {mesh}", plan_name.rstrip("0123456789"), whose)
+            )
     if not plans:
         sys.exit("no compiled plans in these folders; make them with plans.py --judge")
     held = sum(row[-1] for row in rows)
