@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from autoshard.check.parts import num_shards, parts_of
 from autoshard.mlir.collective import CollectiveStep
+from autoshard.program import KernelShape
 from autoshard.sharding import AxisRef, TensorSharding, TensorType
 
 LOCAL = ("all_slice", "replicated_to_unreduced", "sharded_to_unreduced")
@@ -55,12 +56,18 @@ def sent_for(
 
 
 def sent_for_sum(
-    compiler: Compiler, kind: str, axes: tuple[AxisRef, ...], bytes_: int, results: int
+    compiler: Compiler, kind: str, axes: tuple[AxisRef, ...], bytes_: int, shape: KernelShape
 ) -> tuple[Sent, ...]:
-    """Of what adds up one of the results of an op; XLA has no all-reduce of several at once, and gathers."""
-    if compiler.lowering == "xla-tpu" and results > 1:
-        return (_compiled(compiler, Sent("all_gather", axes, bytes_)),)
-    return sent_for(compiler, kind, axes, bytes_)
+    """Of what adds up one of the results of an op; XLA has no all-reduce of several at once, as halves of complex numbers are, and
+    gathers them. It multiplies complex numbers by three real products.
+    """
+    has_halves = any(type_.is_complex for type_ in shape.results)
+    if compiler.lowering != "xla-tpu" or not (has_halves or len(shape.results) > 1):
+        return sent_for(compiler, kind, axes, bytes_)
+    half = bytes_ // 2 if has_halves else bytes_
+    if has_halves and shape.matmul_roles:
+        return (_compiled(compiler, Sent("all_reduce", axes, half)),) * 3
+    return (_compiled(compiler, Sent("all_gather", axes, half)),) * (2 if has_halves else 1)
 
 
 def sent_for_step(

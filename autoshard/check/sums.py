@@ -48,7 +48,7 @@ def sent_by_kernel(planned: Planned, read: KernelRead, reads: Reads, prices: Pri
         total = planned.program.sums_after_loops[value] if is_after else None
         runs = kernel.repeat if total is None else total.runs
         bytes_ = bytes_ if total is None else -(-bytes_ * total.bytes // type_.num_bytes)
-        sent = sent_for_sum(prices.compiler, kind, axes, bytes_, len(kernel.results))
+        sent = sent_for_sum(prices.compiler, kind, axes, bytes_, kernel.shape)
         moved = Moved(kind, axes, bytes_, runs, root, sent)
         is_scattered = kind == "reduce_scatter" and prices.lowering == "xla-tpu"
         inside = _in_product(planned, read, value, axes, prices) if is_scattered else None
@@ -56,7 +56,7 @@ def sent_by_kernel(planned: Planned, read: KernelRead, reads: Reads, prices: Pri
             passed = (Sent("collective_permute", axes, inside.bytes),)
             all_ns = inside.waits_ns + inside.hidden_ns
             moved = replace(moved, sent=passed, hidden_ns=inside.hidden_ns, passes_ns=all_ns)
-        elif is_scattered and sent:
+        elif is_scattered and sent and not type_.is_complex:
             minor = minor_of_sum(kernel.shape)
             padded = with_padding(prices, sent, produced, planned.settled[value], type_, minor)
             moved = replace(moved, merged=padded)
@@ -64,7 +64,7 @@ def sent_by_kernel(planned: Planned, read: KernelRead, reads: Reads, prices: Pri
             part = _only_part(planned, reads, value) if kind == "all_reduce" else None
             if _is_made_before(planned, read, reads, value):
                 moved = replace(moved, merged=())
-            elif part is not None and adds_exactly(produced, part, reduced):
+            elif part is not None and not type_.is_complex and adds_exactly(produced, part, reduced):
                 minor = minor_of_sum(kernel.shape)
                 moved = replace(moved, merged=with_padding(prices, sent, produced, part, type_, minor))
         yield moved

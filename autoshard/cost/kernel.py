@@ -205,8 +205,8 @@ def _own_collectives(
             kind = "reduce_scatter" if strategy.is_scattered else "all_reduce"
             bytes_ = produced.local_bytes(type_)
             inside = scattered_in_product(shape, strategy, kernel_ns, local_flops, prices, mesh)
-            sum_ = _sum(kind, strategy.reduced, bytes_, prices, is_joint=len(shape.results) > 1)
-            if strategy.is_scattered:
+            sum_ = _sum(kind, strategy.reduced, bytes_, prices, shape)
+            if strategy.is_scattered and not type_.is_complex:
                 minor = minor_of_sum(shape)
                 padded = scattered(prices, strategy.reduced, produced, settled, type_, minor)
                 sum_ = replace(sum_, emitted=padded)
@@ -233,14 +233,20 @@ def _of_additions(
 
 
 def _sum(
-    kind: str, axes: tuple[AxisRef, ...], bytes_: int, prices: CollectivePrices, *, is_joint: bool
+    kind: str, axes: tuple[AxisRef, ...], bytes_: int, prices: CollectivePrices, shape: KernelShape
 ) -> Collective:
-    """What adds up a result; results that are reduced together are gathered by a compiler without such an all-reduce."""
+    """What adds up a result, of which XLA has no all-reduce where several are reduced together: it gathers them.
+
+    So are the halves of complex numbers, which it has apart; a product of such is three real ones.
+    """
     one = _one(kind, axes, bytes_, prices)
-    if not is_joint or prices.lowering != "xla-tpu":
+    is_complex = any(type_.is_complex for type_ in shape.results)
+    if prices.lowering != "xla-tpu" or not (is_complex or len(shape.results) > 1):
         return one
-    gathered = prices.carried_out(Emitted("all_gather", axes, bytes_))
-    return replace(one, ns=prices.ns_of_emitted(gathered), emitted=(gathered,))
+    half = bytes_ // 2 if is_complex else bytes_
+    kind, count = ("all_reduce", 3) if shape.is_matmul else ("all_gather", 2 if is_complex else 1)
+    emitted = (prices.carried_out(Emitted(kind, axes, half)),) * count
+    return replace(one, ns=sum(map(prices.ns_of_emitted, emitted)), emitted=emitted)
 
 
 def _one(kind: str, axes: tuple[AxisRef, ...], bytes_: int, prices: CollectivePrices) -> Collective:

@@ -53,7 +53,7 @@ def sums_emitted(
             continue
         type_ = kernel.shape.results[0]
         part = graph.layouts[type_.rank].shardings[targets.pop()]
-        if not part.is_foreign and is_scatter(mine.produced[0], part, mine.reduced):
+        if not part.is_foreign and not type_.is_complex and is_scatter(mine.produced[0], part, mine.reduced):
             minor = minor_of_sum(kernel.shape)
             found[number] = priced.reshards.scattered(mine.reduced, mine.produced[0], part, type_, minor)
     return found

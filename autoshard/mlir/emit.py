@@ -32,6 +32,7 @@ class Emission:
         frozenset()
     )  # values that get their settled sharding by a change even where it is the produced one
     gathers: Gathers | None = None
+    transposed: frozenset[int] = frozenset()  # ops that transpose what is told apart from what others read
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +179,8 @@ class _Emitter:
         op = self._listing.ops[index]
         numbers = {} if self._emission.annotates_ops else self._broadcasts.numbers(index)
         first = next((position for position, number in enumerate(op.operands) if self._ranks[number]), None)
+        if index in self._emission.transposed:
+            numbers[0] = 1
         if first is not None and op.results and op.results[0] in self._equal:
             number = self._number_of_copy(op.results[0], self._choices.produced(op.results[0]))
             numbers[first] = max(numbers.get(first, 0), number)

@@ -17,6 +17,7 @@ from autoshard.mlir.meshes import all_meshes
 from autoshard.mlir.read import Handles
 from autoshard.mlir.signature import attributes_of, set_attributes
 from autoshard.mlir.tensors import Shardings
+from autoshard.mlir.transposed import transpose_after
 from autoshard.mlir.walk import SHARDING, Flow, Walked, function_named, walk
 from autoshard.sharding import Mesh, TensorSharding
 
@@ -57,24 +58,26 @@ def propagated(
 ) -> dict[int, TensorSharding]:
     """Propagate what the walked module is annotated with; the module is tagged, and otherwise unchanged.
 
-    `as_xla`: with equal ops merged before (`merging`), what loops carry unchanged handed to them as they ask for it (`carried`), and
-    broadcasts that add dimensions of one element, which are reshaped then, taken for reshapes, as XLA folds them: Shardy propagates
-    through those first, through broadcasts last.
+    `as_xla`: with equal ops merged before (`merging`, `transposed`), what loops carry unchanged handed to them as they ask for it
+    (`carried`), and broadcasts that add dimensions of one element, which are reshaped then, taken for reshapes, as XLA folds them:
+    Shardy propagates through those first, through broadcasts last.
     """
     _tag(walked)
     walked.main.attributes["sym_name"] = ir.StringAttr.get(
         "main", walked.module.context
     )  # the passes look for it
     given = walk(walked.module.clone().operation, "main") if as_xla else walked
+    moved = transpose_after(given, _TAG) if as_xla else {}
+    given = walk(given.module, "main") if moved else given
     merged = merge_equal(given, _TAG) if as_xla else {}
     if as_xla:
         _reshape_broadcasts(given.module)
         constrain_what_loops_are_handed(walk(given.module, "main"))
     done = run_isolated(given.module, _PASSES).operation
     found = _read_back(done, walked, Shardings(mesh, all_meshes(done), done.context))
-    for op, kept in merged.items():
+    for op, kept in (*merged.items(), *moved.items()):
         for mine, its in zip(walked.ops[op].results, walked.ops[kept].results, strict=True):
-            if walked.ids[its] in found:
+            if walked.ids[its] in found and (op in merged or walked.ids[mine] not in found):
                 found[walked.ids[mine]] = found[walked.ids[its]]
     return {
         number: found.get(number, TensorSharding.replicated_closed(value.type.rank))

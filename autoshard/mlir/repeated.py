@@ -1,4 +1,7 @@
-"""Values that are computed twice: by equal ops of equal operands in one body. XLA computes them once, before it partitions."""
+"""Values that are computed twice: by equal ops of equal operands in one body. XLA computes them once, before it partitions.
+
+Nor does it compute what changes nothing: a kernel of one position that is reversed for the gradient of a convolution is the kernel.
+"""
 
 from collections.abc import Sequence
 
@@ -12,6 +15,9 @@ _ITS_OWN = frozenset(
 )
 """Ops that may make something else each time."""
 
+_IDENTITIES = frozenset({"stablehlo.convert", "stablehlo.reshape", "stablehlo.reverse", "stablehlo.slice"})
+"""They change nothing where they make the type that they read, a reverse of dimensions of one element."""
+
 
 def first_of_equals(walked: Walked, operands: Sequence[Sequence[int]]) -> dict[int, int]:
     """Of each value that is computed again: the one that is computed first. `operands` are those of each op, by number."""
@@ -23,6 +29,9 @@ def first_of_equals(walked: Walked, operands: Sequence[Sequence[int]]) -> dict[i
             continue
         read = tuple(first.get(number, number) for number in numbers)
         made = tuple(walked.ids[value] for value in op.results)
+        if _changes_nothing(op):
+            first[made[0]] = read[0]
+            continue
         types = tuple(value.type for value in op.results)
         key = (op.name, scope, read, types, attributes, body_name(op))
         before = seen.setdefault(key, made)
@@ -37,3 +46,12 @@ def _attributes(op: ir.Operation) -> tuple[object, ...] | None:
         return None
     known = attributes_of_op(op)
     return None if known is None else tuple(known.items())
+
+
+def _changes_nothing(op: ir.Operation) -> bool:
+    if op.name not in _IDENTITIES or op.operands[0].type != op.results[0].type:
+        return False
+    if op.name != "stablehlo.reverse":
+        return True
+    shape = ir.RankedTensorType(op.results[0].type).shape
+    return all(shape[dim] == 1 for dim in ir.DenseI64ArrayAttr(op.attributes["dimensions"]))

@@ -12,6 +12,7 @@ Everything that the user wrote and the plan does not decide (names, locations, a
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from autoshard.cost.halo import halo_sizes
@@ -31,10 +32,12 @@ from autoshard.mlir.signature import ALIASING, DONOR, attributes_of, set_attribu
 from autoshard.mlir.source import SourceModule
 from autoshard.mlir.stepwise import write_steps
 from autoshard.mlir.tensors import Shardings
+from autoshard.mlir.transposed import transposed_before
 from autoshard.mlir.upstream.annotate import HALO, PARTIAL, annotated_text
 from autoshard.mlir.upstream.notation import NOTATIONS, Partial, reduction_kind
 from autoshard.mlir.variants import Choices
 from autoshard.mlir.walk import Walked, walk
+from autoshard.program import sums_after_loops
 from autoshard.sharding import FactorAxes, FactorKind, TensorSharding, factor_axes_of, total_size
 
 Constraints = Literal["minimal", "all"]
@@ -65,8 +68,10 @@ def write(
     """
     choices = Choices(listing, decisions)
     if form == "xla":
-        pinned = apart | _pinned(handles, listing, choices, constraints, gathers)
-        walked = _emitted(handles, listing, choices, _xla(pinned, gathers))
+        emission = Emission("sdy.sharding_constraint", False, gathers=gathers)
+        emission = _constrained(handles, listing, choices, constraints, emission)
+        pinned = apart | emission.pinned
+        walked = _emitted(handles, listing, choices, replace(emission, pinned=pinned))
         _without_reshards(walked)
     else:
         walked = _emitted(handles, listing, choices, Emission("sdy.reshard", True))
@@ -92,10 +97,6 @@ def write(
     return str(walked.module.get_asm(enable_debug_info=source.has_locations))
 
 
-def _xla(pinned: frozenset[int], gathers: Gathers | None) -> Emission:
-    return Emission("sdy.sharding_constraint", False, pinned, gathers)
-
-
 def _emitted(handles: Handles, listing: Listing, choices: Choices, emission: Emission) -> Walked:
     """A walked clone of the listed module with the plan in it."""
     walked = walk(handles.walked.module.clone().operation, handles.entry)
@@ -107,10 +108,10 @@ def _emitted(handles: Handles, listing: Listing, choices: Choices, emission: Emi
     return walked
 
 
-def _pinned(
-    handles: Handles, listing: Listing, choices: Choices, constraints: Constraints, gathers: Gathers | None
-) -> frozenset[int]:
-    """The values to constrain beside those that are resharded."""
+def _constrained(
+    handles: Handles, listing: Listing, choices: Choices, constraints: Constraints, emission: Emission
+) -> Emission:
+    """With the values to constrain beside those that are resharded, and the ops to tell apart from what is the same to XLA."""
     fixed = {argument.value for argument in listing.arguments}
     ranked = [
         number
@@ -121,16 +122,29 @@ def _pinned(
         and not choices.is_recomputed(number)
     ]
     if constraints == "all":
-        return frozenset(ranked)
-    pinned: frozenset[int] = frozenset()
+        return replace(emission, pinned=frozenset(ranked))
+    narrowed = (value for value, sum_ in sums_after_loops(listing).items() if sum_.is_narrowed)
+    emission = replace(emission, pinned=frozenset(narrowed))
+    transposed = transposed_before(handles.walked)
+    if transposed:
+        found = _propagated(handles, listing, choices, emission)
+        differing = {op for value, op in transposed.items() if _differs(value, found, choices)}
+        emission = replace(emission, transposed=frozenset(differing))
     for attempt in range(_ROUNDS):
-        walked = _emitted(handles, listing, choices, _xla(pinned, gathers))
-        found = propagated(walked, listing, listing.mesh, as_xla=True)
-        differing = {n for n in ranked if n not in pinned and _differs(n, found, choices)}
+        found = _propagated(handles, listing, choices, emission)
+        differing = {n for n in ranked if n not in emission.pinned and _differs(n, found, choices)}
         if not differing:
             break
-        pinned |= differing if attempt == _ROUNDS - 1 else _first(differing, listing)
-    return pinned
+        more = differing if attempt == _ROUNDS - 1 else _first(differing, listing)
+        emission = replace(emission, pinned=emission.pinned | more)
+    return emission
+
+
+def _propagated(
+    handles: Handles, listing: Listing, choices: Choices, emission: Emission
+) -> dict[int, TensorSharding]:
+    """What propagation makes of the module so written."""
+    return propagated(_emitted(handles, listing, choices, emission), listing, listing.mesh, as_xla=True)
 
 
 def _differs(value: int, found: Mapping[int, TensorSharding], choices: Choices) -> bool:

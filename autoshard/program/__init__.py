@@ -1,5 +1,6 @@
 """A module as the planner sees it: kernels with sharding rules, flows, lifetimes."""
 
+from autoshard.program.accumulation import sums_after_loops
 from autoshard.program.additions import PASSED, AddedValues, Addition, scattered_addends
 from autoshard.program.batch import batch_arguments
 from autoshard.program.build import KernelReads, build_program, kernel_reads
@@ -78,6 +79,7 @@ __all__ = [
     "repeated_values",
     "restricted",
     "scattered_addends",
+    "sums_after_loops",
     "warnings_of_state",
     "with_group_demands",
     "with_whole_generators",

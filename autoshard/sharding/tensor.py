@@ -47,6 +47,10 @@ class TensorType:
     def num_bytes(self) -> int:
         return (self.num_elements * dtype_bits(self.dtype) + 7) // 8
 
+    @property
+    def is_complex(self) -> bool:
+        return self.dtype.startswith("complex<")
+
     def __str__(self) -> str:
         return f"tensor<{'x'.join([*map(str, self.shape), self.dtype])}>"
 

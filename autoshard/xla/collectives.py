@@ -93,8 +93,8 @@ def visits(module: HloModule, trips: dict[str, int | None] | None = None) -> Ite
 
 
 def _is_run(instruction: Instruction, role: str) -> bool:
-    """Reducers and comparators are no steps of a program, conditions hold no collectives."""
-    return role != "condition" and (role != "to_apply" or instruction.opcode == "call")
+    """Reducers and comparators are no steps of a program."""
+    return role != "to_apply" or instruction.opcode == "call"
 
 
 def collectives_in(module: HloModule) -> Walked:

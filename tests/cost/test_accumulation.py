@@ -127,6 +127,26 @@ def test_parts_are_added_up(slices: str, added: str, sum_bytes: int, runs: int) 
     assert (sum_.bytes, sum_.repeat) == (sum_bytes, runs)
 
 
+NARROW = "tensor<512x512xbf16>"
+THIN_X = "tensor<64x512xbf16>"
+
+
+@pytest.mark.parametrize(
+    ("turned", "sum_bytes"),
+    [("", BYTES), (f"%d = stablehlo.convert %h : ({NARROW}) -> {W}", BYTES // 2)],
+    ids=["converted only", "transposed too"],
+)
+def test_totals_of_narrow_sums(turned: str, sum_bytes: int) -> None:
+    """libtpu 0.0.51 adds up in float32 what is converted, and converts back to sum where it is transposed, reshaped or sliced before."""
+    product = f"""%n0 = stablehlo.convert %x : (tensor<64x512xf32>) -> {THIN_X}
+    %n1 = stablehlo.convert %y : (tensor<64x512xf32>) -> {THIN_X}
+    %g = stablehlo.dot_general %n0, %n1, contracting_dims = [0] x [0] : ({THIN_X}, {THIN_X}) -> {NARROW}
+    %h = stablehlo.transpose %g, dims = [1, 0] : ({NARROW}) -> {NARROW}"""
+    plan = added_up(f"{product}\n{turned or f'%d = stablehlo.convert %g : ({NARROW}) -> {W}'}")
+    (sum_,) = (one for one in plan.price.collectives if one.kind == "all_reduce")
+    assert (sum_.bytes, sum_.repeat) == (sum_bytes, 1)
+
+
 def test_a_total_is_summed_as_wide_as_it_is() -> None:
     narrow = f"""%b = stablehlo.convert %q : ({W}) -> tensor<512x512xbf16>
     %d = stablehlo.convert %b : (tensor<512x512xbf16>) -> {W}"""

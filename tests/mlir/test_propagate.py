@@ -7,6 +7,7 @@ from autoshard.mlir.passes import propagate
 from autoshard.mlir.propagate import propagated
 from autoshard.mlir.signature import set_attributes
 from autoshard.mlir.tensors import Shardings
+from autoshard.mlir.transposed import transposed_before
 from autoshard.mlir.walk import walk
 from tests.mlir.modules import main_of, read_text, sharding
 
@@ -165,3 +166,28 @@ def test_xla_carries_what_does_not_change_as_all_in_the_loop_ask_for_it(
     found = propagate(handles, listing, {0: sharding('[{"x", "y"}, {}]')}, as_xla=True)
     (flow,) = (flow for flow in listing.data_flows if str(found[flow.target]) != "[]")
     assert str(found[flow.target]) == carried
+
+
+def test_what_is_made_of_a_transposition_is_what_is_made_before_it() -> None:
+    """As XLA has it: constraints on the one are read of the other; a constraint on what is transposed keeps them apart."""
+    table, turned = "tensor<64x16xf32>", "tensor<16x64xf32>"
+    chain = f"""%0 = stablehlo.tanh %a : {table}
+        %1 = sdy.sharding_constraint %0 <@mesh, [{{"x"}}, {{}}]> : {table}
+        %2 = sdy.sharding_constraint %1 <@mesh, [{{}}, {{"x"}}]> : {table}"""
+    found: list[str] = []
+    for kept in ("", f'%k = sdy.sharding_constraint %a <@mesh, [{{"x"}}, {{}}]> : {table}'):
+        _, listing, handles = read_text(
+            main_of(
+                f"""{chain}
+                {kept}
+                %t = stablehlo.transpose {"%k" if kept else "%a"}, dims = [1, 0] : ({table}) -> {turned}
+                %3 = stablehlo.tanh %t : {turned}
+                return %2, %3 : {table}, {turned}""",
+                f"%a: {table}",
+                f"{table}, {turned}",
+            )
+        )
+        last = listing.ops[-1].results[0]
+        assert transposed_before(handles.walked) == ({} if kept else {last: len(listing.ops) - 2})
+        found.append(str(propagate(handles, listing, {0: sharding('[{"x"}, {}]')}, as_xla=True)[last]))
+    assert found == ['[{"x"}, {}]', '[{}, {"x"}]']

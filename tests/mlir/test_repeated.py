@@ -29,6 +29,20 @@ def test_equal_ops_of_equal_operands(again: str, is_known: bool) -> None:
     assert dict(listing.firsts) == ({d: b, e: c} if is_known else {})
 
 
+def test_what_changes_nothing() -> None:
+    """A reverse of one element is its operand, and what is made of it equals what is made of that."""
+    kernel = "tensor<1x1x8x16xf32>"
+    text = f"""func.func @main(%a: {kernel}) -> ({kernel}, {kernel}, {kernel}) {{
+  %b = stablehlo.negate %a : {kernel}
+  %c = stablehlo.reverse %b, dims = [0, 1] : {kernel}
+  %d = stablehlo.reverse %b, dims = [0, 2] : {kernel}
+  return %b, %c, %d : {kernel}, {kernel}, {kernel}
+}}"""
+    listing = pipeline.load_module(text.encode(), pipeline.Request((("x", 4),))).listing
+    b, c, _ = (op.results[0] for op in listing.ops)
+    assert dict(listing.firsts) == {c: b}
+
+
 def test_not_complex_constants() -> None:
     """The bindings do not hand out what they hold."""
     z = "stablehlo.constant dense<(0.0, 1.0)> : tensor<2xcomplex<f32>>"

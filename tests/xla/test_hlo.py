@@ -110,6 +110,16 @@ def test_counter_of_a_loop() -> None:
     assert collectives_in(parse_hlo(module(LOOP, entry(noted)))).trips == {"loop": 7}
 
 
+def test_what_a_condition_asks_of_other_devices() -> None:
+    """Once a trip, as the loop ends where all devices say so."""
+    asked = """%all = s32[] all-reduce(%i.1), replica_groups=[1,16]<=[16], to_apply=%add
+  ROOT %less = pred[] compare(%all, %last), direction=LT"""
+    loop = LOOP.replace("ROOT %less = pred[] compare(%i.1, %last), direction=LT", asked)
+    noted = ', backend_config={"known_trip_count":{"n":"7"}}'
+    found = collectives_in(parse_hlo(module(loop, entry(noted)))).collectives
+    assert sorted((one.operand_bytes, one.times) for one in found) == [(4, 7), (32, 7)]
+
+
 def test_loop_without_a_trip_count() -> None:
     """It counts once and is named."""
     walked = collectives_in(parse_hlo(module(LOOP.replace("direction=LT", "direction=NE"), entry(""))))
