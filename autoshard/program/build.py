@@ -29,7 +29,7 @@ from autoshard.program.lifetime import (
     slices_in_loops,
 )
 from autoshard.program.linearity import linear_ways
-from autoshard.program.minor import minor_dims, scattered_rows
+from autoshard.program.minor import given_rows, minor_dims, scattered_rows
 from autoshard.program.nearby import keep_near
 from autoshard.program.records import (
     RESULT_SITE,
@@ -141,7 +141,7 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
         later,
         made_for_gathers(kernels, listing, may_repeat),
         rows | {one.gradient: (one.dims, 1) for one in updates},
-        row_copies(updates),
+        given_rows(kernels, listing) | row_copies(updates),
         padding_names(kernels, listing, dims, ample),
         find_strips(kernels, listing),
     )

@@ -91,6 +91,16 @@ def _reads(kernels: Sequence[Kernel], listing: Listing) -> Iterator[tuple[int, M
             yield updates
 
 
+def given_rows(kernels: Sequence[Kernel], listing: Listing) -> dict[int, tuple[MinorDims, int]]:
+    """Of arguments that scatters take as they come, how these lie for that, in a copy, and until when."""
+    arguments, found = {argument.value for argument in listing.arguments}, dict[int, tuple[MinorDims, int]]()
+    for kernel in kernels:
+        updates = _updates(listing.ops[kernel.time])
+        if updates is not None and updates[0] in arguments:
+            found[updates[0]] = updates[1], kernel.time + 1
+    return found
+
+
 def _updates(op: Op) -> tuple[int, MinorDims] | None:
     """What a scatter writes, and how it lies."""
     if op.name != "stablehlo.scatter" or op.rule is None or len(op.operands) != 3:

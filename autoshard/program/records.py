@@ -214,7 +214,7 @@ class Program:
     )  # of what scatters make, how it lies meanwhile, and how many values of that size lie so
     row_copies: dict[int, tuple[MinorDims, int]] = field(
         default_factory=dict[int, tuple[MinorDims, int]]
-    )  # of arguments that are copied into such rows when the program begins, how they lie then, and until when
+    )  # of arguments that are copied into such rows, as if when the program begins, how they lie then, and until when
 
     padding_names: frozenset[int] = frozenset()  # names of buffers that take what they pad of their elements
     strips: Strips = field(default_factory=Strips)

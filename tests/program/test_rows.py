@@ -75,3 +75,25 @@ def test_updates_in_rows(update: str, in_rows: set[str]) -> None:
         argument.value: name for argument, name in zip(program.listing.arguments, "tis", strict=True)
     }
     assert {arguments[value] for value in program.row_copies} == in_rows
+
+
+def test_rows_that_are_given() -> None:
+    """Of an argument that a scatter takes there is a copy in rows, until it is taken."""
+    program = program_of(
+        main_of(
+            f"""
+      %zeros = stablehlo.constant dense<0.0> : {TABLE}
+      %0 = "stablehlo.scatter"(%zeros, %i, %rows) <{{indices_are_sorted = false, unique_indices = false, scatter_dimension_numbers =
+        #stablehlo.scatter<update_window_dims = [1], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0],
+        index_vector_dim = 1>}}> ({{
+        ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+          %sum = stablehlo.add %a, %b : tensor<f32>
+          stablehlo.return %sum : tensor<f32>
+      }}) : ({TABLE}, {IDS}, {ROWS}) -> {TABLE}
+      return %0 : {TABLE}""",
+            f"%i: {IDS}, %rows: {ROWS}",
+            TABLE,
+        )
+    )
+    (scatter,) = (k for k in program.kernels if k.shape.name == "stablehlo.scatter")
+    assert program.row_copies == {program.listing.arguments[1].value: (SLICES, scatter.time + 1)}
