@@ -53,7 +53,7 @@ def _number(op: ir.Operation, tag: str) -> int:
 
 
 def _pairs(walked: Walked, tag: str) -> Iterator[tuple[ir.Operation, ir.Operation]]:
-    """Each op that reads a transposition, and the one in the same block that makes the same of what is transposed."""
+    """Each op that reads a transposition, and the one in the same block that makes the same of what is transposed, unless that is one too."""
     plain: dict[object, ir.Operation] = {}
     transposed: list[tuple[object, ir.Operation]] = []
     for scope, op in zip(walked.op_scopes, walked.ops, strict=True):
@@ -69,9 +69,8 @@ def _pairs(walked: Walked, tag: str) -> Iterator[tuple[ir.Operation, ir.Operatio
         behind = _transposed(value)
         if behind is not None and behind in walked.ids:
             transposed.append(((scope, op.name, walked.ids[behind], attributes, made), op))
-    for key, op in transposed:
-        if key in plain:
-            yield op, plain[key]
+    found = {op: plain[key] for key, op in transposed if key in plain}
+    yield from ((op, other) for op, other in found.items() if other not in found)
 
 
 def _transposed(value: Value) -> Value | None:

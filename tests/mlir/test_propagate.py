@@ -191,3 +191,21 @@ def test_what_is_made_of_a_transposition_is_what_is_made_before_it() -> None:
         assert transposed_before(handles.walked) == ({} if kept else {last: len(listing.ops) - 2})
         found.append(str(propagate(handles, listing, {0: sharding('[{"x"}, {}]')}, as_xla=True)[last]))
     assert found == ['[{"x"}, {}]', '[{}, {"x"}]']
+
+
+def test_what_is_transposed_twice_and_made_each_time() -> None:
+    """The last of the three is the transposition of one that is itself put in terms of the first."""
+    _, listing, handles = read_text(
+        main_of(
+            f"""
+            %0 = stablehlo.tanh %a : {T}
+            %t = stablehlo.transpose %a, dims = [1, 0] : ({T}) -> tensor<16x8xf32>
+            %1 = stablehlo.tanh %t : tensor<16x8xf32>
+            %u = stablehlo.transpose %t, dims = [1, 0] : (tensor<16x8xf32>) -> {T}
+            %2 = stablehlo.tanh %u : {T}
+            return %0, %1, %2 : {T}, tensor<16x8xf32>, {T}""",
+            results=f"{T}, tensor<16x8xf32>, {T}",
+        )
+    )
+    found = propagated(handles.walked, listing, listing.mesh, as_xla=True)
+    assert {str(found[result.value]) for result in listing.results} == {"[{}, {}]"}
