@@ -1,4 +1,4 @@
-"""What XLA for TPUs sends for running sums along a split dimension: of blocks of 128 rows one row each, or all rows.
+"""What XLA for TPUs sends for windows over all of a split dimension: of running sums one row of each block of 128, else all rows.
 
 Every device gets the results of all blocks, and what is summed before each block; this has a row more than there are blocks, so that
 parts do not lie where they are read. Blocks whose number does not divide by the devices are not made: all rows go everywhere.
@@ -15,16 +15,25 @@ _BLOCK = 128
 
 
 def runs_over(window: Window, rows: int) -> bool:
-    """Whether a result takes part of everything on one side of it."""
+    """Whether windows are no shorter than the dimension."""
     return 1 < rows <= window.size and {window.stride, window.dilation, window.base_dilation} == {1}
 
 
 def sent_for_running(
-    compiler: Compiler, window: Window, rows: int, axes: tuple[AxisRef, ...], row_bytes: int, dtype: str
+    compiler: Compiler,
+    op: str,
+    window: Window,
+    rows: int,
+    axes: tuple[AxisRef, ...],
+    row_bytes: int,
+    dtype: str,
 ) -> tuple[Sent, ...]:
     """For rows of so many bytes on a device; `dtype` where a row is one element, else ""."""
     devices, found = Sent("", axes, 0).devices, list[Sent]()
     levels = 0
+    runs = op == "stablehlo.reduce_window" and (window.count, window.size) == (rows, rows)
+    if not runs or window.low not in (0, rows - 1):
+        return _everywhere(compiler, _parts(rows, devices), axes, row_bytes, dtype)
     while True:
         own, blocks = _parts(rows, devices), _parts(rows, _BLOCK)
         if rows <= _BLOCK or blocks % devices:

@@ -193,7 +193,9 @@ def _windows(planned: Planned, read: KernelRead, prices: Prices) -> Iterator[Mov
                     sent = type_sent(prices, type_, travels)
                     dtype = sent.dtype if 8 * sent_bytes == dtype_bits(sent.dtype) else ""
                     each = [
-                        sent_for_running(prices.compiler, window, whole, axes, sent_bytes, dtype),
+                        sent_for_running(
+                            prices.compiler, kernel.shape.name, window, whole, axes, sent_bytes, dtype
+                        ),
                         *([()] * (len(halos) - 1)),
                     ]
                 for rows, one in zip(halos, each, strict=True):

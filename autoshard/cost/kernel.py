@@ -23,7 +23,7 @@ from autoshard.cost.layouts import Ints, LayoutsByRank
 from autoshard.cost.lowering import CollectivePrices, Emitted
 from autoshard.cost.padding import scattered
 from autoshard.cost.reshard import Collective, ReshardPrices
-from autoshard.cost.running import emitted_running, is_running
+from autoshard.cost.running import emitted_spanning, spans_all
 from autoshard.cost.scattering import scattered_in_product
 from autoshard.program import KernelShape, minor_of_sum
 from autoshard.sharding import (
@@ -286,9 +286,9 @@ def _halo(shape: KernelShape, strategy: Strategy, prices: CollectivePrices) -> l
                 replace(_one("halo_exchange", axes, count * sent_bytes, prices), bytes=count * row_bytes)
                 for count in sorted(halo_rows(window, rows, total_size(axes)), reverse=True)
             ]
-            if prices.lowering == "xla-tpu" and is_running(window, rows):
+            if prices.lowering == "xla-tpu" and spans_all(window, rows):
                 row = TensorType((sent_bytes * 8 // dtype_bits(sent.dtype),), sent.dtype)
-                emitted = emitted_running(window, rows, axes, row, prices)
+                emitted = emitted_spanning(shape.name, window, rows, axes, row, prices)
                 halos = [replace(one, ns=0, emitted=()) for one in halos]
                 ns = sum(prices.ns_of_emitted(one) for one in emitted)
                 halos[:1] = [replace(one, ns=ns, emitted=emitted) for one in halos[:1]]

@@ -1,6 +1,7 @@
-"""What XLA for TPUs exchanges for a running sum, product or largest along a dimension that is split.
+"""What XLA for TPUs exchanges for windows over all rows of a dimension that is split, as of a running sum, product or largest.
 
-- Up to 128 rows are gathered whole, and so are more whose blocks of 128 rows do not divide by the devices.
+- Up to 128 rows are gathered whole, and so are more whose blocks of 128 rows do not divide by the devices, and all that are not read
+  from the first or to the last: sums over neighbours, convolutions as long as what they read.
 - Else it runs within blocks, which a device has as a whole (first moving rows, and back, where the last block is short), and then over the
   results of the blocks: those are gathered, and what runs over them has one row more, so that devices take rows from others: by distance
   up to the second neighbour, else as slices do (`cost.halo`). More than 128 blocks are made in blocks again, with a permute of one row.
@@ -18,18 +19,24 @@ from autoshard.sharding import AxisRef, TensorType, total_size
 
 BLOCK_ROWS = 128
 _NEAR = 2  # neighbours
+_REDUCE_WINDOW = "stablehlo.reduce_window"
 _ROW_BYTES = 512  # of the vector registers
 
 
-def is_running(window: Window, rows: int) -> bool:
-    """Whether each result takes part of all rows before it, or after it."""
+def spans_all(window: Window, rows: int) -> bool:
+    """Whether a window has as many rows as there are."""
     return window.size >= rows > 1 and window.stride == window.dilation == window.base_dilation == 1
 
 
-def emitted_running(
-    window: Window, rows: int, axes: tuple[AxisRef, ...], row: TensorType, prices: CollectivePrices
+def emitted_spanning(
+    name: str, window: Window, rows: int, axes: tuple[AxisRef, ...], row: TensorType, prices: CollectivePrices
 ) -> tuple[Emitted, ...]:
-    """For rows split over the axes; `row` is one of them on a device."""
+    """For rows split over the axes, of an op of that name; `row` is one of them on a device."""
+    is_running = (
+        name == _REDUCE_WINDOW and window.size == window.count == rows and window.low in (0, rows - 1)
+    )
+    if not is_running:
+        return tuple(_gathered(-(-rows // total_size(axes)), axes, row, prices))
     return tuple(_emitted(window.low == 0, rows, axes, row, prices))
 
 

@@ -53,7 +53,7 @@ def _number(op: ir.Operation, tag: str) -> int:
 
 
 def _pairs(walked: Walked, tag: str) -> Iterator[tuple[ir.Operation, ir.Operation]]:
-    """Each op that reads a transposition, and the one in the same block that makes the same of what is transposed, unless that is one too."""
+    """Each op that reads a transposition, and the one in the same block that makes the same of what is transposed, not itself such."""
     plain: dict[object, ir.Operation] = {}
     transposed: list[tuple[object, ir.Operation]] = []
     for scope, op in zip(walked.op_scopes, walked.ops, strict=True):

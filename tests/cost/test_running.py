@@ -63,3 +63,39 @@ def test_as_compiled(case: tuple[int, int, int, bool], emitted: dict[str, int]) 
     assert found == emitted
     findings = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).findings
     assert [(finding.name, finding.detail) for finding in findings if not finding.ok] == []
+
+
+@pytest.mark.parametrize(
+    ("op", "low", "high", "size"),
+    [
+        pytest.param("reduce_window", 255, 256, 512, id="neighbours"),
+        pytest.param("reduce_window", 512, 0, 513, id="longer than what it reads"),
+        pytest.param("convolution", 511, 0, 512, id="causal convolution"),
+    ],
+)
+def test_only_running_sums_are_made_in_blocks(op: str, low: int, high: int, size: int) -> None:
+    """Of 512 rows of 16 columns in four parts XLA gathers all, products of default precision as bfloat16."""
+    held = 'tensor<1x512x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"x"}, {}]>}'
+    type_, filter_ = held.split(" ")[0], f"tensor<{size}x16x16xf32>"
+    made = {
+        "reduce_window": f"""%r = "stablehlo.reduce_window"(%a, %z) <{{padding = dense<[[0, 0], [{low}, {high}], [0, 0]]> : tensor<3x2xi64>,
+            window_dimensions = array<i64: 1, {size}, 1>}}> ({{
+          ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+            %s = stablehlo.add %x, %y : tensor<f32>
+            stablehlo.return %s : tensor<f32>
+          }}) : ({type_}, tensor<f32>) -> {type_}""",
+        "convolution": f"""%r = stablehlo.convolution(%a, %w) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f],
+            window = {{pad = [[{low}, {high}]]}} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}}
+            : ({type_}, {filter_}) -> {type_}""",
+    }
+    text = f"""sdy.mesh @mesh = <["x"=4]>
+func.func @main(%a: {held}, %w: {filter_}) -> ({held}) {{
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  {made[op]}
+  return %r : {type_}
+}}"""
+    loaded = pipeline.load_module(text.encode(), pipeline.Request())
+    plan = price_as_written(loaded).plan()
+    (emitted,) = (one for collective in plan.price.collectives for one in collective.emitted)
+    assert (emitted.kind, emitted.bytes) == (GATHER, 128 * 16 * (2 if op == "convolution" else 4))
+    assert check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed
