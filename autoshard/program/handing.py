@@ -27,28 +27,31 @@ def is_invariant(flow: DataFlow) -> bool:
 def residuals(listing: Listing) -> dict[int, int]:
     """Of values that leave one manual computation only to enter others: what they are there, and what left.
 
-    Those are what the forward pass of a `shard_map` keeps for its backward pass. XLA sees no edge between the two.
+    Those are what the forward pass of a `shard_map` keeps for its backward pass. XLA sees no edge between the two where both have it in
+    the same parts.
     """
     others = {value for op in listing.ops for value in op.operands} | {
         result.value for result in listing.results
     }
-    leaving, sources = dict[int, int](), Counter[int]()
+    leaving, sources = dict[int, DataFlow](), Counter[int]()
     for flow in listing.data_flows:
         sources.update(source.value for source in flow.sources)
         if flow.crossing is None:
             others.update(source.value for source in flow.sources)
         elif not flow.crossing.is_entering:
-            leaving[flow.target] = flow.sources[0].value
-    return {
-        flow.target: leaving[source]
-        for flow in listing.data_flows
-        if flow.crossing is not None
-        and flow.crossing.is_entering
-        and (source := flow.sources[0].value) in leaving
-        and source not in others
-        and sources[leaving[source]] == 1
-        and listing.values[flow.target].type == listing.values[leaving[source]].type
-    }
+            leaving[flow.target] = flow
+    found: dict[int, int] = {}
+    for flow in listing.data_flows:
+        if flow.crossing is None or not flow.crossing.is_entering:
+            continue
+        handed = flow.sources[0].value
+        left = leaving.get(handed)
+        if left is None or left.crossing is None or handed in others:
+            continue
+        (source,) = (one.value for one in left.sources)
+        if sources[source] == 1 and left.crossing.axes == flow.crossing.axes:
+            found[flow.target] = source
+    return found
 
 
 def _made_of_iota(listing: Listing) -> frozenset[int]:

@@ -23,18 +23,17 @@ _CONVOLUTION = "stablehlo.convolution"
 def find_strips(kernels: Sequence[Kernel], listing: Listing) -> Strips:
     """Of all convolutions; whether images are few is seen once they are sharded."""
     found = [(kernel, images) for kernel in kernels if (images := _filter_images(kernel.shape)) is not None]
-    regions = [listing.ops[kernel.time].region for kernel, _ in found]
-    times = {
-        region: [kernel.time for (kernel, _), mine in zip(found, regions, strict=True) if mine == region]
-        for region in regions
-    }
+    starts: dict[int, int] = {}
+    ends: dict[int, int] = {}
+    for kernel, _ in found:
+        region = listing.ops[kernel.time].region
+        starts[region] = min(starts.get(region, kernel.time), kernel.time)
+        ends[region] = max(ends.get(region, 0), kernel.time + 1)
     filters = {
-        kernel.time: FilterGradient(
-            images, kernel.shape.windows[-1].count, min(times[region]), max(times[region]) + 1
-        )
-        for (kernel, images), region in zip(found, regions, strict=True)
+        kernel.time: FilterGradient(images, kernel.shape.windows[-1].count, starts[region], ends[region])
+        for kernel, images in found
+        for region in [listing.ops[kernel.time].region]
     }
-    starts = {region: min(mine) for region, mine in times.items()}
     return Strips(filters, dict(_kept(kernels, listing, starts)) if filters else {})
 
 

@@ -452,3 +452,32 @@ class TestManualComputations:
     def test_what_is_read_on_the_way_is_stored(self) -> None:
         between = f"%k = stablehlo.cosine %1#1 : {T}\n%n = stablehlo.multiply %k, %1#1 : {T}"
         assert "tanh" in self.own(self.program(between, "%n"))
+
+    def test_what_is_exchanged_between_them_is_stored(self) -> None:
+        """Parts of the same shape, of other devices: a permute has an operand."""
+        part = "tensor<8x4xf32>"
+        by_x, by_y = '<@mesh, [{"x"}, {"y"}]>', '<@mesh, [{"y"}, {"x"}]>'
+        found: list[list[str]] = []
+        for entering in (by_x, by_y):
+            program = program_of(
+                main_of(
+                    f"""
+        %1:2 = sdy.manual_computation(%a) in_shardings=[{by_x}] out_shardings=[{by_x}, {by_x}] manual_axes={{"x", "y"}} (%p: {part}) {{
+          %h = stablehlo.cosine %p : {part}
+          %s = stablehlo.add %h, %p : {part}
+          %t = stablehlo.abs %s : {part}
+          sdy.return %h, %t : {part}, {part}
+        }} : (tensor<16x8xf32>) -> (tensor<16x8xf32>, tensor<16x8xf32>)
+        %2 = sdy.manual_computation(%1#0, %1#1) in_shardings=[{by_x}, {entering}] out_shardings=[{by_x}] manual_axes={{"x", "y"}}
+            (%h: {part}, %t: {part}) {{
+          %m = stablehlo.dot_general %h, %t, contracting_dims = [0] x [0] : ({part}, {part}) -> tensor<4x4xf32>
+          %r = stablehlo.dot_general %t, %m, contracting_dims = [1] x [0] : ({part}, tensor<4x4xf32>) -> {part}
+          sdy.return %r : {part}
+        }} : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+        return %2 : tensor<16x8xf32>""",
+                    "%a: tensor<16x8xf32>",
+                    "tensor<16x8xf32>",
+                )
+            )
+            found.append(self.own(program))
+        assert ["abs" in own for own in found] == [False, True]
