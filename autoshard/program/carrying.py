@@ -14,9 +14,19 @@ def donated_pairs(listing: Listing) -> tuple[tuple[int, int], ...]:
 
     An argument that is donated to no result in particular (`jax.buffer_donor`, what JAX writes on a mesh where results have no sharding
     yet) is paired as JAX pairs those that it names: each result in order takes the first such argument of its type. Not where
-    the user asks for two shardings that cannot be one.
+    the user asks for two shardings that cannot be one. A buffer that is donated to a result of another type is no state.
+
+    Raises:
+        AutoshardError: an argument is donated to a result that does not exist.
     """
     pairs = {i: a.aliased_result for i, a in enumerate(listing.arguments) if a.aliased_result is not None}
+    for number, result in pairs.items():
+        if not 0 <= result < len(listing.results):
+            raise AutoshardError(
+                f"{listing.arguments[number].name} is donated to result {result}, the module has {len(listing.results)}, numbered from 0",
+                where="tf.aliasing_output",
+                fix="name a result of the function",
+            )
     donors: defaultdict[TensorType | None, deque[int]] = defaultdict(deque)
     for number, argument in enumerate(listing.arguments):
         if argument.is_donated and number not in pairs:
@@ -28,7 +38,14 @@ def donated_pairs(listing: Listing) -> tuple[tuple[int, int], ...]:
             argument = waiting.popleft()
             if _may_be_one(listing.arguments[argument].demand, result.demand):
                 pairs[argument] = number
-    return tuple((result, argument) for argument, result in sorted(pairs.items()))
+    return tuple((r, a) for a, r in sorted(pairs.items()) if len(set(_types(listing, r, a))) == 1)
+
+
+def _types(listing: Listing, result: int, argument: int) -> tuple[TensorType | None, TensorType | None]:
+    return (
+        listing.values[listing.results[result].value].type,
+        listing.values[listing.arguments[argument].value].type,
+    )
 
 
 def _may_be_one(one: TensorSharding | None, other: TensorSharding | None) -> bool:
@@ -55,9 +72,7 @@ def carried_pairs(listing: Listing, carry: Sequence[tuple[int, int]] | None) -> 
         if argument in seen:
             raise AutoshardError("this argument is fed by two results", where=where, fix="keep one of them")
         seen.add(argument)
-        types = [
-            listing.values[v].type for v in (listing.results[result].value, listing.arguments[argument].value)
-        ]
+        types = _types(listing, result, argument)
         if types[0] != types[1]:
             raise AutoshardError(
                 f"result {listing.results[result].name} is {types[0]}, argument {listing.arguments[argument].name} is {types[1]}",

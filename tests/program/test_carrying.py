@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 import autoshard
+from autoshard.errors import AutoshardError
 from autoshard.program import donated_pairs, warnings_of_state
 from tests.mlir.modules import listed, main_of
 
@@ -35,6 +36,7 @@ def module(arguments: list[tuple[str, str]], results: list[tuple[str, str]]) -> 
         pytest.param([(T, ""), (T, DONOR)], [(T, "")], [(0, 1)], id="what is not donated is left out"),
         pytest.param([(T, "tf.aliasing_output = 0 : i32"), (T, DONOR)], [(T, ""), (T, "")], [(0, 0), (1, 1)], id="named"),
         pytest.param([(T, DONOR), (W, "")], [(W, "")], [], id="nothing of its type"),
+        pytest.param([(T, "tf.aliasing_output = 0 : i32"), (W, "")], [(W, "")], [], id="named, of another type"),
         pytest.param([(T, DONOR_ON_X)], [(T, ON_Y)], [], id="two shardings"),
         pytest.param([(T, DONOR_ON_X)], [(T, ANY)], [(0, 0)], id="one and an open one"),
     ],
@@ -43,6 +45,12 @@ def test_donors_are_paired_with_results(
     arguments: list[tuple[str, str]], results: list[tuple[str, str]], pairs: list[tuple[int, int]]
 ) -> None:
     assert list(donated_pairs(listed(module(arguments, results)))) == pairs
+
+
+def test_a_result_that_does_not_exist() -> None:
+    text = module([(T, "tf.aliasing_output = 1 : i32")], [(T, "")])
+    with pytest.raises(AutoshardError, match="donated to result 1, the module has 1"):
+        autoshard.plan(text.encode(), hardware="tpu-v5e")
 
 
 def test_a_step_that_jax_lowers_on_a_mesh_carries_its_state() -> None:
