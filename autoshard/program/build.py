@@ -70,8 +70,8 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
     """Analyse a listing.
 
     Args:
-        carry: (result index, argument index) pairs that are next step's inputs; None takes the donated arguments that alias a
-            result.
+        carry: (result index, argument index) pairs that are next step's inputs; None takes the donated arguments (see
+            `carrying.donated_pairs`).
 
     Raises:
         AutoshardError: a carried pair that does not exist or whose types differ.
