@@ -6,15 +6,15 @@ resharded result while its kernel runs, and so one that the program returns in a
 value pads more than the value whose buffer it has; the copy that a reshard makes for a read, while it is read (by a kernel without a
 buffer: as long as that one's result is); a shared copy from its first reader to its last, and through a loop that reads it and did not
 make it; both from earlier on where they come behind compute; and all the time results that are constants, arguments or returned twice.
-Under XLA for TPUs also what a product that scatters its sum in a loop is handed, what training steps store of few images,
-and on some the shard of an argument that grows, which
-is copied in front of all else until the growing begins.
+Under XLA for TPUs also what a product that scatters its sum in a loop is handed, what training steps store of few images, and on some the
+shard of an argument that grows, which is copied in front of all else until the growing begins.
 The copy made for a carried value is that value itself. Bytes are those that the hardware stores, gaps in the heap included where they
 come and go.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 
 import numpy as np
 
@@ -123,7 +123,7 @@ def find_peak(
             *_buffers(planned, reads, stored, lives),
             *copies,
             *_for_loops(planned, reads, stored, lives, compiled.looped),
-            *(Buffer(*item) for item in in_strips(planned, reads, hardware, lives) if compiled.narrows),
+            *(starmap(Buffer, in_strips(planned, reads, hardware, lives)) if compiled.narrows else ()),
         ]
         for lives in (planned.program.lifetimes, planned.program.ample_lifetimes)
     )

@@ -54,7 +54,7 @@ def look_through(
     Args:
         values: as in `Given`, of the listing with those ops.
     """
-    grouped = {member.value for group in listing.groups for member in group.members}
+    grouped = frozenset(member.value for group in listing.groups for member in group.members)
     moves = {
         number
         for number, op in enumerate(listing.ops)
@@ -64,7 +64,7 @@ def look_through(
     }
     while True:
         found = _Reading(listing, values, moves, decompose)
-        stripped = _without_followed_demands(found.listing(), values, found.reads)
+        stripped = _without_followed_demands(found.listing(), values, found.reads, grouped)
         in_the_way = found.unsayable(kernel_reads(stripped))
         if not in_the_way:
             return stripped, Given(values, found.reads, found.scattered, found.moves)
@@ -277,7 +277,10 @@ class _Reading:
 
 
 def _without_followed_demands(
-    listing: Listing, values: Mapping[int, TensorSharding], reads: Mapping[Site, TensorSharding]
+    listing: Listing,
+    values: Mapping[int, TensorSharding],
+    reads: Mapping[Site, TensorSharding],
+    grouped: frozenset[int],
 ) -> Listing:
     def follows(number: int, op: Op) -> bool:
         if op.rule is None:
@@ -294,7 +297,7 @@ def _without_followed_demands(
         return factor_axes_of(op.rule, mapped, shardings, listing.mesh) is not None
 
     zeros = zero_values(listing)
-    free = free_values(listing, frozenset(m.value for group in listing.groups for m in group.members))
+    free = free_values(listing, grouped)
     following = [follows(number, op) for number, op in enumerate(listing.ops)]
     split = {v for op, is_one in zip(listing.ops, following, strict=True) if not is_one for v in op.operands}
     ops = tuple(

@@ -12,6 +12,7 @@ Sizes are those of the hardware's layouts in memory (`Hardware.stored_bytes`).
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -39,13 +40,11 @@ def node_items(
     """With the nodes that they are of."""
     looped = LoopedSums(graph, sizes, lives) if lowering == "xla-tpu" else None
     for number, node in enumerate(graph.nodes):
-        for item in _items(graph, node, sizes, lives):
+        items = [_items(graph, node, sizes, lives)]
+        if looped is not None:
+            items += [looped.items(node), strip_items(graph, node, sizes, lives)]
+        for item in chain(*items):
             yield number, item
-        for items in (
-            (looped.items(node), strip_items(graph, node, sizes, lives)) if looped is not None else ()
-        ):
-            for item in items:
-                yield number, item
 
 
 def expected_peak(graph: Graph, sizes: Sizes, problem: Problem, choice: ArrayLike, lowering: Lowering) -> int:

@@ -61,9 +61,9 @@ def _paths(reshards: ReshardPrices, move: Move) -> Iterator[_Path]:
     edge = move.edge
     if edge.source < 0 or not reshards.merges_equal:
         return
-    passed = reshards.path(edge.type.rank, move.origin, move.target)
-    steps = reshards.collectives(edge.type, move.origin, move.target)
-    for end, stays in enumerate(made_inside([step.kind for step in steps]), 2):
+    change = edge.type.rank, move.origin, move.target
+    passed = reshards.path(*change)
+    for end, stays in enumerate(made_inside(reshards.kinds(*change)), 2):
         value, loops = edge.inside if stays and edge.trips > edge.repeat else (edge.source, edge.loops)
         yield value, loops, passed[:end]
 

@@ -207,8 +207,15 @@ class ReshardPrices:
 
     def path(self, rank: int, origin: int, target: int) -> tuple[TensorSharding, ...]:
         """The sharding that it starts from, and those after each step."""
-        steps = self._sequences[rank, origin, target] if origin != target else ()
+        steps = self._sequence(rank, origin, target)
         return (self._layouts[rank].shardings[origin], *(step.out_sharding for step in steps))
+
+    def kinds(self, rank: int, origin: int, target: int) -> list[str]:
+        """Of those steps."""
+        return [step.kind for step in self._sequence(rank, origin, target)]
+
+    def _sequence(self, rank: int, origin: int, target: int) -> tuple[CollectiveStep, ...]:
+        return self._sequences[rank, origin, target] if origin != target else ()
 
     def _flatten(self, rank: int) -> _Steps:
         rows: list[tuple[int, int, int, int, int, int, int]] = []

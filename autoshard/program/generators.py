@@ -5,7 +5,7 @@ from dataclasses import replace
 from autoshard.mlir.listing import Listing
 from autoshard.sharding import FactorKind, OpShardingRule
 
-GENERATOR = "stablehlo.rng_bit_generator"
+_GENERATOR = "stablehlo.rng_bit_generator"
 
 
 def with_whole_generators(listing: Listing) -> Listing:
@@ -14,24 +14,26 @@ def with_whole_generators(listing: Listing) -> Listing:
     Shardy's rule leaves the dimensions of its numbers free. XLA has no way to split the op: each device makes all numbers and keeps
     its part (libtpu 0.0.51; JAX's documentation of `jax.random` names the flag that lets TPUs split it, which changes the numbers).
     """
-    found = [op for op in listing.ops if op.name == GENERATOR and op.rule is not None and op.rule.factors]
+    found = {
+        number: op.rule
+        for number, op in enumerate(listing.ops)
+        if op.name == _GENERATOR and op.rule is not None and op.rule.factors
+    }
     if not found:
         return listing
     warning = (
         f"{len(found)} rng_bit_generator ops make all of their numbers on every device, as XLA does not split them: generate with "
         "threefry instead (jax_default_prng_impl), or have --xla_tpu_spmd_rng_bit_generator_unsafe=1 split them, which no plan counts on; "
-        f"first {found[0].location}"
+        f"first {listing.ops[min(found)].location}"
     )
-    return replace(
-        listing,
-        ops=tuple(replace(op, rule=_whole(op.rule)) if op.name == GENERATOR else op for op in listing.ops),
-        warnings=(*listing.warnings, warning),
+    ops = (
+        replace(op, rule=_whole(found[number])) if number in found else op
+        for number, op in enumerate(listing.ops)
     )
+    return replace(listing, ops=tuple(ops), warnings=(*listing.warnings, warning))
 
 
-def _whole(rule: OpShardingRule | None) -> OpShardingRule | None:
-    if rule is None:
-        return None
+def _whole(rule: OpShardingRule) -> OpShardingRule:
     return replace(
         rule, factors=tuple(replace(one, kind=FactorKind.NEED_REPLICATION) for one in rule.factors)
     )

@@ -6,7 +6,7 @@ Lowered on abstract devices, those that name shardings on a mesh x=4,y=4; nothin
 python experiments/fidelity/idioms.py FOLDER [NAME...]
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,14 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
+from programs import BF16, F32, I32, Tree
+from small import descend
 
-BF16, F32, I32 = jnp.bfloat16, jnp.float32, jnp.int32
 WIDTH, HIDDEN, BATCH, LENGTH, LAYERS = 1024, 4096, 64, 512, 4
 AUTO, EXPLICIT = (
     AbstractMesh((4, 4), ("x", "y"), axis_types=(kind,) * 2) for kind in (AxisType.Auto, AxisType.Explicit)
 )
 FREE = P.UNCONSTRAINED
-Tree = Any
 
 
 def weights(*, layers: int = LAYERS, dtype: Any = BF16) -> list[Tree]:
@@ -41,14 +41,6 @@ def activations(sharding: NamedSharding | None = None, batch: int = BATCH) -> Sh
 
 def power(x: Any) -> Any:
     return jnp.mean(x.astype(F32) ** 2)
-
-
-def descend(loss: Callable[..., Any]) -> Callable[..., Any]:
-    def step(parameters: Tree, *batch: Any) -> tuple[Tree, Any]:
-        value, gradients = jax.value_and_grad(loss)(parameters, *batch)
-        return jax.tree.map(lambda a, b: a - (1e-3 * b).astype(a.dtype), parameters, gradients), value
-
-    return step
 
 
 def explicit_train() -> Any:
@@ -213,20 +205,13 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
 }
 
 
-def chosen(names: tuple[str, ...]) -> Iterator[tuple[str, Callable[[], Any]]]:
-    unknown = [name for name in names if name not in PROGRAMS]
-    if unknown:
-        raise click.BadParameter(f"no program {unknown[0]!r}; there are {', '.join(PROGRAMS)}")
-    return iter([(name, PROGRAMS[name]) for name in names or PROGRAMS])
-
-
 @click.command(help=__doc__)
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, type=click.Choice(list(PROGRAMS)))
 def main(folder: Path, names: tuple[str, ...]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name, program in chosen(names):
-        text = program().lower(lowering_platforms=("tpu",)).as_text()
+    for name in names or PROGRAMS:
+        text = PROGRAMS[name]().lower(lowering_platforms=("tpu",)).as_text()
         (folder / f"{name}.mlir").write_text(text)
         click.echo(f"{name}: {len(text.splitlines())} lines")
 
