@@ -116,6 +116,7 @@ def find_peak(
     """
     stored = _Stored(planned, hardware, narrows=compiled.narrows)
     copies = [*_copies(planned, reads, stored, compiled), *_gathered(planned, stored, compiled)]
+    copies += _pieces(planned, reads, stored) if compiled.narrows else ()
     if compiled.copies_shards:
         copies += _copied_shards(planned, reads, stored, compiled.ahead)
     least, ample = (
@@ -240,6 +241,25 @@ def _copies(planned: Planned, reads: Reads, stored: _Stored, compiled: Compiled)
                 begin = hideable.begin_of_read(value, read.op, read.time)
                 taken = stored.narrowed(type_, read.travels)
                 yield Buffer(begin, read.end, stored.at_least(taken, read.sharding))
+
+
+def _pieces(planned: Planned, reads: Reads, stored: _Stored) -> Iterator[Buffer]:
+    """Of values that are made in pieces where a read, or the copy that others share, takes a part of each shard."""
+    for value in planned.program.pieces.keys() & reads.of_value.keys():
+        mine, settled = reads.of_value[value], planned.settled[value]
+        found = planned.shared.get(value, settled)
+        moves = [(settled, found, *_life_of_shared(mine, planned.loops.carrying.get(value)))]
+        moves += [(found, read.sharding, read.time, read.end) for read in mine]
+        for held, wanted, begin, end in moves:
+            words = stored.at_least(TensorType(planned.type_of(value).shape, "f32"), held)
+            if _is_part(wanted, held):
+                yield Buffer(begin, end, words * planned.program.pieces[value] // 4)
+
+
+def _is_part(wanted: TensorSharding, held: TensorSharding) -> bool:
+    """Whether each dimension is split over what it was and, one at least, more."""
+    dims = list(zip(wanted.axes, held.axes, strict=True))
+    return wanted.axes != held.axes and all(new[: len(old)] == old for new, old in dims)
 
 
 def _gathered(planned: Planned, stored: _Stored, compiled: Compiled) -> Iterator[Buffer]:

@@ -18,7 +18,13 @@ from autoshard.cost.graph import Edge, Graph, KernelSpace
 from autoshard.cost.kernel import KernelPrices, price_kernel
 from autoshard.cost.layouts import Ints
 from autoshard.cost.lowering import CollectivePrices, Lowering
-from autoshard.cost.memory import add_memory, copies_count, copy_bytes, expected_peak, shard_bytes
+from autoshard.cost.memory import (
+    add_memory,
+    copies_count,
+    copy_bytes,
+    expected_peak,
+    shard_bytes,
+)
 from autoshard.cost.overlap import ASYNCHRONOUS, begins, hidden_ns, hideable_ns, value_of
 from autoshard.cost.reshard import Decompose, ReshardPrices
 from autoshard.cost.sizes import Sizes
@@ -205,6 +211,9 @@ def _add_edges(
         begin = begin_of.get(index, edge.begin)
         if copies_count(graph, edge) and whole.any():
             builder.add_edge_usage(number, begin, edge.end, whole)
+        if prices.lowering == "xla-tpu" and value in graph.program.pieces:
+            pieces = sizes.pieces(edge.type, graph.program.pieces[value], supply, demand)
+            builder.add_edge_usage(number, edge.begin, edge.end, pieces)
         if begin and value in kept and shard.any():
             builder.add_edge_usage(number, 0, begin, shard)
     return gathered

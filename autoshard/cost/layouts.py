@@ -56,6 +56,15 @@ class Layouts:
             return np.ones((len(origins), len(targets)), dtype=np.bool_)
         return np.asarray([[not a or b <= a for b in after] for a in before], dtype=np.bool_)
 
+    def are_slices(self, origins: Ints, targets: Ints) -> Bools:
+        """[from, to] whether a device needs nothing but a part of its own shard."""
+        before, after = ([self.shardings[i].axes for i in ids.tolist()] for ids in (origins, targets))
+        found = [
+            [a != b and all(d[: len(c)] == c for c, d in zip(a, b, strict=True)) for b in after]
+            for a in before
+        ]
+        return np.asarray(found, dtype=np.bool_).reshape(len(before), len(after))
+
     def reduced(self, ids: Ints) -> Ints:
         """The same splits of what is summed."""
         partial = {i: self.shardings[i] for i in np.unique(ids).tolist() if self.shardings[i].unreduced}

@@ -5,8 +5,9 @@ node    every value under its settled sharding over its lifetime, and of one tha
         the matrix unit writes in another layout, while its kernel runs; what a product that scatters its sum is handed
         (`looped`); what training steps store of few images (`strips`); a renamed value, what its own layout pads beyond the original's; a
         result that is a constant, an argument or returned twice, which is handed over beside the value that it returns
-edge    a copy that a reshard makes, as long as it is read; where XLA for TPUs gathers behind compute also the shard of an argument that
-        is gathered, copied when the program begins and kept until the gather does
+edge    a copy that a reshard makes, as long as it is read; the pieces of what is made in pieces, where slices of it are read; where XLA
+        for TPUs gathers behind compute also the shard of an argument that is gathered, copied when the program begins and kept until the
+        gather does
 
 Sizes are those of the hardware's layouts in memory (`Hardware.stored_bytes`).
 """

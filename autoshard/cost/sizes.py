@@ -2,12 +2,16 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from autoshard.cost.graph import Graph
 from autoshard.cost.layouts import Ints
 from autoshard.cost.lowering import Lowering
 from autoshard.program import Images, MinorDims
 from autoshard.sharding import TensorType, dtype_bits
 from costmodels import Hardware
+
+_WORD_BYTES = 4
 
 
 class Item(NamedTuple):
@@ -23,6 +27,7 @@ class Sizes:
     def __init__(self, graph: Graph, hardware: Hardware, lowering: Lowering) -> None:
         self._graph, self._hardware = graph, hardware
         self._is_narrowing = lowering == "xla-tpu"
+        self._pieces: dict[tuple[TensorType, int, bytes, bytes], Ints] = {}
         self._known: dict[tuple[TensorType, bytes, MinorDims | None, bool], Ints] = {}
 
     def held(self, value: int, type_: TensorType) -> TensorType:
@@ -46,6 +51,15 @@ class Sizes:
         """Of the elements of a value that comes and goes."""
         shapes = self._graph.layouts[type_.rank].local_shapes(type_, layouts)
         return self._hardware.unpadded_bytes(shapes, dtype_bits(type_.dtype))
+
+    def pieces(self, type_: TensorType, bytes_: int, supply: Ints, demand: Ints) -> Ints:
+        """[from, to] of so many bytes for each element that stay beside a value of which slices are read; 0 where it is sent or stays."""
+        key = (type_, bytes_, supply.tobytes(), demand.tobytes())
+        if key not in self._pieces:
+            words = self.temporary(TensorType(type_.shape, "f32"), supply) * bytes_ // _WORD_BYTES
+            are_slices = self._graph.layouts[type_.rank].are_slices(supply, demand)
+            self._pieces[key] = np.where(are_slices, words[:, None], 0)
+        return self._pieces[key]
 
     def permanent(self, type_: TensorType, layouts: Ints) -> Ints:
         """Of an argument or a result, which a runtime allocates by itself."""

@@ -31,6 +31,7 @@ from autoshard.program.lifetime import (
 from autoshard.program.linearity import linear_ways
 from autoshard.program.minor import given_rows, minor_dims, scattered_rows
 from autoshard.program.nearby import keep_near
+from autoshard.program.pieces import in_pieces
 from autoshard.program.records import (
     RESULT_SITE,
     Flow,
@@ -144,6 +145,7 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
         given_rows(kernels, listing) | row_copies(updates),
         padding_names(kernels, listing, dims, ample),
         find_strips(kernels, listing),
+        in_pieces(kernels, listing),
     )
 
 

@@ -218,6 +218,9 @@ class Program:
 
     padding_names: frozenset[int] = frozenset()  # names of buffers that take what they pad of their elements
     strips: Strips = field(default_factory=Strips)
+    pieces: dict[int, int] = field(
+        default_factory=dict[int, int]
+    )  # of values that are made in pieces where slices are read, bytes of these for each element
 
     @property
     def num_temporary(self) -> int:
