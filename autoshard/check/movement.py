@@ -17,7 +17,9 @@ def find_collectives(planned: Planned, reads: Reads, prices: Prices) -> tuple[Pl
         for collective in sent_by_kernel(planned, kernel, reads, prices)
     ]
     moved += [
-        sent_by_user(planned, kernel, prices) for kernel in reads.kernels if kernel.kernel.shape.collective
+        sent_by_user(planned, kernel, reads, prices)
+        for kernel in reads.kernels
+        if kernel.kernel.shape.collective
     ]
     moved += sent_by_reshards(planned, list(reshards_of(planned, reads, prices)), prices)
     return tuple(priced(planned, collective, prices) for collective in moved)

@@ -40,7 +40,7 @@ class Reshard:
     """A value brought from one sharding to another, `repeat` times."""
 
     type: TensorType
-    travels: TensorType
+    travels: TensorType  # as it is paid for
     origin: TensorSharding
     target: TensorSharding
     repeat: int
@@ -53,6 +53,7 @@ class Reshard:
     trips: int = 0  # of loops that it is moved out of, up to a gather or a slice
     inside_of: tuple[int, Body] | None = None  # the value in those loops, and the reader's place
     loop: Loop | None = None  # where the product that reads gathers it while it runs
+    copied: TensorType | None = None  # of a shared copy: what those who read it take
 
 
 def reshards_of(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Reshard]:
@@ -82,7 +83,7 @@ def reshards_of(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Resh
             made_times = copies_made([read.where for read in mine], planned.loops.carrying.get(value))
             together = planned.program.widths.of_value(value)
             hidden = hideable.of_copy(value)
-            is_read = any(read.sharding != settled for read in mine)
+            taken = [read.travels for read in mine if read.sharding != settled]
             trips = max(read.trips for read in mine)
             bodies = {frozenset(read.where.items()) for read in mine}
             shared_by = (first_of(value), bodies.pop()) if len(bodies) == 1 else None
@@ -97,9 +98,10 @@ def reshards_of(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Resh
                 mine[0].op,
                 hidden,
                 shared_by,
-                is_read,
+                bool(taken),
                 trips,
                 inside_of,
+                copied=max(taken, key=_width) if taken else None,
             )
         for read in mine:
             hidden = hideable.of_read(value, read.op)
@@ -236,7 +238,7 @@ def _asked(reshard: Reshard, steps: Sequence[CollectiveStep], prices: Prices) ->
     shardings = (reshard.origin, *(step.out_sharding for step in steps))
     inside = reshard.inside_of if reshard.trips > reshard.repeat else None
     stays = 1 + _first_that_stays([step.kind for step in steps])
-    return Asked(*reshard.reader_of, shardings, reshard.travels, inside, stays)
+    return Asked(*reshard.reader_of, shardings, reshard.copied or reshard.travels, inside, stays)
 
 
 def _merged(
@@ -248,10 +250,10 @@ def _merged(
 ) -> Iterator[Moved]:
     """The steps of a change with what is sent for them once all readers are served."""
     for number, one in enumerate(alone):
-        if number >= len(types):
+        if number >= len(types) and reshard.copied is None:
             yield one
             continue
-        travels = types[number]
+        travels = types[number] if number < len(types) else reshard.copied
         wide = replace(reshard, travels=travels) if travels is not None else None
         yield replace(
             one, merged=list(_sized(wide, steps, prices))[number].merged if wide is not None else ()
@@ -318,6 +320,10 @@ def _sized(reshard: Reshard, steps: Sequence[CollectiveStep], prices: Prices) ->
             compiled = with_padding(prices, sent, before, step.out_sharding, travels)
         yield Moved(step.kind, step.axes, bytes_, reshard.repeat, reshard.op, sent, kept, merged=compiled)
         before = step.out_sharding
+
+
+def _width(type_: TensorType) -> int:
+    return dtype_bits(type_.dtype)
 
 
 def _times_as_wide(type_: TensorType, travels: TensorType) -> int:

@@ -28,7 +28,7 @@ from autoshard.check.scattering import (
     in_product,
     part_bytes,
 )
-from autoshard.program import Kernel, minor_of_sum
+from autoshard.program import AddedUp, Kernel, minor_of_sum
 from autoshard.sharding import AxisRef, FactorKind, TensorSharding, dtype_bits
 
 
@@ -44,8 +44,7 @@ def sent_by_kernel(planned: Planned, read: KernelRead, reads: Reads, prices: Pri
         produced = planned.produced.get(value, TensorSharding.replicated_closed(type_.rank))
         kind = "reduce_scatter" if is_scattered_sum(planned, read, value) else "all_reduce"
         bytes_ = produced.local_bytes(type_)
-        is_after = prices.lowering == "xla-tpu" and _is_summed_after_loop(planned, reads, kernel, value)
-        total = planned.program.sums_after_loops[value] if is_after else None
+        total = _total_after_loop(planned, reads, kernel, value) if prices.lowering == "xla-tpu" else None
         runs = kernel.repeat if total is None else total.runs
         bytes_ = bytes_ if total is None else -(-bytes_ * total.bytes // type_.num_bytes)
         sent = sent_for_sum(prices.compiler, kind, axes, bytes_, kernel.shape)
@@ -60,7 +59,7 @@ def sent_by_kernel(planned: Planned, read: KernelRead, reads: Reads, prices: Pri
             minor = minor_of_sum(kernel.shape)
             padded = with_padding(prices, sent, produced, planned.settled[value], type_, minor)
             moved = replace(moved, merged=padded)
-        if prices.lowering == "xla-tpu" and not (is_after and total is not None) and len(kernel.results) == 1:
+        if prices.lowering == "xla-tpu" and total is None and len(kernel.results) == 1:
             part = _only_part(planned, reads, value) if kind == "all_reduce" else None
             if _is_made_before(planned, read, reads, value):
                 moved = replace(moved, merged=())
@@ -86,6 +85,12 @@ def _only_part(planned: Planned, reads: Reads, value: int) -> TensorSharding | N
     if settled is None or planned.produced.get(value) != settled or settled in asked:
         return None
     return shared if shared is not None else asked.pop() if len(asked) == 1 else None
+
+
+def _total_after_loop(planned: Planned, reads: Reads, kernel: Kernel, value: int) -> AddedUp | None:
+    """What is summed after the loop in the place of a value in each trip."""
+    is_after = _is_summed_after_loop(planned, reads, kernel, value)
+    return planned.program.sums_after_loops[value] if is_after else None
 
 
 def _is_summed_after_loop(planned: Planned, reads: Reads, kernel: Kernel, value: int) -> bool:
@@ -117,8 +122,8 @@ def _in_product(
     return in_product(planned, read, prices.hardware, part, pass_ns, latency_ns)
 
 
-def sent_by_user(planned: Planned, read: KernelRead, prices: Prices) -> Moved:
-    """The collective that the kernel is, over the costliest of the axes that it may go over."""
+def sent_by_user(planned: Planned, read: KernelRead, reads: Reads, prices: Prices) -> Moved:
+    """The collective that the kernel is, over the costliest of the axes that it may go over; a sum that a loop adds up, after it."""
     kernel = read.kernel
     collective = planned.listing.ops[kernel.ops[-1]].collective
     assert collective is not None, "the shape has the root's collective"
@@ -129,8 +134,13 @@ def sent_by_user(planned: Planned, read: KernelRead, prices: Prices) -> Moved:
     kind = collective.kind
     if kind == "reduce_scatter":
         held *= collective.bytes_per_result_byte
+    runs = kernel.repeat
+    if collective.is_sum and prices.lowering == "xla-tpu":
+        total = _total_after_loop(planned, reads, kernel, kernel.results[0])
+        if total is not None:
+            runs, held = total.runs, -(-held * total.bytes // kernel.shape.results[0].num_bytes)
     each = (
-        Moved(kind, axes, held, kernel.repeat, kernel.ops[-1], sent_for(prices.compiler, kind, axes, held))
+        Moved(kind, axes, held, runs, kernel.ops[-1], sent_for(prices.compiler, kind, axes, held))
         for axes in collective.groups
     )
     return max(each, key=lambda moved: ns_of(prices, moved))

@@ -38,8 +38,10 @@ def sums_after(
     changed = _changed_on_the_way(graph) if collectives.sums_after_loops else frozenset[int]()
     for number, node in enumerate(graph.nodes if collectives.sums_after_loops else ()):
         kernel = program.kernels[node.kernel] if node.kernel >= 0 else None
-        if kernel is None or node.space is None or len(kernel.results) != 1 or kernel.shape.collective:
-            continue  # what the user reduces by hand need not be a sum
+        if kernel is None or node.space is None or len(kernel.results) != 1:
+            continue
+        if kernel.shape.collective is not None and not kernel.shape.collective.is_sum:
+            continue
         total = program.sums_after_loops.get(kernel.results[0])
         whole_ns = prices[node.space].whole_sum_ns
         if total is None or total.runs >= kernel.repeat or kernel.results[0] in changed or not whole_ns.any():

@@ -27,6 +27,11 @@ class Move:
     origin: int
     target: int
     is_made: bool = True  # not of a shared copy for who reads what was there before it
+    copied: TensorType | None = None  # of a shared copy: what its readers take of it
+
+    @property
+    def travels(self) -> TensorType:
+        return self.edge.travels if self.copied is None else self.copied
 
 
 def emitted_once(reshards: ReshardPrices, moves: Sequence[Move]) -> Iterator[tuple[tuple[Emitted, ...], ...]]:
@@ -35,9 +40,9 @@ def emitted_once(reshards: ReshardPrices, moves: Sequence[Move]) -> Iterator[tup
     widest: dict[_Path, TensorType] = {}
     for move, mine in zip(moves, paths, strict=True):
         for path in mine if move.is_made else ():
-            widest[path] = max(widest.get(path, move.edge.travels), move.edge.travels, key=_bits)
+            widest[path] = max(widest.get(path, move.travels), move.travels, key=_bits)
     for move, mine in zip(moves, paths, strict=True):
-        alone = reshards.collectives(move.edge.type, move.origin, move.target, move.edge.travels)
+        alone = reshards.collectives(move.edge.type, move.origin, move.target, move.travels)
         if not move.is_made:
             yield ((),) * len(alone)
             continue

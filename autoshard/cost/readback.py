@@ -19,7 +19,7 @@ from autoshard.cost.overlap import hide
 from autoshard.cost.reshard import Collective
 from autoshard.cost.together import sums_emitted
 from autoshard.program import Kernel, LinearWay
-from autoshard.sharding import AxisRef, TensorSharding, tensor_sharding
+from autoshard.sharding import AxisRef, TensorSharding, TensorType, dtype_bits, tensor_sharding
 from autoshard.space import Strategy
 
 
@@ -118,16 +118,28 @@ def _emitted_as(collective: Collective, sum_: tuple[Emitted, ...] | None) -> Col
 
 
 def _moves(priced: PricedGraph, choice: NDArray[np.int64]) -> list[Move]:
-    """Of every edge; a reader of a shared copy that takes the value as it settles does not read the copy."""
+    """Of every edge; a reader of a shared copy that takes the value as it settles does not read the copy, nor widens it."""
     nodes, edges = priced.graph.nodes, priced.graph.edges
     moves = [Move(edge, *chosen_ends(priced, edge, choice)) for edge in edges]
     settled = {move.edge.reader: move.origin for move in moves if nodes[move.edge.reader].hub >= 0}
     takes_copy = [settled.get(move.edge.provider) != move.target for move in moves]
-    taken = {move.edge.provider for move, takes in zip(moves, takes_copy, strict=True) if takes}
+    taken: dict[int, TensorType] = {}  # of what copies: the widest that a reader takes
+    for move, takes in zip(moves, takes_copy, strict=True):
+        if takes:
+            known = taken.setdefault(move.edge.provider, move.edge.travels)
+            taken[move.edge.provider] = max(known, move.edge.travels, key=_width)
     return [
-        replace(move, is_made=takes and (move.edge.reader not in settled or move.edge.reader in taken))
+        replace(
+            move,
+            is_made=takes and (move.edge.reader not in settled or move.edge.reader in taken),
+            copied=taken.get(move.edge.reader) if move.edge.reader in settled else None,
+        )
         for move, takes in zip(moves, takes_copy, strict=True)
     ]
+
+
+def _width(type_: TensorType) -> int:
+    return dtype_bits(type_.dtype)
 
 
 def _kept_as_summed(priced: PricedGraph, choice: NDArray[np.int64]) -> frozenset[int]:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoshard.mlir.context import ir, stablehlo
+from autoshard.mlir.linearity import reducer_name
 from autoshard.mlir.listing import UserCollective
 from autoshard.sharding import AxisRef, Mesh, merge_sub_axes
 
@@ -49,7 +50,8 @@ def user_collective(op: ir.Operation, mesh: Mesh) -> UserCollective | None:
         return None
     axes = _axes(groups, positions, mesh)
     choices = tuple(_as_large(size, mesh)) if axes is None else (axes,)
-    return UserCollective(kind, choices, size if kind == "reduce_scatter" else 1, axes is not None)
+    is_sum = op.name == "stablehlo.all_reduce" and reducer_name(op) == "stablehlo.add"
+    return UserCollective(kind, choices, size if kind == "reduce_scatter" else 1, axes is not None, is_sum)
 
 
 def _numbers(attribute: ir.Attribute) -> Ints:

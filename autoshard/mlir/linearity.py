@@ -60,8 +60,11 @@ def leaves_addends(op: TypedOp) -> bool:
 
 def body_name(op: ir.Operation) -> str:
     """The op that reduces two numbers in the region of a reduce, reduce_window or scatter; "" for any other region, and for other ops."""
-    if op.name not in _BODIED:
-        return ""
+    return reducer_name(op) if op.name in _BODIED else ""
+
+
+def reducer_name(op: ir.Operation) -> str:
+    """The op that reduces two numbers in an op's only region; "" where it does anything else."""
     block = op.regions[0].blocks[0]
     if len(block.operations) != 2 or len(block.arguments) != 2:
         return ""

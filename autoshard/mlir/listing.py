@@ -50,6 +50,7 @@ class UserCollective:
     groups: tuple[tuple[AxisRef, ...], ...]
     bytes_per_result_byte: int = 1  # of a reduce_scatter the size of its groups
     is_exact: bool = True  # whether the axes are those that the user named
+    is_sum: bool = False  # an all-reduce that adds
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from autoshard.mlir.repeats import scope_repeats
 from autoshard.mlir.signature import arguments, results
 from autoshard.mlir.source import SourceModule
 from autoshard.mlir.tensors import Shardings, TensorTypes
+from autoshard.mlir.vacuous import drop_vacuous
 from autoshard.mlir.walk import SHARDING, Flow, Walked, walk
 from autoshard.sharding import AxisRef, Mesh, TensorSharding, TensorType
 
@@ -57,6 +58,7 @@ def read(source: SourceModule, mesh: Mesh, *, drops_dead: bool = False) -> tuple
     lift_meshes(module)
     add_mesh(module, mesh)
     inline_calls(module, source.main)
+    drop_vacuous(module, source.main, mesh)
     if drops_dead:
         drop_dead(module, source.main)
     walked = walk(module, source.main)

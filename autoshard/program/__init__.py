@@ -1,6 +1,6 @@
 """A module as the planner sees it: kernels with sharding rules, flows, lifetimes."""
 
-from autoshard.program.accumulation import sums_after_loops
+from autoshard.program.accumulation import AddedUp, sums_after_loops
 from autoshard.program.additions import PASSED, AddedValues, Addition, scattered_addends
 from autoshard.program.batch import batch_arguments
 from autoshard.program.build import KernelReads, build_program, kernel_reads
@@ -41,6 +41,7 @@ from autoshard.program.unreduced import refuse_unsound, without_unreduced
 __all__ = [
     "PASSED",
     "RESULT_SITE",
+    "AddedUp",
     "AddedValues",
     "Addition",
     "Ahead",

@@ -262,3 +262,51 @@ func.func @main(%a: tensor<64x512xf32>, %w: {split}) -> tensor<64x512xf32> {{
     loaded = pipeline.load_module(text.encode(), pipeline.Request(memory_bytes=None, overlap="none"))
     plan = checked(loaded)
     assert sum(one.repeat for one in plan.price.collectives if one.kind == "all_gather") == 3
+
+
+def summed_by_hand(reducer: str, addend: str) -> Plan:
+    """What a manual computation costs in which each of 9 trips adds %d, made of what the user sums over 4 devices, to a total."""
+    body = f"""
+    %zero = stablehlo.constant dense<0> : tensor<i32>
+    %w:3 = stablehlo.while(%i = %zero, %x = %b, %t = %s) : tensor<i32>, tensor<16x512xf32>, {W} cond {{
+      %end = stablehlo.constant dense<9> : tensor<i32>
+      %c = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %c : tensor<i1>
+    }} do {{
+      %one = stablehlo.constant dense<1> : tensor<i32>
+      %n = stablehlo.add %i, %one : tensor<i32>
+      %y = stablehlo.tanh %x : tensor<16x512xf32>
+      %p = stablehlo.dot_general %x, %y, contracting_dims = [0] x [0] : (tensor<16x512xf32>, tensor<16x512xf32>) -> {W}
+      %q = "stablehlo.all_reduce"(%p) <{{channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>,
+          replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}}> ({{
+      ^bb0(%k: tensor<f32>, %l: tensor<f32>):
+        %m = stablehlo.{reducer} %k, %l : tensor<f32>
+        stablehlo.return %m : tensor<f32>
+      }}) : ({W}) -> {W}
+      {addend}
+      %u = stablehlo.add %t, %d : {W}
+      stablehlo.return %n, %y, %u : tensor<i32>, tensor<16x512xf32>, {W}
+    }}
+    sdy.return %w#2 : {W}"""
+    text = f"""sdy.mesh @mesh = <["x"=4]>
+func.func @main(%a: tensor<64x512xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}]>}}, %z: {W}) -> {W} {{
+  %r = sdy.manual_computation(%a, %z) in_shardings=[<@mesh, [{{"x"}}, {{}}]>, <@mesh, [{{}}, {{}}]>]
+      out_shardings=[<@mesh, [{{}}, {{}}]>] manual_axes={{"x"}} (%b: tensor<16x512xf32>, %s: {W}) {{{body}
+  }} : (tensor<64x512xf32>, {W}) -> {W}
+  return %r : {W}
+}}"""
+    return checked(pipeline.load_module(text.encode(), pipeline.Request(memory_bytes=None)))
+
+
+KEPT = f"%d = stablehlo.transpose %q, dims = [1, 0] : ({W}) -> {W}"
+
+
+@pytest.mark.parametrize(
+    ("reducer", "addend", "runs"),
+    [("add", KEPT, 1), ("maximum", KEPT, 9), ("add", f"%d = stablehlo.tanh %q : {W}", 9)],
+    ids=["a sum", "a maximum", "what is made of the sum"],
+)
+def test_sums_of_the_user(reducer: str, addend: str, runs: int) -> None:
+    """As XLA has it of 13 small programs with `psum` in a loop."""
+    (sum_,) = (one for one in summed_by_hand(reducer, addend).price.collectives if one.kind == "all_reduce")
+    assert (sum_.bytes, sum_.repeat) == (BYTES, runs)

@@ -4,6 +4,7 @@ import pytest
 
 from autoshard import pipeline
 from autoshard.annotated import cost_loaded
+from autoshard.check import Subject, check
 from autoshard.check.merging import Asked, carried_out
 from autoshard.cost.graph import Edge
 from autoshard.cost.layouts import LayoutsByRank
@@ -138,3 +139,24 @@ def test_gathers_that_stay_in_loops_are_not_merged_across_them() -> None:
     plan = cost_loaded(pipeline.load_module(text.encode(), request))
     gathers = [one for one in plan.price.collectives if one.kind == "all_gather"]
     assert sum(one.repeat for one in gathers if one.emitted) == 18
+
+
+def test_a_shared_copy_is_as_wide_as_who_reads_it() -> None:
+    """Products read the copy of a weight; what is added to the weight is read as it lies."""
+    w, split = "tensor<512x512xf32>", 'sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>'
+    text = f"""sdy.mesh @mesh = <["x"=4]>
+    func.func @main(%a: tensor<4096x512xf32> {{{split}}},
+                    %w: {w} {{{split}}}, %g: {w} {{{split}}})
+        -> (tensor<4096x512xf32> {{{split}}}, {w} {{{split}}}) {{
+      %h = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : (tensor<4096x512xf32>, {w}) -> tensor<4096x512xf32>
+      %t = stablehlo.tanh %h : tensor<4096x512xf32>
+      %r = stablehlo.dot_general %t, %w, contracting_dims = [1] x [1] : (tensor<4096x512xf32>, {w}) -> tensor<4096x512xf32>
+      %u = stablehlo.add %w, %g : {w}
+      return %r, %u : tensor<4096x512xf32>, {w}
+    }}"""
+    loaded = pipeline.load_module(text.encode(), pipeline.Request(memory_bytes=None))
+    plan = pipeline.plan_loaded(loaded)
+    findings = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).findings
+    assert [finding.name for finding in findings if not finding.ok] == []
+    gathered = [e.bytes for c in plan.price.collectives for e in c.emitted if e.kind == "all_gather"]
+    assert gathered == [512 * 512 * 2 // 4]
