@@ -40,14 +40,16 @@ def sent_by_kernel(planned: Planned, read: KernelRead, reads: Reads, prices: Pri
     if not reduced:
         return
     axes = axis_refs(reduced, planned.mesh)
-    for value, type_ in zip(kernel.results, kernel.shape.results, strict=True):
+    for number, (value, whole) in enumerate(zip(kernel.results, kernel.shape.results, strict=True)):
+        type_ = kernel.shape.sent(number) if prices.lowering == "xla-tpu" else whole
         produced = planned.produced.get(value, TensorSharding.replicated_closed(type_.rank))
         kind = "reduce_scatter" if is_scattered_sum(planned, read, value) else "all_reduce"
-        bytes_ = produced.local_bytes(type_)
+        bytes_, sent_bytes = (produced.local_bytes(one) for one in (whole, type_))
         total = _total_after_loop(planned, reads, kernel, value) if prices.lowering == "xla-tpu" else None
         runs = kernel.repeat if total is None else total.runs
-        bytes_ = bytes_ if total is None else -(-bytes_ * total.bytes // type_.num_bytes)
-        sent = sent_for_sum(prices.compiler, kind, axes, bytes_, kernel.shape)
+        if total is not None:
+            bytes_ = sent_bytes = -(-bytes_ * total.bytes // whole.num_bytes)
+        sent = sent_for_sum(prices.compiler, kind, axes, sent_bytes, kernel.shape)
         moved = Moved(kind, axes, bytes_, runs, root, sent)
         is_scattered = kind == "reduce_scatter" and prices.lowering == "xla-tpu"
         inside = _in_product(planned, read, value, axes, prices) if is_scattered else None

@@ -203,12 +203,15 @@ def _own_collectives(
         steps = reshards.collectives(type_, *ends, type_ if is_summed else leaves) if type_.rank else []
         if strategy.reduced:
             kind = "reduce_scatter" if strategy.is_scattered else "all_reduce"
-            bytes_ = produced.local_bytes(type_)
+            sent = shape.sent(number) if prices.narrows_maxima else type_
+            bytes_ = produced.local_bytes(sent)
             inside = scattered_in_product(shape, strategy, kernel_ns, local_flops, prices, mesh)
-            sum_ = _sum(kind, strategy.reduced, bytes_, prices, shape)
+            sum_ = replace(
+                _sum(kind, strategy.reduced, bytes_, prices, shape), bytes=produced.local_bytes(type_)
+            )
             if strategy.is_scattered and not type_.is_complex:
                 minor = minor_of_sum(shape)
-                padded = scattered(prices, strategy.reduced, produced, settled, type_, minor)
+                padded = scattered(prices, strategy.reduced, produced, settled, sent, minor)
                 sum_ = replace(sum_, emitted=padded)
             found.append(sum_ if inside is None else inside)
         found.extend([] if strategy.is_scattered else steps)  # a scattered sum has its part already

@@ -95,6 +95,11 @@ class CollectivePrices:
         return self.lowering == "xla-tpu"
 
     @property
+    def narrows_maxima(self) -> bool:
+        """Whether the largest of widened values goes between devices as narrow as they were."""
+        return self.lowering == "xla-tpu"
+
+    @property
     def devices(self) -> int:
         """Of the slice."""
         return math.prod(self.communication.placement.shape)

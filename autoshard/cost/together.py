@@ -55,5 +55,6 @@ def sums_emitted(
         part = graph.layouts[type_.rank].shardings[targets.pop()]
         if not part.is_foreign and not type_.is_complex and is_scatter(mine.produced[0], part, mine.reduced):
             minor = minor_of_sum(kernel.shape)
-            found[number] = priced.reshards.scattered(mine.reduced, mine.produced[0], part, type_, minor)
+            sent = kernel.shape.sent(0)
+            found[number] = priced.reshards.scattered(mine.reduced, mine.produced[0], part, sent, minor)
     return found

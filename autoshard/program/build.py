@@ -240,6 +240,7 @@ def _kernel(
         tuple(widths.of_use(value, tuple(sites)) for (value, _), sites in by_read.items()),
         tuple(map(widths.of_value, results)),
         tuple(addition for addition, _ in additions),
+        maximum_dtype=widths.of_maximum(root),
     )
     return Kernel(
         interned.setdefault(shape, shape),

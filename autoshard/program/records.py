@@ -67,7 +67,15 @@ class KernelShape:
     near_reads: tuple[int, ...] = ()  # of the `reads` in a loop, those spared where the operand stays near
     is_near: bool = False  # whether the results of a trip may stay near
     sums_later: bool = False  # what it leaves to sum may be added up first, in each trip of a loop
+    maximum_dtype: str = (
+        ""  # of a maximum over split dimensions that goes between devices in another type than it has
+    )
     loop_bytes: int = 0  # what may stay near in the loop at once, split over all devices; 0 outside loops
+
+    def sent(self, number: int) -> TensorType:
+        """The result as it is reduced over devices."""
+        type_ = self.results[number]
+        return TensorType(type_.shape, self.maximum_dtype) if self.maximum_dtype else type_
 
     @property
     def is_matmul(self) -> bool:

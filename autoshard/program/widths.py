@@ -3,8 +3,9 @@
 XLA:TPU narrows float32 to bfloat16 where no reader would see the difference (its pass bfloat16-propagation): matrix products of default
 precision take float32 operands as bfloat16 themselves, unless of one row or column or over one element, so do conversions to bfloat16.
 Ops that move, pick or drop elements are looked through, and so are loops, branches and barriers. What is converted to an integer stays as
-wide as it is, and so does what an argument is updated with in place. Partial sums are added up as wide as they are: XLA narrows some, but
-not those of which slices are kept or that it combines with wider ones, as most are.
+wide as it is, and so does what an argument is updated with in place. The largest of what was widened just before is found and sent as it
+was before (not so the smallest, nor of what is masked, negated or scaled in between: ten small programs). Partial sums are added up as
+wide as they are: XLA narrows some, but not those of which slices are kept or that it combines with wider ones, as most are.
 
 Seen in what libtpu 0.0.51 compiles for v5e: gathers, exchanges, permutes and halos of float32 arguments, of results of elementwise ops,
 products and transposes, and of what was widened before; each op of `_PASSES` between a gather and a product; the stack of states that a
@@ -72,6 +73,14 @@ class Widths:
         standing = self._behind(value)
         return TensorType(self._type(value).shape, self._widest(standing, self._sites.get(standing, ())))
 
+    def of_maximum(self, op: Op) -> str:
+        """In which type the largest of what devices hold travels: as narrow as it was before it was widened; "" for all but such maxima."""
+        if op.name != "stablehlo.reduce" or op.reducer != "stablehlo.maximum" or len(op.results) != 1:
+            return ""
+        maker = self._converted.get(op.operands[0])
+        before = self._dtype(maker) if maker is not None else ""
+        return before if before and before == _NARROW.get(self._dtype(op.results[0])) else ""
+
     def _behind(self, value: int) -> int:
         while value in self._instead:
             value = self._instead[value]
@@ -112,6 +121,15 @@ class Widths:
 
     def _updates_argument(self, op: Op) -> bool:
         return op.name == _UPDATE and op.operands[0] in self._arguments
+
+    @cached_property
+    def _converted(self) -> dict[int, int]:
+        """What conversions of tensors make, and of what."""
+        return {
+            op.results[0]: op.operands[0]
+            for op in self._listing.ops
+            if op.name == _CONVERT and self._listing.values[op.operands[0]].type is not None
+        }
 
     @cached_property
     def _arguments(self) -> frozenset[int]:

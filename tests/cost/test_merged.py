@@ -3,7 +3,7 @@
 import pytest
 
 from autoshard import pipeline
-from autoshard.annotated import cost_loaded
+from autoshard.annotated import cost_loaded, price_as_written
 from autoshard.check import Subject, check
 from autoshard.check.merging import Asked, carried_out
 from autoshard.cost.graph import Edge
@@ -160,3 +160,37 @@ def test_a_shared_copy_is_as_wide_as_who_reads_it() -> None:
     assert [finding.name for finding in findings if not finding.ok] == []
     gathered = [e.bytes for c in plan.price.collectives for e in c.emitted if e.kind == "all_gather"]
     assert gathered == [512 * 512 * 2 // 4]
+
+
+ROWS_OF, NARROW_ROWS = "tensor<64x512xf32>", "tensor<64x512xbf16>"
+
+
+@pytest.mark.parametrize(
+    ("body", "sent"),
+    [
+        (f"%d = stablehlo.convert %a : ({NARROW_ROWS}) -> {ROWS_OF}", 2),
+        (
+            f"%c = stablehlo.convert %a : ({NARROW_ROWS}) -> {ROWS_OF}\n%d = stablehlo.negate %c : {ROWS_OF}",
+            4,
+        ),
+    ],
+    ids=["widened", "negated then"],
+)
+def test_maxima_of_widened_values(body: str, sent: int) -> None:
+    """libtpu 0.0.51 sends the largest of what was widened as narrow as it was."""
+    text = f"""sdy.mesh @mesh = <["x"=4]>
+    func.func @main(%a: {NARROW_ROWS} {{sdy.sharding = #sdy.sharding<@mesh, [{{}}, {{"x"}}]>}})
+        -> (tensor<64xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{}}]>}}) {{
+      {body}
+      %i = stablehlo.constant dense<0xFF800000> : tensor<f32>
+      %m = stablehlo.reduce(%d init: %i) applies stablehlo.maximum across dimensions = [1]
+          : ({ROWS_OF}, tensor<f32>) -> tensor<64xf32>
+      return %m : tensor<64xf32>
+    }}"""
+    loaded = pipeline.load_module(text.encode(), pipeline.Request(memory_bytes=None))
+    written = price_as_written(loaded)
+    plan, loaded = written.plan(), written.loaded
+    findings = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).findings
+    assert [finding.name for finding in findings if not finding.ok] == []
+    (sum_,) = (one for one in plan.price.collectives if one.kind == "all_reduce")
+    assert [one.bytes for one in sum_.emitted] == [64 * sent]
