@@ -4,7 +4,7 @@ XLA:TPU narrows float32 to bfloat16 where no reader would see the difference (it
 precision take float32 operands as bfloat16 themselves, unless of one row or column or over one element, so do conversions to bfloat16.
 Ops that move, pick or drop elements are looked through, and so are loops, branches and barriers. What is converted to an integer stays as
 wide as it is, and so does what an argument is updated with in place. The largest of what was widened just before is found and sent as it
-was before (not so the smallest, nor of what is masked, negated or scaled in between: ten small programs). Partial sums are added up as
+was before (not so the smallest, nor of what is masked, negated or added to in between: ten small programs). Partial sums are added up as
 wide as they are: XLA narrows some, but not those of which slices are kept or that it combines with wider ones, as most are.
 
 Seen in what libtpu 0.0.51 compiles for v5e: gathers, exchanges, permutes and halos of float32 arguments, of results of elementwise ops,
