@@ -1,8 +1,8 @@
 """Sums that XLA for TPUs scatters in a loop with the product that makes them, and operands that it gathers in one.
 
-Each of 8 or 16 devices passes parts of the result on to the next, one more time than there are devices. The loop is made where the
-product's operations at the peak rate take longer than the bytes of a pass. What waits is the first pass, and what the product is too
-short for.
+Each of 8 or 16 devices passes parts of the result on to the next, one more time than there are devices, two at a time with one latency.
+The loop is made where the product's operations at the peak rate take longer than the bytes of a pass. What waits is one pass, and what
+the product is too short for.
 """
 
 from dataclasses import dataclass
@@ -57,9 +57,11 @@ def in_product(
     if peak_ns(read, hardware) <= pass_ns - latency_ns:
         return None
     product_ns = kernel_ns(planned, read, hardware)
-    passes = planned.mesh.num_devices + 1
-    waits_ns = max(pass_ns, passes * pass_ns - product_ns)
-    return InProduct(passes * part, waits_ns, passes * pass_ns - waits_ns)
+    devices = planned.mesh.num_devices
+    passes = devices + 1
+    passes_ns = passes * pass_ns - devices // 2 * latency_ns
+    waits_ns = max(pass_ns, passes_ns - product_ns)
+    return InProduct(passes * part, waits_ns, passes_ns - waits_ns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -299,7 +299,12 @@ def _without_followed_demands(
     zeros = zero_values(listing)
     free = free_values(listing, grouped)
     following = [follows(number, op) for number, op in enumerate(listing.ops)]
-    split = {v for op, is_one in zip(listing.ops, following, strict=True) if not is_one for v in op.operands}
+    split = {  # read by what may be in one kernel with what makes it
+        value
+        for op, is_one in zip(listing.ops, following, strict=True)
+        if not is_one and not op.is_matmul and op.name not in MOVES
+        for value in op.operands
+    }
     ops = tuple(
         replace(op, demand=None, other_demands=())
         if op.demand is not None

@@ -90,6 +90,24 @@ def test_constants_have_no_say_in_what_follows() -> None:
     assert [op.demand for op in listing.ops] == [None] * 4
 
 
+def test_a_product_that_is_resharded_inside_splits_no_kernel_before_it() -> None:
+    """Its rule does not match how its operands are made; what makes them is annotated and fuses all the same."""
+    body = [
+        elementwise("%0", "negate", "%a"),
+        constraint("%1", "%0", '[{}, {"x"}]'),
+        elementwise("%2", "exponential", "%1"),
+        constraint("%3", "%2", '[{}, {"x"}]'),
+        "%4 = stablehlo.dot_general %3, %b, contracting_dims = [1] x [0] : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>",
+        constraint("%5", "%4", '[{}, {"x"}]'),
+        "return %5 : tensor<8x8xf32>",
+    ]
+    split = 'tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"x"}]>}'
+    listing, _, _ = read("\n".join(body), f"%a: {split}, %b: {split}", "tensor<8x8xf32>")
+    demands = {op.name: op.demand for op in listing.ops if op.results and op.operands}
+    assert demands["stablehlo.negate"] is None
+    assert demands["stablehlo.exponential"] is None
+
+
 def test_a_move_is_how_its_reader_reads() -> None:
     body = [
         constraint("%0", "%a", '[{}, {"y"}]'),
