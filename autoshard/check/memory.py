@@ -196,7 +196,7 @@ def _renamed(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> I
             written, least = stored.as_written(value, held, settled), stored.at_least(held, settled)
             if value in planned.program.padding_names:
                 least = stored.unpadded(held, settled)
-            if written == least:
+            if written == least or (value in planned.program.as_made and not lifetime.is_own_buffer):
                 continue
             if lifetime.is_own_buffer and value in planned.program.returned:
                 yield Buffer(time, time + 1, written)

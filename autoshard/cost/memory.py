@@ -162,7 +162,7 @@ def _kernel_items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Li
         elif lifetime.within is not None:
             excess = np.maximum(written - _least_bytes(graph, lifetime.within), 0)
             yield Item(lifetime.begin, lifetime.end, excess)
-        elif kernel.is_alias:
+        elif kernel.is_alias and value not in program.as_made:
             least = sizes.unpadded(held, settled) if value in program.padding_names else smallest
             if (written != least).any():
                 yield Item(lifetime.begin, lifetime.end, written - least)

@@ -29,8 +29,9 @@ from autoshard.program.lifetime import (
     slices_in_loops,
 )
 from autoshard.program.linearity import linear_ways
-from autoshard.program.minor import given_rows, minor_dims, scattered_rows
+from autoshard.program.minor import evaluated_as_made, given_rows, minor_dims, scattered_rows
 from autoshard.program.nearby import keep_near
+from autoshard.program.nested import finished, without_nested
 from autoshard.program.pieces import in_pieces
 from autoshard.program.records import (
     RESULT_SITE,
@@ -116,6 +117,10 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
 
     _, ample = recompute(kept, lifetimes(listing, kept, pairs, fusion.free), narrowed | slices)
     kernels, lives = recompute(kernels, lifetimes(listing, kernels, pairs, fusion.free), repeated | slices)
+    lives, ample = (
+        without_nested(kernels, listing, pinned, finished(kernels, listing, pinned, stored, one))
+        for one in (lives, ample)
+    )
     later = {value: sum_ for value, sum_ in sums_after_loops(listing).items() if value not in addends.sums}
     kernels = keep_near(kernels, listing, lives, roots, later, interned)
     fresh = returned(listing, kernels, handing, pairs)
@@ -146,6 +151,7 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
         padding_names(kernels, listing, dims, ample),
         find_strips(kernels, listing),
         in_pieces(kernels, listing),
+        evaluated_as_made(kernels, listing),
     )
 
 

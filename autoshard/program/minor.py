@@ -29,6 +29,22 @@ def minor_dims(kernels: Sequence[Kernel], listing: Listing) -> dict[int, MinorDi
     return found
 
 
+def evaluated_as_made(kernels: Sequence[Kernel], listing: Listing) -> frozenset[int]:
+    """Elementwise work on what a matrix unit made that at most one product repeats: it lies as that does, and is not laid out anew."""
+    found, laid_out = set[int](), set[int]()
+    readers = Counter(use.value for kernel in kernels if kernel.shape.is_matmul for use in kernel.uses)
+    for kernel in kernels:
+        if kernel.shape.is_matmul:
+            laid_out.update(kernel.results)
+        elif kernel.is_alias and is_elementwise(listing.ops[kernel.time]):
+            result = kernel.shape.rule.results[0]
+            operands = zip(kernel.uses, kernel.shape.rule.operands, strict=True)
+            if any(use.value in laid_out for use, mapping in operands if mapping == result):
+                laid_out.update(kernel.results)
+                found.update(value for value in kernel.results if readers[value] <= 1)
+    return frozenset(found)
+
+
 def minor_of_sum(shape: KernelShape) -> MinorDims | None:
     """Of what a matrix unit writes, and of rows that are gathered or scattered; None where anything may be minor."""
     rank = shape.results[0].rank

@@ -229,6 +229,7 @@ class Program:
     pieces: dict[int, int] = field(
         default_factory=dict[int, int]
     )  # of values that are made in pieces where slices are read, bytes of these for each element
+    as_made: frozenset[int] = frozenset()  # elementwise names that lie as the matrix unit made what they name
 
     @property
     def num_temporary(self) -> int:

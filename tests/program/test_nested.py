@@ -1,0 +1,81 @@
+"""Products that leave no buffer of their own."""
+
+import pytest
+
+from autoshard.program import Program
+from tests.mlir.modules import main_of
+from tests.program.modules import program_of
+
+IMAGES = "tensor<8x16x16x64x{0}>"
+DEPTHWISE, POINTWISE = ("3x3x1x64", 64, 1), ("1x1x64x64", 1, 0)
+
+
+def _chain(filters: list[tuple[str, int, int]], dtype: str = "f32", reads: str = "%2") -> Program:
+    """A pointwise convolution and two more of those filters, rectified and the first shifted; the third reads `reads`."""
+    type_ = IMAGES.format(dtype)
+
+    def convolution(result: str, value: str, filter_: str, of: tuple[str, int, int]) -> str:
+        shape, groups, pad = of
+        return f"""
+      {result} = stablehlo.convolution({value}, {filter_}) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+        window = {{stride = [1, 1], pad = [[{pad}, {pad}], [{pad}, {pad}]], lhs_dilate = [1, 1], rhs_dilate = [1, 1],
+        reverse = [false, false]}} {{batch_group_count = 1 : i64, feature_group_count = {groups} : i64}}
+        : ({type_}, tensor<{shape}x{dtype}>) -> {type_}"""
+
+    def rectifier(result: str, value: str) -> str:
+        return f"\n      {result} = stablehlo.maximum {value}, %zero : {type_}"
+
+    second, third = filters
+    return program_of(
+        main_of(
+            f"""
+      %zero = stablehlo.constant dense<0.0> : {type_}"""
+            + convolution("%0", "%x", "%a", POINTWISE)
+            + rectifier("%r", "%0")
+            + f"""
+      %s = stablehlo.reshape %d : (tensor<64x{dtype}>) -> tensor<1x1x1x64x{dtype}>
+      %b1 = stablehlo.broadcast_in_dim %s, dims = [0, 1, 2, 3] : (tensor<1x1x1x64x{dtype}>) -> {type_}"""
+            + f"\n      %1 = stablehlo.subtract %r, %b1 : {type_}"
+            + convolution("%2", "%1", "%b", second)
+            + rectifier("%3", "%2")
+            + convolution("%4", "%3" if reads == "%2" else reads, "%c", third)
+            + (f"\n      %5 = stablehlo.add %4, %3 : {type_}" if reads != "%2" else rectifier("%5", "%4"))
+            + f"\n      return %5 : {type_}",
+            f"%x: {type_}, %a: tensor<1x1x64x64x{dtype}>, %b: tensor<{second[0]}x{dtype}>, %c: tensor<{third[0]}x{dtype}>,"
+            f" %d: tensor<64x{dtype}>",
+            type_,
+        )
+    )
+
+
+def _stored(program: Program) -> list[bool]:
+    """Whether the first two convolutions have a buffer."""
+    made = [kernel.results[0] for kernel in program.kernels if kernel.shape.is_matmul]
+    lives = [program.lifetimes[value] for value in made[:2]]
+    return [life.is_own_buffer or life.within is not None for life in lives]
+
+
+@pytest.mark.parametrize(
+    ("filters", "dtype", "stored"),
+    [
+        ([DEPTHWISE, POINTWISE], "f32", [False, True]),
+        ([DEPTHWISE, POINTWISE], "bf16", [False, True]),
+        ([POINTWISE, DEPTHWISE], "f32", [True, False]),
+        ([POINTWISE, POINTWISE], "f32", [True, True]),
+    ],
+)
+def test_convolutions_inside_depthwise_ones(
+    filters: list[tuple[str, int, int]], dtype: str, stored: list[bool]
+) -> None:
+    """What a depthwise convolution alone reads has no buffer, and each is in one pair; what the pair reads stays until it runs."""
+    program = _chain(filters, dtype)
+    assert _stored(program) == stored
+    products = [kernel for kernel in program.kernels if kernel.shape.is_matmul]
+    for inner, outer, is_stored in zip(products[:-1], products[1:], stored, strict=True):
+        assert is_stored or all(program.lifetimes[use.value].end > outer.time for use in inner.uses)
+
+
+def test_what_several_products_read_narrow_is_stored_as_that() -> None:
+    """A rectified convolution in float32 that two convolutions read, which take bfloat16: the product itself has no buffer."""
+    program = _chain([POINTWISE, POINTWISE], reads="%1")
+    assert _stored(program)[0] is False
