@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autoshard.errors import AutoshardError
+from autoshard.mlir.confirmed import write_on_makers
 from autoshard.mlir.context import ir
 from autoshard.mlir.dead import drop_dead
 from autoshard.mlir.facts import RULE, FactBook
@@ -61,6 +62,7 @@ def read(source: SourceModule, mesh: Mesh, *, drops_dead: bool = False) -> tuple
     drop_vacuous(module, source.main, mesh)
     if drops_dead:
         drop_dead(module, source.main)
+    write_on_makers(module, source.main, mesh.symbol)
     walked = walk(module, source.main)
     locations = Locations(source.name)
     refuse_useless(walked, locations)

@@ -200,8 +200,9 @@ def _kernel(
 ) -> Kernel:
     root = listing.ops[group.root]
     by_read = _sites(group)
-    ways = linear_ways(group, [value for value, _ in by_read], listing, zeros)
-    additions = additions_of(group, [value for value, _ in by_read], listing, addends)
+    read = [value for value, _ in by_read]
+    ways = () if group.demands else linear_ways(group, read, listing, zeros)
+    additions = () if group.demands else additions_of(group, read, listing, addends)
     rule = rule_of(root, listing)
     outputs = [(v, m) for v, m in zip(root.results, rule.results, strict=False) if _is_ranked(listing, v)]
     scalar_results = [v for v in root.results if (t := listing.values[v].type) is not None and not t.rank]
@@ -247,6 +248,7 @@ def _kernel(
         tuple(map(widths.of_value, results)),
         tuple(addition for addition, _ in additions),
         maximum_dtype=widths.of_maximum(root),
+        within=tuple(dict.fromkeys(group.demands)),
     )
     return Kernel(
         interned.setdefault(shape, shape),

@@ -2,14 +2,16 @@
 
 An elementwise op joins the kernel of its users when all of them are in one kernel; a broadcast joins each of its users; constants, iota and
 elementwise expressions of those are recomputed wherever they are used. The rule of a kernel maps all its operands and results
-to the factors of its root op: an inner op adds no factor, because its result mentions all of its own.
+to the factors of its root op: an inner op adds no factor, because its result mentions all of its own. One that the user
+demands a sharding of joins where the same is said of its factors there already, or where a reduction reads it as it is.
 """
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from autoshard.mlir.listing import Listing, Op
-from autoshard.sharding import FactorKind, OpShardingRule, TensorMapping
+from autoshard.program.demands import priority_levels
+from autoshard.sharding import DimSharding, FactorKind, OpShardingRule, TensorMapping, TensorSharding
 
 FREE_LEAVES = frozenset({"stablehlo.constant", "stablehlo.iota", "sdy.constant"})
 RESHAPING = frozenset(
@@ -45,6 +47,10 @@ class Group:
     )  # of each value inside
     reads: list[Read] = field(default_factory=list[Read])
     free_reads: list[Read] = field(default_factory=list[Read])
+    said: dict[int, DimSharding] = field(default_factory=dict[int, DimSharding])  # of factors, by demands
+    demands: list[tuple[TensorMapping, TensorSharding]] = field(
+        default_factory=list[tuple[TensorMapping, TensorSharding]]
+    )  # on values inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +73,7 @@ def rule_of(op: Op, listing: Listing) -> OpShardingRule:
 
 def is_elementwise(op: Op) -> bool:
     rule = op.rule
-    if rule is None or len(op.results) != 1 or op.name in NOT_FUSED or op.demand is not None:
+    if rule is None or len(op.results) != 1 or op.name in NOT_FUSED:
         return False
     result = rule.results[0]
     return all(_is_of(mapping, result, op) for mapping in rule.operands) and all(
@@ -116,12 +122,13 @@ def fuse(listing: Listing, pinned: frozenset[int], grouped: frozenset[int] = fro
     member: dict[int, tuple[Group, ...]] = {}  # op -> kernels that evaluate it
     cloneable = set(free)
     verdicts: dict[tuple[object, ...], bool] = {}
+    all_alike = len(priority_levels(listing)) <= 1  # otherwise each demand may be met or not
 
     def elementwise(op: Op) -> bool:
-        key = (op.name, id(op.rule), len(op.results), op.demand is None)
+        key = (op.name, id(op.rule), len(op.results))
         if key not in verdicts:
             verdicts[key] = is_elementwise(op) or op.name in (BROADCAST, "stablehlo.transpose")
-        return verdicts[key] and op.demand is None
+        return verdicts[key] and (op.demand is None or (_is_plain(op.demand) and all_alike))
 
     for index in range(len(listing.ops) - 1, -1, -1):
         op = listing.ops[index]
@@ -143,6 +150,8 @@ def fuse(listing: Listing, pinned: frozenset[int], grouped: frozenset[int] = fro
         group = Group(index)
         groups[index] = group
         group.mapping.update(zip(op.results, rule.results, strict=False))
+        if op.demand is not None and _is_plain(op.demand):
+            group.said.update(_said(op.demand, rule.results[0]))
         _read(group, op, index, rule.operands, free, listing)
         is_off_mesh = op.demand is not None and op.demand.is_foreign
         is_fusing = elementwise(op) or (is_reduction(op) and not is_off_mesh)
@@ -171,7 +180,45 @@ def _homes(
             return ()
     if (len(homes) > 1 and op.name != BROADCAST) or any(len(home.ops) >= MAX_OPS for home in homes.values()):
         return ()
-    return tuple(homes.values()) if all(_consistent(home, value) for home in homes.values()) else ()
+    is_demanded = any(listing.ops[user].demand is not None for user in user_ops)
+    if op.demand is None and is_demanded and op.name != BROADCAST:
+        return ()
+    is_joining = (_consistent(home, value) and _takes(home, op, listing) for home in homes.values())
+    return tuple(homes.values()) if all(is_joining) else ()
+
+
+def _is_plain(demand: TensorSharding) -> bool:
+    return not (demand.is_foreign or demand.unreduced or demand.replicated)
+
+
+def _said(demand: TensorSharding, mapping: TensorMapping) -> dict[int, DimSharding]:
+    """What it says of each factor that alone makes up a dimension."""
+    return {factors[0]: dim for factors, dim in zip(mapping, demand.dims, strict=True) if len(factors) == 1}
+
+
+def _takes(group: Group, op: Op, listing: Listing) -> bool:
+    """Whether the kernel can make a value as it is demanded, moving nothing inside."""
+    (value,) = op.results
+    type_ = listing.values[value].type
+    if op.demand is None or type_ is None:
+        return True
+    mapping = next(read.mapping for read in group.reads if read.value == value)
+    asked = _said(op.demand, mapping)
+    new = {factor: dim for factor, dim in asked.items() if factor not in group.said}
+    is_mapped = all(factors or not dim.axes for factors, dim in zip(mapping, op.demand.dims, strict=True))
+    if not is_mapped or any(group.said[factor] != asked[factor] for factor in asked.keys() - new):
+        return False
+    root = listing.ops[group.root]
+    used = [axis for dim in group.said.values() for axis in dim.axes]
+    return not new or (
+        is_reduction(root)
+        and op.demand.divides(type_.shape)
+        and not any(axis.overlaps(other) for dim in new.values() for axis in dim.axes for other in used)
+        and not any(
+            dim.axes and rule_of(root, listing).factors[factor].kind is FactorKind.NEED_REPLICATION
+            for factor, dim in new.items()
+        )
+    )
 
 
 def _consistent(group: Group, value: int) -> bool:
@@ -190,6 +237,9 @@ def _join(
         group.free_reads += mine
     else:
         group.mapping[value] = mapping
+    if op.demand is not None:
+        group.demands.append((mapping, op.demand))
+        group.said.update(_said(op.demand, mapping))
     assert op.rule is not None
     to_root = {mine[0]: theirs for mine, theirs in zip(op.rule.results[0], mapping, strict=True) if mine}
     operands = tuple(

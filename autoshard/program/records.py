@@ -64,6 +64,9 @@ class KernelShape:
     travels: tuple[TensorType, ...] = ()  # in what type each operand may reach it from other devices
     leaves: tuple[TensorType, ...] = ()  # and each result may leave for others
     additions: tuple[Addition, ...] = ()  # of operands that may be addends
+    within: tuple[
+        tuple[TensorMapping, TensorSharding], ...
+    ] = ()  # the user's demands on what it makes inside
     near_reads: tuple[int, ...] = ()  # of the `reads` in a loop, those spared where the operand stays near
     is_near: bool = False  # whether the results of a trip may stay near
     sums_later: bool = False  # what it leaves to sum may be added up first, in each trip of a loop

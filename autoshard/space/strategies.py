@@ -148,6 +148,7 @@ def _bases(shape: KernelShape, mesh: Mesh) -> Iterator[FactorAxes]:
         for mapping, demand in zip(rule.results, shape.demands, strict=True)
         if demand is not None and not demand.is_foreign
     ]
+    demands += [(mapping, demand.as_closed()) for mapping, demand in shape.within]
     alone = [[one] for one in demands] if len(demands) > 1 else []
     for asked in (demands, *alone):
         demanded = factor_axes_of(rule, [m for m, _ in asked], [d for _, d in asked], mesh)
@@ -167,7 +168,7 @@ def _is_miscompiled(shape: KernelShape, factor_axes: FactorAxes) -> bool:
 
 
 def _of_assignment(shape: KernelShape, factor_axes: FactorAxes, mesh: Mesh) -> Iterator[Strategy]:
-    if _is_miscompiled(shape, factor_axes):
+    if _is_miscompiled(shape, factor_axes) or not _is_made_inside(shape, factor_axes, mesh):
         return
     rule = shape.rule
     operands = [tensor_sharding(rule, mapping, factor_axes, mesh) for mapping in rule.operands]
@@ -190,6 +191,12 @@ def _of_assignment(shape: KernelShape, factor_axes: FactorAxes, mesh: Mesh) -> I
         if shape.name in MOVES and kept != produced:
             continue
         yield Strategy(factor_axes, demanded, produced, kept, reduced)
+
+
+def _is_made_inside(shape: KernelShape, factor_axes: FactorAxes, mesh: Mesh) -> bool:
+    """Whether what is made inside is as the user demands it."""
+    made = ((tensor_sharding(shape.rule, m, factor_axes, mesh), demand) for m, demand in shape.within)
+    return all(sharding is not None and sharding.satisfies(demand) for sharding, demand in made)
 
 
 def reduced_axes(rule: OpShardingRule, factor_axes: FactorAxes, mesh: Mesh) -> tuple[AxisRef, ...]:

@@ -1,5 +1,6 @@
 """Which ops run as one kernel, and the rule of that kernel."""
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -107,6 +108,48 @@ def test_demand_keeps_its_kernel() -> None:
       %2 = stablehlo.negate %1 : {T}
       return %2 : {T}"""
     assert kernels(body) == [["exponential"], ["sharding_constraint"], ["negate"]]
+
+
+def explicit(first: str, second: str) -> str:
+    """Elementwise ops of a value, each with a demand, and the sum of the last along the second dimension."""
+    asked = [f"{{sdy.sharding = #sdy.sharding_per_value<[<@mesh, {one}>]>}}" for one in (first, second)]
+    return f"""%0 = stablehlo.exponential %a {asked[0]} : {T}
+      %1 = stablehlo.add %0, %b {asked[1]} : {T}
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %2 = stablehlo.reduce(%1 init: %zero) applies stablehlo.add across dimensions = [1] : ({T}, tensor<f32>) -> tensor<8xf32>
+      return %2 : tensor<8xf32>"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ('[{"x"}, {"y"}]', '[{"x"}, {"y"}]', [["exponential", "add", "reduce"]]),
+        ('[{"x"}, {"y"}]', '[{"x"}, {}]', [["exponential"], ["add", "reduce"]]),
+        ('[{"x"}, {?}]', '[{"x"}, {}]', [["exponential"], ["add", "reduce"]]),
+        ('[{"x"}, {}]', '[{"x", "z"}, {}]', [["exponential"], ["add", "reduce"]]),
+        ('[{"x"}p1, {}]', '[{"x"}p2, {}]', [["exponential"], ["add"], ["reduce"]]),
+    ],
+)
+def test_demands_that_agree_share_a_kernel(first: str, second: str, expected: list[list[str]]) -> None:
+    """One kernel makes values that are demanded alike, where all are of one priority; a reduction reads one as it is demanded."""
+    program = program_of(main_of(explicit(first, second), f"%a: {T}, %b: {T}", "tensor<8xf32>"))
+    assert kernel_ops(program) == expected
+
+
+def test_what_is_made_inside_is_as_demanded() -> None:
+    """Every strategy of the kernel has the demanded split of the value inside; without the demand others have not."""
+    asked = '[{"x"}, {"y"}]'
+    program = program_of(main_of(explicit(asked, asked), f"%a: {T}, %b: {T}", "tensor<8xf32>"))
+    (shape,) = (kernel.shape for kernel in program.kernels)
+    mesh = program.listing.mesh
+    demand = program.listing.ops[0].demand
+    assert demand is not None
+    assert [sharding for _, sharding in shape.within] == [demand]
+    made = [strategy.operands[0] for strategy in strategies(shape, mesh)]
+    assert made
+    assert all(one.satisfies(demand) for one in made)
+    free = strategies(replace(shape, within=()), mesh)
+    assert any(not one.operands[0].satisfies(demand) for one in free)
 
 
 BROADCAST = f"""%row = stablehlo.constant dense<0.0> : tensor<f32>

@@ -1,0 +1,159 @@
+"""Sharding constraints on what an elementwise op makes of values sharded so: what they say is written on the op.
+
+In jax's explicit sharding mode every op is followed by a constraint. One behind an elementwise op whose operands are all known to be
+split as it asks moves nothing, and every compiler fuses through it; as an op of its own it would be a buffer and a kernel. Known are
+values behind constraints, annotated ops and arguments, and of what a loop carries those that it is handed first. Broadcasts and what is
+made of constants are made where they are read: if all readers compute with them, no device holds them in any sharding.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autoshard.mlir.context import Value, ir, sdy
+from autoshard.mlir.signature import attributes_of
+from autoshard.mlir.walk import SHARDING, function_named, ops_named
+
+_CONSTRAINT = "sdy.sharding_constraint"
+_BROADCAST = "stablehlo.broadcast_in_dim"
+_TRANSPOSE = "stablehlo.transpose"
+_CONSTANTS = frozenset({"stablehlo.constant", "stablehlo.iota", "sdy.constant"})
+_ELEMENTWISE = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "abs", "add", "and", "atan2", "broadcast_in_dim", "cbrt", "ceil", "clamp", "compare", "complex", "convert", "cosine",
+        "count_leading_zeros", "divide", "exponential", "exponential_minus_one", "floor", "imag", "is_finite", "log",
+        "log_plus_one", "logistic", "maximum", "minimum", "multiply", "negate", "not", "or", "popcnt", "power", "real",
+        "reduce_precision", "remainder", "round_nearest_afz", "round_nearest_even", "rsqrt", "select", "shift_left",
+        "shift_right_arithmetic", "shift_right_logical", "sign", "sine", "sqrt", "subtract", "tan", "tanh", "transpose", "xor",
+    )
+)  # fmt: skip
+_CHLO_OTHERS = frozenset(
+    {
+        "chlo.constant",
+        "chlo.constant_like",
+        "chlo.ragged_dot",
+        "chlo.scan",
+        "chlo.top_k",
+        "chlo._asin_acos_kernel",
+    }
+)
+
+Dims = tuple[ir.Attribute, ...]  # of a sharding, one a dimension
+
+
+def write_on_makers(module: ir.Operation, entry: str, mesh: str) -> None:
+    """Annotate the ops and drop the constraints behind them, in place; `mesh` is the symbol of the one that is planned for.
+
+    Those that ask nothing are dropped: on scalars, and on values that are made anew by each of their readers.
+    """
+    main = function_named(module, entry)
+    each = attributes_of(main, "arg_attrs", len(main.regions[0].blocks[0].arguments))
+    said = {number: attributes[SHARDING] for number, attributes in enumerate(each) if SHARDING in attributes}
+    writer = _Writer(main, said, mesh)
+    for constraint in ops_named(main, frozenset({_CONSTRAINT})):
+        writer.confirm(constraint)
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    main: ir.Operation
+    said: Mapping[int, ir.Attribute]  # of arguments
+    mesh: str
+
+    def confirm(self, constraint: ir.Operation) -> None:
+        made, sharding = constraint.operands[0], constraint.attributes["sharding"]
+        wanted = self._dims(sharding)
+        if wanted is None:
+            return
+        maker = None if isinstance(made.owner, ir.Block) else made.owner.operation
+        says_nothing = not wanted or (_is_made_anew(made) and _is_only_computed_with(constraint.results[0]))
+        if maker is None or says_nothing or self._known(made) == wanted:
+            is_said = says_nothing or maker is not None
+        elif self._follows(maker, wanted) and _is_only_read_so(made, sharding):
+            maker.attributes[SHARDING] = sdy.TensorShardingPerValueAttr.get([sharding], sharding.context)
+            is_said = True
+        else:
+            is_said = False
+        if is_said:
+            constraint.results[0].replace_all_uses_with(made)
+            constraint.erase()
+
+    def _dims(self, attribute: ir.Attribute) -> Dims | None:
+        """Those of a sharding on the plan's mesh that says nothing else."""
+        sharding = sdy.TensorShardingAttr(attribute)
+        says_more = len(sharding.unreduced_axes) or len(sharding.replicated_axes)
+        is_other = str(sharding.mesh_or_ref) != self.mesh
+        return None if says_more or is_other else tuple(sharding.dimension_shardings)
+
+    def _known(self, value: Value) -> Dims | None:
+        """What is said of the value where it comes from."""
+        owner = value.owner
+        if isinstance(owner, ir.Block):
+            number, parent = ir.BlockArgument(value).arg_number, owner.owner.operation
+            if parent == self.main:
+                return self._dims(self.said[number]) if number in self.said else None
+            return self._known(parent.operands[number]) if parent.name == "stablehlo.while" else None
+        if owner.name == _CONSTRAINT:
+            return self._dims(owner.attributes["sharding"])
+        if SHARDING not in owner.attributes or owner.name.startswith("sdy."):
+            return None
+        said = sdy.TensorShardingPerValueAttr(owner.attributes[SHARDING]).shardings
+        return self._dims(said[ir.OpResult(value).result_number])
+
+    def _follows(self, maker: ir.Operation, wanted: Dims) -> bool:
+        """Whether the op makes a result that is split so of operands as they are, without moving any."""
+        if SHARDING in maker.attributes or not _is_elementwise(maker):
+            return False
+        return all(self._is_read_as_it_is(maker, value, wanted) for value in maker.operands)
+
+    def _is_read_as_it_is(self, maker: ir.Operation, operand: Value, wanted: Dims) -> bool:
+        shape = list(ir.RankedTensorType(operand.type).shape)
+        if not shape or _is_made_anew(operand):
+            return True
+        known, dims = self._known(operand), _dims_of_result(maker, shape)
+        result = list(ir.RankedTensorType(maker.results[0].type).shape)
+        if known is None or dims is None:
+            return False
+        return all(
+            mine == wanted[dim] or (size == 1 and result[dim] > 1)
+            for mine, dim, size in zip(known, dims, shape, strict=True)
+        )
+
+
+def _is_made_anew(value: Value, depth: int = 8) -> bool:
+    """Whether it is a broadcast, or made of constants only: it is made wherever it is read."""
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        return False
+    if owner.name in _CONSTANTS or owner.name == _BROADCAST:
+        return True
+    is_cheap = depth > 0 and _is_elementwise(owner.operation)
+    return is_cheap and all(_is_made_anew(operand, depth - 1) for operand in owner.operands)
+
+
+def _is_only_computed_with(value: Value) -> bool:
+    """Whether every reader is an elementwise op or a reduction."""
+    readers = [use.owner.operation for use in value.uses]
+    return all(_is_elementwise(reader) or reader.name == "stablehlo.reduce" for reader in readers)
+
+
+def _is_only_read_so(value: Value, sharding: ir.Attribute) -> bool:
+    users = [use.owner for use in value.uses]
+    return all(user.name == _CONSTRAINT and user.attributes["sharding"] == sharding for user in users)
+
+
+def _is_elementwise(op: ir.Operation) -> bool:
+    if len(op.results) != 1 or len(op.regions):
+        return False
+    return op.name in _ELEMENTWISE or (op.name.startswith("chlo.") and op.name not in _CHLO_OTHERS)
+
+
+def _dims_of_result(maker: ir.Operation, shape: Sequence[int]) -> Sequence[int] | None:
+    """The dimension of the result that each dimension of the operand becomes."""
+    if maker.name == _BROADCAST:
+        return list(ir.DenseI64ArrayAttr(maker.attributes["broadcast_dimensions"]))
+    if maker.name == _TRANSPOSE:
+        order = list(ir.DenseI64ArrayAttr(maker.attributes["permutation"]))
+        return [order.index(dim) for dim in range(len(shape))]
+    is_alike = list(ir.RankedTensorType(maker.results[0].type).shape) == list(shape)
+    return range(len(shape)) if is_alike else None

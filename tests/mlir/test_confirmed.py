@@ -1,0 +1,121 @@
+"""Constraints as jax's explicit sharding mode writes them: which say nothing that the op before them does not say."""
+
+import pytest
+
+from autoshard.mlir.listing import Listing
+from tests.mlir.modules import listed, main_of, sharding
+from tests.sdy.constructs import on
+
+T = "tensor<8x16xf32>"
+ROWS, COLUMNS = '[{"x"}, {}]', '[{}, {"y"}]'
+KNOWN = f"%a: {T}{on(f'@mesh, {ROWS}')}"
+
+
+def constraint(value: str, of: str, asked: str = ROWS, type_: str = T) -> str:
+    return f"{value} = sdy.sharding_constraint {of} <@mesh, {asked}> : {type_}\n"
+
+
+def read(body: str, arguments: str = KNOWN, results: str = T) -> Listing:
+    return listed(main_of(body, arguments, results))
+
+
+def names(listing: Listing) -> list[str]:
+    return [op.name.partition(".")[2] for op in listing.ops]
+
+
+def demanded(listing: Listing) -> dict[str, str]:
+    return {op.name.partition(".")[2]: str(op.demand) for op in listing.ops if op.demand is not None}
+
+
+CHAIN = f"""%0 = stablehlo.tanh %a : {T}
+{constraint("%1", "%0")}
+%2 = stablehlo.multiply %1, %a : {T}
+{constraint("%3", "%2")}
+return %3 : {T}"""
+
+
+def test_a_chain_is_annotated() -> None:
+    found = read(CHAIN)
+    assert names(found) == ["tanh", "multiply"]
+    assert demanded(found) == {"tanh": ROWS, "multiply": ROWS}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [(f"%a: {T}", 2), (f"%a: {T}{on(f'@mesh, {COLUMNS}')}", 2), (KNOWN, 0)],
+    ids=["unknown", "moved", "known"],
+)
+def test_only_what_moves_nothing(arguments: str, kept: int) -> None:
+    """An operand of which nothing is said, or something else, leaves the constraint a choice or a reshard of its own."""
+    assert names(read(CHAIN, arguments)).count("sharding_constraint") == kept
+
+
+def test_another_reader_keeps_it() -> None:
+    """Who reads the value without the constraint may read it in any sharding."""
+    body = f"%0 = stablehlo.tanh %a : {T}\n{constraint('%1', '%0')}%2 = stablehlo.add %0, %1 : {T}\nreturn %2 : {T}"
+    assert names(read(body)) == ["tanh", "sharding_constraint", "add"]
+
+
+def test_a_product_keeps_it() -> None:
+    """Its operands do not say how it is split."""
+    square = "tensor<16x16xf32>"
+    body = f"""%0 = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({T}, {square}) -> {T}
+      {constraint("%1", "%0")}
+      return %1 : {T}"""
+    assert "sharding_constraint" in names(read(body, f"{KNOWN}, %w: {square}"))
+
+
+BROADCAST = f"""%row = stablehlo.constant dense<1.0> : tensor<f32>
+{constraint("%scalar", "%row", "[]", "tensor<f32>")}
+%0 = stablehlo.broadcast_in_dim %scalar, dims = [] : (tensor<f32>) -> {T}
+{constraint("%1", "%0")}"""
+
+
+def test_values_made_where_they_are_read() -> None:
+    """A scalar has nothing to split; a broadcast that an op computes with is in no memory."""
+    found = read(f"{BROADCAST}\n%2 = stablehlo.add %1, %a : {T}\n{constraint('%3', '%2')}return %3 : {T}")
+    assert names(found) == ["constant", "broadcast_in_dim", "add"]
+    assert demanded(found) == {"add": ROWS}
+
+
+def test_a_broadcast_that_is_returned_is_demanded() -> None:
+    found = read(f"{BROADCAST}\nreturn %1 : {T}")
+    assert demanded(found) == {"broadcast_in_dim": ROWS}
+
+
+def test_loops_carry_what_they_are_handed() -> None:
+    """In a loop's body the carried value is known by what the loop starts from."""
+    body = f"""%zero = stablehlo.constant dense<0> : tensor<i32>
+      %five = stablehlo.constant dense<5> : tensor<i32>
+      %one = stablehlo.constant dense<1> : tensor<i32>
+      %r:2 = stablehlo.while(%x = %a, %i = %zero) : {T}, tensor<i32>
+      cond {{
+        %p = stablehlo.compare LT, %i, %five : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        stablehlo.return %p : tensor<i1>
+      }} do {{
+        %0 = stablehlo.tanh %x : {T}
+        {constraint("%1", "%0")}
+        %j = stablehlo.add %i, %one : tensor<i32>
+        stablehlo.return %1, %j : {T}, tensor<i32>
+      }}
+      return %r#0 : {T}"""
+    assert demanded(read(body)) == {"tanh": ROWS}
+
+
+@pytest.mark.parametrize(("before", "kept"), [('[{"x"}, {}]', 0), ('[{}, {"x"}]', 1), ("[{}, {}]", 1)])
+def test_transposes_turn_what_is_known(before: str, kept: int) -> None:
+    turned = "tensor<16x8xf32>"
+    body = f"""%0 = stablehlo.transpose %a, dims = [1, 0] : ({T}) -> {turned}
+      {constraint("%1", "%0", '[{}, {"x"}]', turned)}
+      return %1 : {turned}"""
+    found = read(body, f"%a: {T}{on(f'@mesh, {before}')}", turned)
+    assert names(found).count("sharding_constraint") == kept
+
+
+def test_partial_sums_stay() -> None:
+    """A constraint that also says over what a value is unreduced is read by nobody else's rule."""
+    asked = '[{"x"}, {}], unreduced={"y"}'
+    body = f"%0 = stablehlo.negate %a : {T}\n{constraint('%1', '%0', asked)}return %1 : {T}"
+    found = read(body, f"%a: {T}{on(f'@mesh, {asked}')}")
+    assert found.ops[-1].name == "sdy.sharding_constraint"
+    assert found.ops[-1].demand == sharding(asked)
