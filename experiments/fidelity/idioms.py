@@ -61,6 +61,60 @@ def explicit_train() -> Any:
         return jax.jit(descend(loss), donate_argnums=0).trace(p, x)
 
 
+def explicit_transformer_train(*, is_scanned: bool) -> Any:
+    """A decoder with tied embeddings and momentum, Megatron's shardings, layers one by one or scanned with rematerialisation."""
+    heads, words = 16, 32768
+
+    def norm(x: Any, gain: Any) -> Any:
+        wide = x.astype(F32)
+        return (wide * lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + 1e-6)).astype(BF16) * gain
+
+    def layer(x: Any, w: Tree) -> Any:
+        h = norm(x, w["before"])
+        q, k, v = (jnp.einsum("btd,dhk->bthk", h, w[n], out_sharding=P("x", None, "y", None)) for n in "qkv")
+        scores = jnp.einsum("bthk,bshk->bhts", q, k).astype(F32) / 8
+        past = jnp.arange(LENGTH)[:, None] >= jnp.arange(LENGTH)[None, :]
+        shares = jax.nn.softmax(jnp.where(past, scores, -1e9), -1).astype(BF16)
+        mixed = jnp.einsum("bhts,bshk->bthk", shares, v)
+        x = x + jnp.einsum("bthk,hkd->btd", mixed, w["o"], out_sharding=P("x", None, None))
+        h = jnp.einsum("btd,df->btf", norm(x, w["after"]), w["in"], out_sharding=P("x", None, "y"))
+        return x + jnp.einsum(
+            "btf,fd->btd", jax.nn.gelu(h + w["bias"]), w["out"], out_sharding=P("x", None, None)
+        )
+
+    def loss(parameters: Tree, tokens: Any, labels: Any) -> Any:
+        x = parameters["words"].at[tokens].get(out_sharding=P("x", None, None))
+        if is_scanned:
+            x, _ = lax.scan(lambda x, w: (jax.checkpoint(layer)(x, w), None), x, parameters["layers"])
+        else:
+            for w in parameters["layers"]:
+                x = layer(x, w)
+        logits = jnp.einsum("btd,vd->btv", x, parameters["words"], out_sharding=P("x", None, "y")).astype(F32)
+        picked = jnp.sum(jnp.where(labels[..., None] == jnp.arange(words), logits, 0), -1)
+        return jnp.mean(jax.nn.logsumexp(logits, -1) - picked)
+
+    def step(parameters: Tree, means: Tree, *batch: Any) -> tuple[Tree, Tree, Any]:
+        value, gradients = jax.value_and_grad(loss)(parameters, *batch)
+        means = jax.tree.map(lambda m, g: 0.9 * m + g.astype(F32), means, gradients)
+        return jax.tree.map(lambda p, m: (p - 1e-3 * m).astype(BF16), parameters, means), means, value
+
+    def given(shape: tuple[int, ...], *spec: str | None, dtype: Any = BF16) -> Shape:
+        return Shape(shape, dtype, sharding=NamedSharding(EXPLICIT, P(*spec)))
+
+    size, stack = WIDTH // heads, (LAYERS,) if is_scanned else ()
+    specs = {"before": (None,), "after": (None,), "bias": ("y",), "in": (None, "y"), "out": ("y", None)}
+    specs |= {**dict.fromkeys("qkv", (None, "y", None)), "o": ("y", None, None)}
+    shapes = {"before": (WIDTH,), "after": (WIDTH,), "bias": (HIDDEN,)}
+    shapes |= {"in": (WIDTH, HIDDEN), "out": (HIDDEN, WIDTH), "o": (heads, size, WIDTH)}
+    shapes |= dict.fromkeys("qkv", (WIDTH, heads, size))
+    one = {n: given((*stack, *shapes[n]), *[None] * len(stack), *specs[n]) for n in specs}
+    with jax.sharding.use_abstract_mesh(EXPLICIT):
+        p = {"words": given((words, WIDTH), "y", None), "layers": one if is_scanned else [one] * LAYERS}
+        means = jax.tree.map(lambda w: Shape(w.shape, F32, sharding=w.sharding), p)
+        batch = [given((BATCH, LENGTH), "x", None, dtype=I32)] * 2
+        return jax.jit(step, donate_argnums=(0, 1)).trace(p, means, *batch)
+
+
 def shard_map_train(batch: int = BATCH, layers: int = 2) -> Any:
     """Perceptrons in a `shard_map` that sums over y, products between them that are planned."""
 
@@ -198,6 +252,8 @@ def decode_while() -> Any:
 PROGRAMS: dict[str, Callable[[], Any]] = {
     **{one.__name__: one for one in (explicit_train, shard_map_train, open_dims_fwd, ragged_moe_fwd)},
     **{one.__name__: one for one in (accumulation_train, pipeline_fwd, decode_while)},
+    "explicit_transformer_train": partial(explicit_transformer_train, is_scanned=False),
+    "explicit_transformer_scan_train": partial(explicit_transformer_train, is_scanned=True),
     "shard_map_large_train": partial(shard_map_train, batch=16 * BATCH, layers=3),
     "dropout_threefry_remat_train": partial(dropout, "threefry2x32", remat=True),
     "dropout_rbg_remat_train": partial(dropout, "rbg", remat=True),
