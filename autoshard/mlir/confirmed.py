@@ -38,6 +38,8 @@ _CHLO_OTHERS = frozenset(
     }
 )
 
+_SUMS = frozenset({"stablehlo.dot_general", "stablehlo.convolution", "stablehlo.reduce", "stablehlo.scatter"})
+
 Dims = tuple[ir.Attribute, ...]  # of a sharding, one a dimension
 
 
@@ -69,7 +71,9 @@ class _Writer:
         says_nothing = not wanted or (_is_made_anew(made) and _is_only_computed_with(constraint.results[0]))
         if maker is None or says_nothing or self._known(made) == wanted:
             is_said = says_nothing or maker is not None
-        elif self._follows(maker, wanted) and _is_only_read_so(made, sharding):
+        elif (self._follows(maker, wanted) or _is_summed_with(constraint)) and _is_only_read_so(
+            made, sharding
+        ):
             maker.attributes[SHARDING] = sdy.TensorShardingPerValueAttr.get([sharding], sharding.context)
             is_said = True
         else:
@@ -118,6 +122,21 @@ class _Writer:
             mine == wanted[dim] or (size == 1 and result[dim] > 1)
             for mine, dim, size in zip(known, dims, shape, strict=True)
         )
+
+
+def _is_summed_with(constraint: ir.Operation) -> bool:
+    """Whether a sum over devices meets another in an addition, split alike: XLA may make one of both (`program.additions`)."""
+    maker, readers = constraint.operands[0].owner, [use.owner.operation for use in constraint.results[0].uses]
+    if (
+        isinstance(maker, ir.Block)
+        or maker.name not in _SUMS
+        or len(readers) != 1
+        or SHARDING in maker.attributes
+    ):
+        return False
+    return readers[0].name == "stablehlo.add" and _is_only_read_so(
+        readers[0].results[0], constraint.attributes["sharding"]
+    )
 
 
 def _is_made_anew(value: Value, depth: int = 8) -> bool:

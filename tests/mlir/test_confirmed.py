@@ -65,6 +65,22 @@ def test_a_product_keeps_it() -> None:
     assert "sharding_constraint" in names(read(body, f"{KNOWN}, %w: {square}"))
 
 
+def test_sums_that_meet_are_annotated() -> None:
+    """XLA may sum what two products leave once, after the addition; a constraint between them would be in the way."""
+    square = "tensor<16x16xf32>"
+    dot = f"stablehlo.dot_general %a, {{}}, contracting_dims = [1] x [0] : ({T}, {square}) -> {T}"
+    body = f"""%0 = {dot.format("%v")}
+      {constraint("%1", "%0")}
+      %2 = {dot.format("%w")}
+      {constraint("%3", "%2")}
+      %4 = stablehlo.add %1, %3 : {T}
+      {constraint("%5", "%4")}
+      return %5 : {T}"""
+    found = read(body, f"{KNOWN}, %v: {square}, %w: {square}")
+    assert names(found) == ["dot_general", "dot_general", "add"]
+    assert {str(op.demand) for op in found.ops} == {ROWS}
+
+
 BROADCAST = f"""%row = stablehlo.constant dense<1.0> : tensor<f32>
 {constraint("%scalar", "%row", "[]", "tensor<f32>")}
 %0 = stablehlo.broadcast_in_dim %scalar, dims = [] : (tensor<f32>) -> {T}
