@@ -61,12 +61,12 @@ def elementwise(to: str, name: str, *of: str) -> str:
 def test_a_constraint_that_changes_nothing_is_gone() -> None:
     """The two elementwise ops around it are one kernel."""
     body = [
-        elementwise("%0", "tanh", "%a"),
+        elementwise("%0", "add", "%a", "%b"),
         constraint("%1", "%0", '[{"x"}, {}]'),
         elementwise("%2", "add", "%1", "%1"),
         "return %2 : tensor<8x8xf32>",
     ]
-    listing, given, before = read("\n".join(body), f"%a: {ROWS}", f"({ROWS})")
+    listing, given, before = read("\n".join(body), f"%a: {ROWS}, %b: tensor<8x8xf32>", f"({ROWS})")
     assert [op.operands for op in listing.ops] == [before.ops[0].operands, (), before.ops[0].results * 2]
     assert not given.reads
 
@@ -75,13 +75,13 @@ def test_constants_have_no_say_in_what_follows() -> None:
     """They are made again as each reader wants them, so propagation may have split them in any way."""
     body = [
         "%c = stablehlo.constant dense<0.0> : tensor<8x8xf32>",
-        elementwise("%0", "maximum", "%a", "%c"),
+        elementwise("%0", "maximum", "%b", "%c"),
         constraint("%1", "%0", '[{"x"}, {}]'),
         elementwise("%2", "tanh", "%1"),
         "return %2 : tensor<8x8xf32>",
     ]
     lines = "\n".join(body)
-    text = f"{HEADER}func.func @main(%a: {ROWS}) -> ({ROWS}) {{\n{lines}\n}}\n}}"
+    text = f"{HEADER}func.func @main(%b: tensor<8x8xf32>) -> ({ROWS}) {{\n{lines}\n}}\n}}"
     loaded = pipeline.load_module(text.encode(), pipeline.Request())
     values = dict(passes.propagate(loaded.handles, loaded.listing, {}))
     (constant,) = loaded.listing.ops[0].results
