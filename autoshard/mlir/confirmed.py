@@ -130,6 +130,7 @@ def _is_summed_with(constraint: ir.Operation) -> bool:
     if (
         isinstance(maker, ir.Block)
         or maker.name not in _SUMS
+        or len(maker.results) != 1
         or len(readers) != 1
         or SHARDING in maker.attributes
     ):

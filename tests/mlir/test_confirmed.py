@@ -81,6 +81,24 @@ def test_sums_that_meet_are_annotated() -> None:
     assert {str(op.demand) for op in found.ops} == {ROWS}
 
 
+def test_sums_made_together_keep_theirs() -> None:
+    """What is said of one of several results says nothing of the others."""
+    row = "tensor<8xf32>"
+    body = f"""%zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %0:2 = stablehlo.reduce(%a init: %zero), (%a init: %zero) across dimensions = [1]
+        : ({T}, {T}, tensor<f32>, tensor<f32>) -> ({row}, {row})
+      reducer(%p: tensor<f32>, %r: tensor<f32>) (%q: tensor<f32>, %s: tensor<f32>) {{
+        %u = stablehlo.add %p, %r : tensor<f32>
+        %v = stablehlo.add %q, %s : tensor<f32>
+        stablehlo.return %u, %v : tensor<f32>, tensor<f32>
+      }}
+      {constraint("%1", "%0#1", '[{"x"}]', row)}
+      %2 = stablehlo.add %1, %b : {row}
+      {constraint("%3", "%2", '[{"x"}]', row)}
+      return %3 : {row}"""
+    assert names(read(body, f"{KNOWN}, %b: {row}", row)).count("sharding_constraint") == 2
+
+
 BROADCAST = f"""%row = stablehlo.constant dense<1.0> : tensor<f32>
 {constraint("%scalar", "%row", "[]", "tensor<f32>")}
 %0 = stablehlo.broadcast_in_dim %scalar, dims = [] : (tensor<f32>) -> {T}
