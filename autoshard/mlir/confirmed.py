@@ -140,15 +140,24 @@ def _is_summed_with(constraint: ir.Operation) -> bool:
     )
 
 
-def _is_made_anew(value: Value, depth: int = 8) -> bool:
-    """Whether it is a broadcast, or made of constants only: it is made wherever it is read."""
+def _is_made_anew(value: Value) -> bool:
+    """Whether it is a broadcast, or made of constants and scalars only, and nothing is said of it: it is made wherever it is read."""
     owner = value.owner
-    if isinstance(owner, ir.Block):
-        return False
-    if owner.name in _CONSTANTS or owner.name == _BROADCAST:
+    if not isinstance(owner, ir.Block) and owner.name == _BROADCAST and SHARDING not in owner.attributes:
         return True
+    return _is_made_of_constants(value)
+
+
+def _is_made_of_constants(value: Value, depth: int = 8) -> bool:
+    if not ir.RankedTensorType(value.type).rank:
+        return True
+    owner = value.owner
+    if isinstance(owner, ir.Block) or SHARDING in owner.attributes:
+        return False
     is_cheap = depth > 0 and _is_elementwise(owner.operation)
-    return is_cheap and all(_is_made_anew(operand, depth - 1) for operand in owner.operands)
+    return owner.name in _CONSTANTS or (
+        is_cheap and all(_is_made_of_constants(operand, depth - 1) for operand in owner.operands)
+    )
 
 
 def _is_only_computed_with(value: Value) -> bool:

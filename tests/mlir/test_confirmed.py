@@ -112,6 +112,21 @@ def test_values_made_where_they_are_read() -> None:
     assert demanded(found) == {"add": ROWS}
 
 
+def test_what_is_made_of_broadcasts_is_demanded() -> None:
+    """An outer sum is as large as what it is read by, and its demand says how that work is split."""
+    row, column = "tensor<8xf32>", "tensor<16xf32>"
+    body = f"""%zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %0 = stablehlo.broadcast_in_dim %a, dims = [0] : ({row}) -> {T}
+      {constraint("%1", "%0")}
+      %2 = stablehlo.broadcast_in_dim %b, dims = [1] : ({column}) -> {T}
+      {constraint("%3", "%2", COLUMNS)}
+      %4 = stablehlo.subtract %1, %3 : {T}
+      {constraint("%5", "%4", '[{"x"}, {"y"}]')}
+      %6 = stablehlo.reduce(%5 init: %zero) applies stablehlo.maximum across dimensions = [1] : ({T}, tensor<f32>) -> {row}
+      return %6 : {row}"""
+    assert demanded(read(body, f"%a: {row}, %b: {column}", row)) == {"subtract": '[{"x"}, {"y"}]'}
+
+
 def test_a_broadcast_that_is_returned_is_demanded() -> None:
     found = read(f"{BROADCAST}\nreturn %1 : {T}")
     assert demanded(found) == {"broadcast_in_dim": ROWS}
