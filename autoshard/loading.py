@@ -113,6 +113,10 @@ class ReadModule:
     form: Form
     overlap: Overlap
 
+    @property
+    def lowering(self) -> Lowering:
+        return lowering_of(self.form, self.hardware)
+
     def carried_pairs(self) -> Sequence[tuple[int, int]]:
         """(result, argument) of state that is fed to the next step."""
         if self.carry is not None:
@@ -174,7 +178,8 @@ def analyse(read: ReadModule) -> Loaded:
     listing = with_group_demands(read.as_written)
     if listing is not read.as_written:
         refuse_unsound(listing)
-    return loaded_with(read, listing, build_program(listing, read.carry))
+    program = build_program(listing, read.carry, nests_products=read.lowering == "xla-tpu")
+    return loaded_with(read, listing, program)
 
 
 def loaded_with(read: ReadModule, listing: Listing, program: Program) -> Loaded:

@@ -68,12 +68,15 @@ _ALIAS = frozenset(
 _IN_PLACE = _ALIAS | {"stablehlo.dynamic_update_slice", "stablehlo.scatter", "stablehlo.transpose"}
 
 
-def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = None) -> Program:
+def build_program(
+    listing: Listing, carry: Sequence[tuple[int, int]] | None = None, *, nests_products: bool = True
+) -> Program:
     """Analyse a listing.
 
     Args:
         carry: (result index, argument index) pairs that are next step's inputs; None takes the donated arguments (see
             `carrying.donated_pairs`).
+        nests_products: whether the compiler runs products inside others, as XLA for TPUs does (see `nested`).
 
     Raises:
         AutoshardError: a carried pair that does not exist or whose types differ.
@@ -117,10 +120,11 @@ def build_program(listing: Listing, carry: Sequence[tuple[int, int]] | None = No
 
     _, ample = recompute(kept, lifetimes(listing, kept, pairs, fusion.free), narrowed | slices)
     kernels, lives = recompute(kernels, lifetimes(listing, kernels, pairs, fusion.free), repeated | slices)
-    lives, ample = (
-        without_nested(kernels, listing, pinned, finished(kernels, listing, pinned, stored, one))
-        for one in (lives, ample)
-    )
+    if nests_products:
+        lives, ample = (
+            without_nested(kernels, listing, pinned, finished(kernels, listing, pinned, stored, one))
+            for one in (lives, ample)
+        )
     later = {value: sum_ for value, sum_ in sums_after_loops(listing).items() if value not in addends.sums}
     kernels = keep_near(kernels, listing, lives, roots, later, interned)
     fresh = returned(listing, kernels, handing, pairs)

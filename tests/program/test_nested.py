@@ -2,6 +2,7 @@
 
 import pytest
 
+from autoshard.loading import Request, load_module
 from autoshard.program import Program
 from tests.mlir.modules import main_of
 from tests.program.modules import program_of
@@ -10,7 +11,7 @@ IMAGES = "tensor<8x16x16x64x{0}>"
 DEPTHWISE, POINTWISE = ("3x3x1x64", 64, 1), ("1x1x64x64", 1, 0)
 
 
-def _chain(filters: list[tuple[str, int, int]], dtype: str = "f32", reads: str = "%2") -> Program:
+def _chain(filters: list[tuple[str, int, int]], dtype: str = "f32", reads: str = "%2") -> str:
     """A pointwise convolution and two more of those filters, rectified and the first shifted; the third reads `reads`."""
     type_ = IMAGES.format(dtype)
 
@@ -26,25 +27,23 @@ def _chain(filters: list[tuple[str, int, int]], dtype: str = "f32", reads: str =
         return f"\n      {result} = stablehlo.maximum {value}, %zero : {type_}"
 
     second, third = filters
-    return program_of(
-        main_of(
-            f"""
+    return main_of(
+        f"""
       %zero = stablehlo.constant dense<0.0> : {type_}"""
-            + convolution("%0", "%x", "%a", POINTWISE)
-            + rectifier("%r", "%0")
-            + f"""
+        + convolution("%0", "%x", "%a", POINTWISE)
+        + rectifier("%r", "%0")
+        + f"""
       %s = stablehlo.reshape %d : (tensor<64x{dtype}>) -> tensor<1x1x1x64x{dtype}>
       %b1 = stablehlo.broadcast_in_dim %s, dims = [0, 1, 2, 3] : (tensor<1x1x1x64x{dtype}>) -> {type_}"""
-            + f"\n      %1 = stablehlo.subtract %r, %b1 : {type_}"
-            + convolution("%2", "%1", "%b", second)
-            + rectifier("%3", "%2")
-            + convolution("%4", "%3" if reads == "%2" else reads, "%c", third)
-            + (f"\n      %5 = stablehlo.add %4, %3 : {type_}" if reads != "%2" else rectifier("%5", "%4"))
-            + f"\n      return %5 : {type_}",
-            f"%x: {type_}, %a: tensor<1x1x64x64x{dtype}>, %b: tensor<{second[0]}x{dtype}>, %c: tensor<{third[0]}x{dtype}>,"
-            f" %d: tensor<64x{dtype}>",
-            type_,
-        )
+        + f"\n      %1 = stablehlo.subtract %r, %b1 : {type_}"
+        + convolution("%2", "%1", "%b", second)
+        + rectifier("%3", "%2")
+        + convolution("%4", "%3" if reads == "%2" else reads, "%c", third)
+        + (f"\n      %5 = stablehlo.add %4, %3 : {type_}" if reads != "%2" else rectifier("%5", "%4"))
+        + f"\n      return %5 : {type_}",
+        f"%x: {type_}, %a: tensor<1x1x64x64x{dtype}>, %b: tensor<{second[0]}x{dtype}>, %c: tensor<{third[0]}x{dtype}>,"
+        f" %d: tensor<64x{dtype}>",
+        type_,
     )
 
 
@@ -68,7 +67,7 @@ def test_convolutions_inside_depthwise_ones(
     filters: list[tuple[str, int, int]], dtype: str, stored: list[bool]
 ) -> None:
     """What a depthwise convolution alone reads has no buffer, and each is in one pair; what the pair reads stays until it runs."""
-    program = _chain(filters, dtype)
+    program = program_of(_chain(filters, dtype))
     assert _stored(program) == stored
     products = [kernel for kernel in program.kernels if kernel.shape.is_matmul]
     for inner, outer, is_stored in zip(products[:-1], products[1:], stored, strict=True):
@@ -77,5 +76,11 @@ def test_convolutions_inside_depthwise_ones(
 
 def test_what_several_products_read_narrow_is_stored_as_that() -> None:
     """A rectified convolution in float32 that two convolutions read, which take bfloat16: the product itself has no buffer."""
-    program = _chain([POINTWISE, POINTWISE], reads="%1")
+    program = program_of(_chain([POINTWISE, POINTWISE], reads="%1"))
     assert _stored(program)[0] is False
+
+
+@pytest.mark.parametrize(("hardware", "stored"), [("tpu-v5e", [False, True]), ("h100", [True, True])])
+def test_only_xla_for_tpus_nests(hardware: str, stored: list[bool]) -> None:
+    loaded = load_module(_chain([DEPTHWISE, POINTWISE]).encode(), Request(hardware=hardware))
+    assert _stored(loaded.program) == stored
