@@ -26,6 +26,7 @@ from autoshard.check.reads import Read, Reads
 from autoshard.check.scattering import Loop as GatheringLoop
 from autoshard.check.strips import in_strips
 from autoshard.program import (
+    SHORT_SHARE,
     FlowKind,
     Lifetime,
     MinorDims,
@@ -109,7 +110,8 @@ class _Stored:
 def find_peak(
     planned: Planned, reads: Reads, hardware: Hardware, limit: int | None, compiled: Compiled
 ) -> Peak:
-    """With memory to spare, unless that is beyond the limit: then as much as the limit, or what the program needs at least.
+    """With memory to spare, unless that is beyond the limit: then as much as the limit, or what the program needs at least. Results lend
+    their memory where that comes close to what the hardware has.
 
     What a compiler keeps in vector memory counts in what the program needs, and no more where that is within the limit; the tables count
     with which the compiler hands values to and fro.
@@ -119,19 +121,23 @@ def find_peak(
     copies += _pieces(planned, reads, stored) if compiled.narrows else ()
     if compiled.copies_shards:
         copies += _copied_shards(planned, reads, stored, compiled.ahead)
-    least, ample = (
+    program = planned.program
+    least, ample, lent = (
         [
             *_buffers(planned, reads, stored, lives),
             *copies,
             *_for_loops(planned, reads, stored, lives, compiled.looped),
             *(starmap(Buffer, in_strips(planned, reads, hardware, lives)) if compiled.narrows else ()),
         ]
-        for lives in (planned.program.lifetimes, planned.program.ample_lifetimes)
+        for lives in (program.lifetimes, program.ample_lifetimes, program.lent_lifetimes)
     )
     needed = _peak_of(least)
     if limit is not None and needed.bytes > limit:
         return needed
-    taken = max(_main_memory(buffers, planned, hardware) for buffers in (least, ample))
+    spared = _main_memory(ample, planned, hardware)
+    if spared > SHORT_SHARE * hardware.usable_hbm_bytes:
+        ample, spared = lent, _main_memory(lent, planned, hardware)
+    taken = max(_main_memory(least, planned, hardware), spared)
     return Peak(taken if limit is None else min(taken, limit), _peak_of(ample).time)
 
 

@@ -51,8 +51,8 @@ def node_items(
 def expected_peak(graph: Graph, sizes: Sizes, problem: Problem, choice: ArrayLike, lowering: Lowering) -> int:
     """Bytes that the program takes at its peak once compiled: what it stores with memory to spare, unless that is beyond the limit.
 
-    Beyond it, the compiler repeats elementwise work until the program fits. What it keeps in vector memory counts in the peak of the
-    problem, which has to be within the limit, and does not here.
+    Close to what the hardware has, results lend their memory; beyond the limit, the compiler repeats elementwise work until the program
+    fits. What it keeps in vector memory counts in the peak of the problem, which has to be within the limit, and does not here.
     """
     chosen = np.asarray(choice, dtype=np.int64)
     needed, limit = evaluate(problem, chosen).peak, problem.memory_limit
@@ -60,11 +60,13 @@ def expected_peak(graph: Graph, sizes: Sizes, problem: Problem, choice: ArrayLik
         return needed
     copied = item_usages(problem, chosen)[1]
     copies = np.column_stack([problem.edge_item[:, 1:3], copied, np.zeros_like(copied)])
-    least, ample = (
+    program = graph.program
+    least, ample, lent = (
         sizes.peak(np.vstack([_chosen_items(node_items(graph, sizes, lives, lowering), chosen), copies]))
-        for lives in (graph.program.lifetimes, graph.program.ample_lifetimes)
+        for lives in (program.lifetimes, program.ample_lifetimes, program.lent_lifetimes)
     )
-    return max(least, ample) if limit is None else min(max(least, ample), limit)
+    stored = max(least, lent if sizes.are_short(ample) else ample)
+    return stored if limit is None else min(stored, limit)
 
 
 def _chosen_items(items: Iterator[tuple[int, Item]], chosen: Ints) -> Ints:

@@ -7,7 +7,7 @@ import numpy as np
 from autoshard.cost.graph import Graph
 from autoshard.cost.layouts import Ints
 from autoshard.cost.lowering import Lowering
-from autoshard.program import Images, MinorDims
+from autoshard.program import SHORT_SHARE, Images, MinorDims
 from autoshard.sharding import TensorType, dtype_bits
 from costmodels import Hardware
 
@@ -71,6 +71,10 @@ class Sizes:
         return self._hardware.peak_bytes(
             begin, end, bytes_, fixed > 0, values=self._graph.program.num_temporary
         )
+
+    def are_short(self, bytes_: int) -> bool:
+        """Whether a program that takes so many bytes would make its compiler save memory."""
+        return bytes_ > SHORT_SHARE * self._hardware.usable_hbm_bytes
 
     def _of(self, type_: TensorType, layouts: Ints, minor: MinorDims | None, *, is_temporary: bool) -> Ints:
         key = (type_, layouts.tobytes(), minor, is_temporary)

@@ -36,11 +36,13 @@ from autoshard.program.records import (
     Use,
     Window,
 )
+from autoshard.program.reuse import SHORT_SHARE
 from autoshard.program.unreduced import refuse_unsound, without_unreduced
 
 __all__ = [
     "PASSED",
     "RESULT_SITE",
+    "SHORT_SHARE",
     "AddedUp",
     "AddedValues",
     "Addition",

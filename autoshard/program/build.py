@@ -138,6 +138,7 @@ def build_program(
         flows,
         fusion.cloneable,
         reuse_results(listing, kernels, fresh, lives),
+        ample,
         reuse_results(listing, kernels, fresh, ample),
         len(listing.ops) + 1,
         pairs,

@@ -199,6 +199,7 @@ class Program:
         int, Lifetime
     ]  # of every value that a kernel or flow defines, where the compiler is short of memory
     ample_lifetimes: dict[int, Lifetime]  # and where it has memory to spare
+    lent_lifetimes: dict[int, Lifetime]  # where it has some, but results lend theirs (`reuse`)
     num_times: int
     carried_pairs: tuple[tuple[int, int], ...]  # (result index, argument index)
     widths: Widths = field(compare=False)  # in what type values travel

@@ -1,8 +1,10 @@
 """Temporary values that a compiler puts into the memory of results that are made later.
 
-A result's memory is there from the start of the program. Until the result is made, XLA lets other values have it, the largest first, one
-at a time and each no larger than the result: of llama3-8B's forward pass, scanned over its layers, the scores of attention and a copy
-of the embedding lie where the logits go later (libtpu 0.0.51; what is live beside them is in the heap as usual).
+A result's memory is there from the start of the program. Until the result is made, XLA lets other values have it if memory is short,
+the largest first, one at a time and each no larger than the result: of llama3-8B's forward pass, scanned over its layers, the scores of
+attention and a copy of the embedding lie where the logits go later (libtpu 0.0.51; what is live beside them is in the heap as usual).
+Memory is short where the program would take more than 0.85 of what XLA offers without that: one with more and more rows on v5e does so
+from 14.5 GB of 16.9 on, and at 14.2 not yet.
 Which fits where is decided by unsharded sizes; what a value sharded over few devices takes beyond its result counts
 (`Lifetime.within`). Values and results below a hundredth of the largest result do not count.
 """
@@ -16,6 +18,8 @@ from autoshard.program.lifetime import stored_bytes, written_over
 from autoshard.program.records import Kernel, Lifetime
 
 SMALLEST_SHARE = 100
+SHORT_SHARE = 0.85
+"""Part of what the compiler offers beyond which it lets results lend their memory."""
 
 
 def reuse_results(

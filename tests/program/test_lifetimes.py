@@ -329,7 +329,10 @@ def test_a_slice_of_what_a_loop_steps_through_has_no_buffer(is_carried: bool) ->
 
 
 def test_results_lend_their_memory() -> None:
-    """Until a result is made, the largest values lie where it goes, one at a time; what is larger than it, or lives longer, does not."""
+    """Until a result is made, the largest values lie where it goes, one at a time; what is larger than it, or lives longer, does not.
+
+    With memory to spare none does.
+    """
     wide = "tensor<8x64xf32>"
     body = f"""
       %0 = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
@@ -340,8 +343,10 @@ def test_results_lend_their_memory() -> None:
       return %4 : {T}"""
     program = program_of(main_of(body, f"%a: {T}, %w: {W}, %v: tensor<16x64xf32>", T))
     first, second, larger, last, result = (kernel.results[0] for kernel in program.kernels)
-    own = {v: program.lifetimes[v].is_own_buffer for v in (first, second, larger, last, result)}
-    assert own == {first: False, second: True, larger: True, last: True, result: True}
+    for lives in (program.lifetimes, program.lent_lifetimes):
+        own = {v: lives[v].is_own_buffer for v in (first, second, larger, last, result)}
+        assert own == {first: False, second: True, larger: True, last: True, result: True}
+    assert all(program.ample_lifetimes[v].is_own_buffer for v in (first, second, larger, last, result))
 
 
 def test_matmul_reads_a_transposed_operand_as_it_lies() -> None:
