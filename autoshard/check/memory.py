@@ -6,8 +6,9 @@ resharded result while its kernel runs, and so one that the program returns in a
 value pads more than the value whose buffer it has; the copy that a reshard makes for a read, while it is read (by a kernel without a
 buffer: as long as that one's result is); a shared copy from its first reader to its last, and through a loop that reads it and did not
 make it; both from earlier on where they come behind compute; and all the time results that are constants, arguments or returned twice.
-Under XLA for TPUs also what a product that scatters its sum in a loop is handed, what training steps store of few images, and on some the
-shard of an argument that grows, which is copied in front of all else until the growing begins.
+Under XLA for TPUs also what a product makes beside the sum of it over devices, what one that scatters its sum in a loop is handed, what
+training steps store of few images, and on some the shard of an argument that grows, which is copied in front of all else until the growing
+begins.
 The copy made for a carried value is that value itself. Bytes are those that the hardware stores, gaps in the heap included where they
 come and go.
 """
@@ -22,9 +23,10 @@ from autoshard.check.boundaries import result_sharding
 from autoshard.check.loops import Loop, kept_through
 from autoshard.check.overlap import Hideable
 from autoshard.check.planned import Planned
-from autoshard.check.reads import Read, Reads
+from autoshard.check.reads import Read, Reads, summed_parts
 from autoshard.check.scattering import Loop as GatheringLoop
 from autoshard.check.strips import in_strips
+from autoshard.check.sums import is_scattered_sum
 from autoshard.program import (
     SHORT_SHARE,
     FlowKind,
@@ -127,6 +129,7 @@ def find_peak(
             *_buffers(planned, reads, stored, lives),
             *copies,
             *_for_loops(planned, reads, stored, lives, compiled.looped),
+            *(_summed(planned, reads, stored) if compiled.narrows else ()),
             *(starmap(Buffer, in_strips(planned, reads, hardware, lives)) if compiled.narrows else ()),
         ]
         for lives in (program.lifetimes, program.ample_lifetimes, program.lent_lifetimes)
@@ -319,6 +322,18 @@ def _for_loops(
             evaluated = repeated.get(use.value)
             if evaluated is not None and not lives[evaluated.origin].is_own_buffer:
                 yield Buffer(evaluated.stored_from(lives, kernel.time), kernel.time + 1, bytes_)
+
+
+def _summed(planned: Planned, reads: Reads, stored: _Stored) -> Iterator[Buffer]:
+    """What products make of sums over devices, beside the sums; those cut along one dimension are cut as they are summed."""
+    for read in reads.kernels:
+        kernel, value = read.kernel, read.kernel.results[0]
+        if not kernel.shape.is_matmul or not summed_parts(planned, read):
+            continue
+        type_, made = kernel.shape.results[0], planned.produced[value]
+        ends = zip(made.axes, planned.settled[value].axes, strict=True)
+        if not is_scattered_sum(planned, read, value) or sum(before != after for before, after in ends) != 1:
+            yield Buffer(kernel.time, kernel.time + 1, stored.as_written(value, type_, made))
 
 
 def _copied_results(planned: Planned, stored: _Stored) -> Iterator[Buffer]:

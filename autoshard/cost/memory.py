@@ -2,9 +2,10 @@
 
 node    every value under its settled sharding over its lifetime, and of one that lies in the memory of a result what it takes beyond a
         part of that for each device, which the result has at least; a partial sum that will be scattered, and a result of the program that
-        the matrix unit writes in another layout, while its kernel runs; what a product that scatters its sum is handed
-        (`looped`); what training steps store of few images (`strips`); a renamed value, what its own layout pads beyond the original's; a
-        result that is a constant, an argument or returned twice, which is handed over beside the value that it returns
+        the matrix unit writes in another layout, while its kernel runs; what a product makes beside the sum of it over devices, and is
+        handed that scatters its sum (`looped`); what training steps store of few images (`strips`); a renamed value, what its own layout
+        pads beyond the original's; a result that is a constant, an argument or returned twice, which is handed over beside the value
+        that it returns
 edge    a copy that a reshard makes, as long as it is read; the pieces of what is made in pieces, where slices of it are read; where XLA
         for TPUs gathers behind compute also the shard of an argument that is gathered, copied when the program begins and kept until the
         gather does

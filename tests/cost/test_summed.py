@@ -1,0 +1,49 @@
+"""An all-reduce does not write over what it sums."""
+
+import pytest
+
+from autoshard import pipeline
+from autoshard.annotated import price_as_written
+from autoshard.check import Subject, check
+
+ROWS, COLUMNS, INNER = 65536, 4096, 256
+MADE = ROWS * COLUMNS * 2
+
+
+def products(made: str) -> str:
+    """The first contracts what is split over x; a second one brings its result to few columns."""
+    left, right = f"tensor<{ROWS}x{INNER}xbf16>", f"tensor<{INNER}x{COLUMNS}xbf16>"
+    wide, last, result = (
+        f"tensor<{ROWS}x{COLUMNS}xbf16>",
+        f"tensor<{COLUMNS}x{INNER}xbf16>",
+        f"tensor<{ROWS}x{INNER}xbf16>",
+    )
+    return f"""
+      sdy.mesh @mesh = <["x"=4, "y"=4]>
+      func.func @main(%a: {left} {{sdy.sharding = #sdy.sharding<@mesh, [{{}}, {{"x"}}]>}},
+          %b: {right} {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}]>}}, %c: {last}) -> {result} {{
+        %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : ({left}, {right}) -> {wide}
+        %1 = sdy.sharding_constraint %0 <@mesh, {made}> : {wide}
+        %2 = stablehlo.dot_general %1, %c, contracting_dims = [1] x [0] : ({wide}, {last}) -> {result}
+        return %2 : {result}
+      }}"""
+
+
+@pytest.mark.parametrize(
+    ("made", "least", "most"),
+    [("[{}, {}]", 2, 2.3), ('[{"x"}, {}]', 1.25, 1.6), ('[{}, {"y"}]', 0.5, 0.8)],
+    ids=["all", "scattered", "split"],
+)
+def test_a_sum_has_two_buffers(made: str, least: float, most: float) -> None:
+    """What the product makes and the sum; of a sum that is scattered along one dimension the latter is a part."""
+    request = pipeline.Request(hardware="tpu-v5e", topology=(4, 4), memory_bytes=None)
+    written = price_as_written(pipeline.load_module(products(made).encode(), request))
+    assert least * MADE <= written.priced.expected_peak(written.choice) <= most * MADE
+
+
+def test_the_checker_counts_both() -> None:
+    """A plan for the module has the peak that the check derives."""
+    request = pipeline.Request(hardware="tpu-v5e", topology=(4, 4), memory_bytes=None)
+    loaded = pipeline.load_module(products("[{}, {}]").encode(), request)
+    plan = pipeline.plan_loaded(loaded)
+    assert check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed
