@@ -1,4 +1,4 @@
-"""Sharding constraints on what an elementwise op makes of values sharded so: what they say is written on the op.
+"""Sharding constraints on what an op makes of values sharded so, element by element or by cutting: what they say is written on the op.
 
 In jax's explicit sharding mode every op is followed by a constraint. One behind an elementwise op whose operands are all known to be
 split as it asks moves nothing, and every compiler fuses through it; as an op of its own it would be a buffer and a kernel. Known are
@@ -27,6 +27,9 @@ _ELEMENTWISE = frozenset(
         "shift_right_arithmetic", "shift_right_logical", "sign", "sine", "sqrt", "subtract", "tan", "tanh", "transpose", "xor",
     )
 )  # fmt: skip
+_CUTTING = frozenset(
+    f"stablehlo.{name}" for name in ("dynamic_slice", "dynamic_update_slice", "reshape", "slice")
+)
 _CHLO_OTHERS = frozenset(
     {
         "chlo.constant",
@@ -106,7 +109,7 @@ class _Writer:
 
     def _follows(self, maker: ir.Operation, wanted: Dims) -> bool:
         """Whether the op makes a result that is split so of operands as they are, without moving any."""
-        if SHARDING in maker.attributes or not _is_elementwise(maker):
+        if SHARDING in maker.attributes or not (_is_elementwise(maker) or maker.name in _CUTTING):
             return False
         return all(self._is_read_as_it_is(maker, value, wanted) for value in maker.operands)
 
@@ -118,10 +121,13 @@ class _Writer:
         result = list(ir.RankedTensorType(maker.results[0].type).shape)
         if known is None or dims is None:
             return False
-        return all(
-            mine == wanted[dim] or (size == 1 and result[dim] > 1)
-            for mine, dim, size in zip(known, dims, shape, strict=True)
-        )
+        for mine, dim, size in zip(known, dims, shape, strict=True):
+            if dim is None or (maker.name == _BROADCAST and size != result[dim]):
+                continue
+            is_cut = size != result[dim]
+            if (_is_split(mine) or _is_split(wanted[dim])) if is_cut else mine != wanted[dim]:
+                return False
+        return True
 
 
 def _is_summed_with(constraint: ir.Operation) -> bool:
@@ -177,12 +183,23 @@ def _is_elementwise(op: ir.Operation) -> bool:
     return op.name in _ELEMENTWISE or (op.name.startswith("chlo.") and op.name not in _CHLO_OTHERS)
 
 
-def _dims_of_result(maker: ir.Operation, shape: Sequence[int]) -> Sequence[int] | None:
-    """The dimension of the result that each dimension of the operand becomes."""
+def _is_split(dim: ir.Attribute) -> bool:
+    return len(sdy.DimensionShardingAttr(dim).axes) > 0
+
+
+def _dims_of_result(maker: ir.Operation, shape: Sequence[int]) -> Sequence[int | None] | None:
+    """The dimension of the result that each dimension of the operand becomes; None for one of size 1 that is gone."""
     if maker.name == _BROADCAST:
         return list(ir.DenseI64ArrayAttr(maker.attributes["broadcast_dimensions"]))
     if maker.name == _TRANSPOSE:
         order = list(ir.DenseI64ArrayAttr(maker.attributes["permutation"]))
         return [order.index(dim) for dim in range(len(shape))]
-    is_alike = list(ir.RankedTensorType(maker.results[0].type).shape) == list(shape)
+    result = list(ir.RankedTensorType(maker.results[0].type).shape)
+    if maker.name == "stablehlo.reshape":
+        large = [dim for dim, size in enumerate(result) if size != 1]
+        if [result[dim] for dim in large] != [size for size in shape if size != 1]:
+            return None
+        left = iter(large)
+        return [None if size == 1 else next(left) for size in shape]
+    is_alike = result == list(shape) or (maker.name in _CUTTING and len(result) == len(shape))
     return range(len(shape)) if is_alike else None

@@ -161,6 +161,35 @@ def test_transposes_turn_what_is_known(before: str, kept: int) -> None:
     assert names(found).count("sharding_constraint") == kept
 
 
+STACK, ONE = "tensor<4x8x16xf32>", "tensor<1x8x16xf32>"
+
+
+@pytest.mark.parametrize(("before", "kept"), [('[{}, {"x"}, {}]', 0), ('[{"x"}, {}, {}]', 2)])
+def test_what_a_scan_cuts_is_annotated(before: str, kept: int) -> None:
+    """A slice of a stack along a dimension that is whole, and the same without it, are split as the stack is."""
+    body = f"""%zero = stablehlo.constant dense<0> : tensor<i32>
+      %0 = stablehlo.dynamic_slice %s, %i, %zero, %zero, sizes = [1, 8, 16]
+        : ({STACK}, tensor<i32>, tensor<i32>, tensor<i32>) -> {ONE}
+      {constraint("%1", "%0", '[{}, {"x"}, {}]', ONE)}
+      %2 = stablehlo.reshape %1 : ({ONE}) -> {T}
+      {constraint("%3", "%2", COLUMNS if kept else ROWS)}
+      return %3 : {T}"""
+    found = read(body, f"%s: {STACK}{on(f'@mesh, {before}')}, %i: tensor<i32>")
+    assert names(found).count("sharding_constraint") == kept
+
+
+@pytest.mark.parametrize(("update", "kept"), [('[{}, {"x"}, {}]', 0), ('[{}, {}, {"x"}]', 1)])
+def test_what_a_scan_stacks_is_annotated(update: str, kept: int) -> None:
+    body = f"""%zero = stablehlo.constant dense<0> : tensor<i32>
+      %0 = stablehlo.dynamic_update_slice %s, %u, %i, %zero, %zero
+        : ({STACK}, {ONE}, tensor<i32>, tensor<i32>, tensor<i32>) -> {STACK}
+      {constraint("%1", "%0", '[{}, {"x"}, {}]', STACK)}
+      return %1 : {STACK}"""
+    rows = on('@mesh, [{}, {"x"}, {}]')
+    found = read(body, f"%s: {STACK}{rows}, %u: {ONE}{on(f'@mesh, {update}')}, %i: tensor<i32>", STACK)
+    assert names(found).count("sharding_constraint") == kept
+
+
 def test_partial_sums_stay() -> None:
     """A constraint that also says over what a value is unreduced is read by nobody else's rule."""
     asked = '[{"x"}, {}], unreduced={"y"}'
