@@ -280,7 +280,8 @@ def test_memory_too_small(autoshard: Terminal) -> None:
     assert [one["kind"] for one in found["clash"]["clash"]] == ["memory"]
     smallest = found["smallest_peak_bytes"]
     assert smallest > 1000
-    assert planned(autoshard, "--memory", f"{smallest}B")["predicted"]["peak_bytes"] == smallest
+    assert planned(autoshard, "--memory", f"{smallest}B")["predicted"]["peak_bytes"] <= smallest
+    assert autoshard("plan", "model.mlir", *ON_X, "--memory", f"{smallest - 1}B").status == 1
 
 
 GROUPED = """sdy.mesh @mesh = <["x"=4]>

@@ -326,11 +326,11 @@ def _for_loops(
 
 def _summed(planned: Planned, reads: Reads, stored: _Stored) -> Iterator[Buffer]:
     """What products make of sums over devices, beside the sums; those cut along one dimension are cut as they are summed."""
-    for read in reads.kernels:
+    for read in [read for read in reads.kernels if read.kernel.shape.is_matmul]:
         kernel, value = read.kernel, read.kernel.results[0]
-        if not kernel.shape.is_matmul or not summed_parts(planned, read):
+        type_, made = kernel.shape.results[0], planned.produced.get(value)
+        if made is None or not summed_parts(planned, read):
             continue
-        type_, made = kernel.shape.results[0], planned.produced[value]
         ends = zip(made.axes, planned.settled[value].axes, strict=True)
         if not is_scattered_sum(planned, read, value) or sum(before != after for before, after in ends) != 1:
             yield Buffer(kernel.time, kernel.time + 1, stored.as_written(value, type_, made))
