@@ -120,26 +120,29 @@ def find_peak(
     """
     stored = _Stored(planned, hardware, narrows=compiled.narrows)
     copies = [*_copies(planned, reads, stored, compiled), *_gathered(planned, stored, compiled)]
-    copies += _pieces(planned, reads, stored) if compiled.narrows else ()
+    if compiled.narrows:
+        copies += [*_pieces(planned, reads, stored), *_summed(planned, reads, stored)]
     if compiled.copies_shards:
         copies += _copied_shards(planned, reads, stored, compiled.ahead)
-    program = planned.program
-    least, ample, lent = (
-        [
+
+    def buffers(lives: Lives) -> list[Buffer]:
+        return [
             *_buffers(planned, reads, stored, lives),
             *copies,
             *_for_loops(planned, reads, stored, lives, compiled.looped),
-            *(_summed(planned, reads, stored) if compiled.narrows else ()),
             *(starmap(Buffer, in_strips(planned, reads, hardware, lives)) if compiled.narrows else ()),
         ]
-        for lives in (program.lifetimes, program.ample_lifetimes, program.lent_lifetimes)
-    )
+
+    program = planned.program
+    least = buffers(program.lifetimes)
     needed = _peak_of(least)
     if limit is not None and needed.bytes > limit:
         return needed
+    ample = buffers(program.ample_lifetimes)
     spared = _main_memory(ample, planned, hardware)
     if spared > SHORT_SHARE * hardware.usable_hbm_bytes:
-        ample, spared = lent, _main_memory(lent, planned, hardware)
+        ample = buffers(program.lent_lifetimes)
+        spared = _main_memory(ample, planned, hardware)
     taken = max(_main_memory(least, planned, hardware), spared)
     return Peak(taken if limit is None else min(taken, limit), _peak_of(ample).time)
 

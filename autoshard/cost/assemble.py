@@ -18,13 +18,7 @@ from autoshard.cost.graph import Edge, Graph, KernelSpace
 from autoshard.cost.kernel import KernelPrices, price_kernel
 from autoshard.cost.layouts import Ints
 from autoshard.cost.lowering import CollectivePrices, Lowering
-from autoshard.cost.memory import (
-    add_memory,
-    copies_count,
-    copy_bytes,
-    expected_peak,
-    shard_bytes,
-)
+from autoshard.cost.memory import add_memory, copies_count, copy_bytes, expected_peak, shard_bytes
 from autoshard.cost.overlap import ASYNCHRONOUS, begins, hidden_ns, hideable_ns, value_of
 from autoshard.cost.reshard import Decompose, ReshardPrices
 from autoshard.cost.sizes import Sizes

@@ -61,12 +61,16 @@ def expected_peak(graph: Graph, sizes: Sizes, problem: Problem, choice: ArrayLik
         return needed
     copied = item_usages(problem, chosen)[1]
     copies = np.column_stack([problem.edge_item[:, 1:3], copied, np.zeros_like(copied)])
+
+    def peak(lives: Mapping[int, Lifetime]) -> int:
+        items = _chosen_items(node_items(graph, sizes, lives, lowering), chosen)
+        return sizes.peak(np.vstack([items, copies]))
+
     program = graph.program
-    least, ample, lent = (
-        sizes.peak(np.vstack([_chosen_items(node_items(graph, sizes, lives, lowering), chosen), copies]))
-        for lives in (program.lifetimes, program.ample_lifetimes, program.lent_lifetimes)
-    )
-    stored = max(least, lent if sizes.are_short(ample) else ample)
+    spared = peak(program.ample_lifetimes)
+    if sizes.are_short(spared):
+        spared = peak(program.lent_lifetimes)
+    stored = max(peak(program.lifetimes), spared)
     return stored if limit is None else min(stored, limit)
 
 

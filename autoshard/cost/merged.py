@@ -40,7 +40,7 @@ def emitted_once(reshards: ReshardPrices, moves: Sequence[Move]) -> Iterator[tup
     widest: dict[_Path, TensorType] = {}
     for move, mine in zip(moves, paths, strict=True):
         for path in mine if move.is_made else ():
-            widest[path] = max(widest.get(path, move.travels), move.travels, key=_bits)
+            widest[path] = max(widest.get(path, move.travels), move.travels, key=element_bits)
     for move, mine in zip(moves, paths, strict=True):
         alone = reshards.collectives(move.edge.type, move.origin, move.target, move.travels)
         if not move.is_made:
@@ -73,5 +73,6 @@ def _paths(reshards: ReshardPrices, move: Move) -> Iterator[_Path]:
         yield value, loops, passed[:end]
 
 
-def _bits(type_: TensorType) -> int:
+def element_bits(type_: TensorType) -> int:
+    """How wide one element is."""
     return dtype_bits(type_.dtype)

@@ -14,12 +14,12 @@ from autoshard.cost.graph import Edge, KernelSpace
 from autoshard.cost.kernel import inner_sums
 from autoshard.cost.loops import made_inside
 from autoshard.cost.lowering import Emitted
-from autoshard.cost.merged import Move, emitted_once
+from autoshard.cost.merged import Move, element_bits, emitted_once
 from autoshard.cost.overlap import hide
 from autoshard.cost.reshard import Collective
 from autoshard.cost.together import sums_emitted
 from autoshard.program import Kernel, LinearWay
-from autoshard.sharding import AxisRef, TensorSharding, TensorType, dtype_bits, tensor_sharding
+from autoshard.sharding import AxisRef, TensorSharding, TensorType, tensor_sharding
 from autoshard.space import Strategy
 
 
@@ -127,7 +127,7 @@ def _moves(priced: PricedGraph, choice: NDArray[np.int64]) -> list[Move]:
     for move, takes in zip(moves, takes_copy, strict=True):
         if takes:
             known = taken.setdefault(move.edge.provider, move.edge.travels)
-            taken[move.edge.provider] = max(known, move.edge.travels, key=_width)
+            taken[move.edge.provider] = max(known, move.edge.travels, key=element_bits)
     return [
         replace(
             move,
@@ -136,10 +136,6 @@ def _moves(priced: PricedGraph, choice: NDArray[np.int64]) -> list[Move]:
         )
         for move, takes in zip(moves, takes_copy, strict=True)
     ]
-
-
-def _width(type_: TensorType) -> int:
-    return dtype_bits(type_.dtype)
 
 
 def _kept_as_summed(priced: PricedGraph, choice: NDArray[np.int64]) -> frozenset[int]:

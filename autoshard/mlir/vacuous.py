@@ -7,7 +7,7 @@ import re
 
 from autoshard.mlir.context import ir
 from autoshard.mlir.meshes import module_meshes
-from autoshard.mlir.walk import function_named
+from autoshard.mlir.walk import function_named, ops_named
 from autoshard.sharding import Mesh
 
 _OPEN = re.compile(r"#sdy\.sharding<@\"?([^\s\",]+)\"?, \[(?:\{\?\}(?:, )?)*\]>")
@@ -17,21 +17,11 @@ def drop_vacuous(module: ir.Operation, entry: str, mesh: Mesh) -> None:
     """Erase them from the entry function, in place, where they are on a mesh with the axes of `mesh`."""
     names = frozenset(found.name for found in module_meshes(module) if found.axes == mesh.axes)
     known: dict[ir.Attribute, bool] = {}
-    _drop(function_named(module, entry), names, known)
-
-
-def _drop(owner: ir.Operation, names: frozenset[str], known: dict[ir.Attribute, bool]) -> None:
-    for region in owner.regions:
-        for block in region.blocks:
-            for view in list(block.operations):
-                op = view.operation
-                if op.name != "sdy.sharding_constraint":
-                    _drop(op, names, known)
-                    continue
-                attribute = op.attributes["sharding"]
-                if attribute not in known:
-                    found = _OPEN.fullmatch(str(attribute))
-                    known[attribute] = found is not None and found[1] in names
-                if known[attribute]:
-                    op.result.replace_all_uses_with(op.operands[0])
-                    op.erase()
+    for op in ops_named(function_named(module, entry), frozenset({"sdy.sharding_constraint"})):
+        attribute = op.attributes["sharding"]
+        if attribute not in known:
+            found = _OPEN.fullmatch(str(attribute))
+            known[attribute] = found is not None and found[1] in names
+        if known[attribute]:
+            op.result.replace_all_uses_with(op.operands[0])
+            op.erase()

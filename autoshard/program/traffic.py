@@ -108,7 +108,7 @@ def fuse_into_products(
 def _continues(product: Kernel, reader: Kernel, listing: Listing) -> bool:
     root = listing.ops[reader.time]
     return (
-        is_elementwise(replace(root, demand=None))  # a demand is met where the kernel ends
+        is_elementwise(root)
         and reader.shape.writes == 1
         and root.region == listing.ops[product.time].region
         and reader.repeat == product.repeat
