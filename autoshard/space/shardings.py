@@ -140,9 +140,7 @@ def tensor_shardings(
     ]
     if demand is None:
         found += [TensorSharding.closed(axes) for axes in cut_assignments(open_sizes, cuts, mesh, manual)]
-    return [
-        s for s in found if not must_divide or s.divides(type_.shape) or s.axes == tuple(map(tuple, base))
-    ]
+    return [s for s in found if not must_divide or s.divides(type_.shape)]
 
 
 def wanted_shardings(

@@ -100,3 +100,17 @@ def test_demands_that_contradict_each_other_are_both_named() -> None:
         pipeline.plan_loaded(pipeline.load_module(text.encode(), request))
     assert "argument 0 `x`" in refused.value.reason or "argument 0 `arg0`" in refused.value.reason
     assert "result 0" in refused.value.reason
+
+
+def test_results_divide_whatever_is_demanded_inside() -> None:
+    """10 columns over 4 devices are a demand on what is summed, not on what the function returns of it."""
+    text = (
+        f"{MESH}func.func @main(%x: tensor<8x6xf32>, %w: tensor<6x10xf32>) -> tensor<8x10xf32> {{\n"
+        "%0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<8x6xf32>, tensor<6x10xf32>) -> tensor<8x10xf32>\n"
+        '%1 = sdy.sharding_constraint %0 <@mesh, [{"model"}p1, {"data"}p2]> : tensor<8x10xf32>\n'
+        "return %1 : tensor<8x10xf32>\n}"
+    )
+    source = pipeline.load_module(text.encode(), Request())
+    plan = pipeline.plan_loaded(source, time_limit_s=20)
+    assert plan.results[0].sharding == '[{"model"}, {}]'
+    assert pipeline.check_plan(text.encode(), plan).passed

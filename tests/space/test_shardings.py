@@ -48,7 +48,7 @@ def test_all_shardings(shape: list[int], must_divide: bool) -> None:
     ("demand", "expected"),
     [
         ('[{"x"}, {}]', ['[{"x"}, {}]']),
-        ('[{"z"}, {}]', ['[{"z"}, {}]']),  # does not divide, and is what the user wants
+        ('[{"z"}, {}]', []),  # does not divide
         ('[{"y", "x"}, {}]', ['[{"y", "x"}, {}]']),
         ('[{"x":(1)2}, {}]', ['[{"x":(1)2}, {}]']),
         (
