@@ -1,6 +1,6 @@
 """Plans to compare with, as choices of the problem: everything replicated, and data parallelism as Shardy propagates it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +12,7 @@ from autoshard.loading import Loaded, keeps_partial_sums
 from autoshard.mlir import passes
 from autoshard.problem import evaluate
 from autoshard.program import batch_arguments
-from autoshard.sharding import DimSharding, TensorSharding, total_size
+from autoshard.sharding import AxisRef, TensorSharding, total_size
 
 BaselineChoice = tuple[str, NDArray[np.int64] | None, str]
 """A name, its choice where there is one, and what it is or why there is none."""
@@ -42,21 +42,22 @@ def _data_parallel(loaded: Loaded, priced: PricedGraph) -> BaselineChoice:
     batch = batch_arguments(loaded.program)
     if not batch:
         return name, None, "no argument holds a batch dimension that the program's work follows"
-    size = batch[0].type.shape[0]
+    size = batch[0].argument.type.shape[batch[0].dim]
     axes = [loaded.mesh.axis(axis.name) for axis in loaded.mesh.axes if axis.size > 1]
     while axes and size % total_size(axes):
         axes.pop()
-    demands = {
-        flow.value: TensorSharding((DimSharding(tuple(axes)), *[DimSharding()] * (flow.type.rank - 1)))
-        for flow in batch
-    }
+    demands = {flow.value: _split_along(flow.type.rank, dim, axes) for flow, dim in batch}
     try:
         given = propagated(loaded, demands)
     except AutoshardError as error:
         return name, None, f"Shardy's propagation failed: {error.reason}"
-    names = f"{', '.join(flow.name for flow in batch[:3])}{', ...' if len(batch) > 3 else ''}"
+    names = f"{', '.join(flow.name for flow, _ in batch[:3])}{', ...' if len(batch) > 3 else ''}"
     over = f"over {','.join(a.name for a in axes)}" if axes else "whole: no axis divides the batch"
     return followed(name, priced, given, f"{names} {over}")
+
+
+def _split_along(rank: int, dim: int, axes: Sequence[AxisRef]) -> TensorSharding:
+    return TensorSharding.closed([tuple(axes) if d == dim else () for d in range(rank)])
 
 
 def followed(

@@ -18,7 +18,7 @@ BATCH = {
     "moe_train": ["x", "y"],
     "moe_sorted_train": ["x", "y"],
     "embedding_train": ["tokens", "targets"],
-    "rnn_train": [],  # time is the leading dimension of its inputs
+    "rnn_train": ["xs", "y"],  # a loop steps through the leading dimension of xs, time
     "fixed_point": [],
     "fft_mixer": ["x"],
     "dropout_train": ["x"],
@@ -29,7 +29,7 @@ BATCH = {
 def test_batch_arguments(name: str) -> None:
     """Never parameters or state, and all that shares the leading dimension of the work."""
     program = program_of(PROGRAMS[name](), axes=[("x", 4), ("y", 2)])
-    assert [flow.name for flow in batch_arguments(program)] == BATCH[name]
+    assert [batch.argument.name for batch in batch_arguments(program)] == BATCH[name]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_batch_arguments(name: str) -> None:
 def test_sizes_that_parameters_have_too(shared: Path, name: str, expected: list[str]) -> None:
     text = gzip.decompress((shared / "models" / f"{name}.mlir.gz").read_bytes()).decode()
     program = program_of(text, axes=[("x", 4), ("y", 4)])
-    assert [flow.name for flow in batch_arguments(program)] == expected
+    assert [batch.argument.name for batch in batch_arguments(program)] == expected
 
 
 def test_no_arguments() -> None:
@@ -79,4 +79,4 @@ def test_work_on_carried_state() -> None:
         %gram = stablehlo.dot_general %x, %x, contracting_dims = [0] x [0] : (tensor<8x4xf32>, tensor<8x4xf32>) -> tensor<4x4xf32>
         return %0#1, %gram : tensor<8x4xf32>, tensor<4x4xf32>
       }"""
-    assert [flow.type.shape for flow in batch_arguments(program_of(text))] == [(8, 4)]
+    assert [batch.argument.type.shape for batch in batch_arguments(program_of(text))] == [(8, 4)]
