@@ -50,7 +50,7 @@ def planned(name: str, share: float = 0.5, form: Form = "xla") -> tuple[Loaded, 
     """A plan for a budget of this share of what replication takes."""
     loaded, peak = replicated_peak(name, form)
     loaded = replace(loaded, memory_bytes=int(share * peak))
-    return loaded, pipeline.plan_loaded(loaded, time_limit_s=8 if name in QUICK else 20)
+    return loaded, pipeline.plan_loaded(loaded, time_limit_s=60 if name in QUICK else 20)
 
 
 @pytest.mark.parametrize("name", _programs())
