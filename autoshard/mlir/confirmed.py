@@ -2,7 +2,8 @@
 
 In jax's explicit sharding mode every op is followed by a constraint. One behind an elementwise op whose operands are all known to be
 split as it asks moves nothing, and every compiler fuses through it; as an op of its own it would be a buffer and a kernel. Known are
-values behind constraints, annotated ops and arguments, and of what a loop carries those that it is handed first. Broadcasts and what is
+values behind constraints, annotated ops and arguments, and of what a loop carries those that it is handed first. A constraint on what a
+loop has carried so from the start and after every trip is written on the loop. Broadcasts and what is
 made of constants are made where they are read: if all readers compute with them, no device holds them in any sharding.
 """
 
@@ -16,6 +17,7 @@ from autoshard.mlir.walk import SHARDING, function_named, ops_named
 _CONSTRAINT = "sdy.sharding_constraint"
 _BROADCAST = "stablehlo.broadcast_in_dim"
 _TRANSPOSE = "stablehlo.transpose"
+_WHILE = "stablehlo.while"
 _CONSTANTS = frozenset({"stablehlo.constant", "stablehlo.iota", "sdy.constant"})
 _ELEMENTWISE = frozenset(
     f"stablehlo.{name}"
@@ -74,6 +76,11 @@ class _Writer:
         says_nothing = not wanted or (_is_made_anew(made) and _is_only_computed_with(constraint.results[0]))
         if maker is None or says_nothing or self._known(made) == wanted:
             is_said = says_nothing or maker is not None
+        elif maker.name == _WHILE:
+            number = ir.OpResult(made).result_number
+            is_said = self._is_carried_so(maker, number, wanted) and _is_only_read_so(made, sharding)
+            if is_said:
+                _write_on_loop(maker, number, sharding)
         elif (self._follows(maker, wanted) or _is_summed_with(constraint)) and _is_only_read_so(
             made, sharding
         ):
@@ -84,6 +91,13 @@ class _Writer:
         if is_said:
             constraint.results[0].replace_all_uses_with(made)
             constraint.erase()
+
+    def _is_carried_so(self, loop: ir.Operation, number: int, wanted: Dims) -> bool:
+        """Whether a loop is handed a value split so at the start and after every trip."""
+        body = loop.regions[1].blocks[0]
+        again = body.operations[len(body.operations) - 1].operands[number]
+        is_kept = again == body.arguments[number] or self._known(again) == wanted
+        return is_kept and self._known(loop.operands[number]) == wanted
 
     def _dims(self, attribute: ir.Attribute) -> Dims | None:
         """Those of a sharding on the plan's mesh that says nothing else."""
@@ -99,7 +113,7 @@ class _Writer:
             number, parent = ir.BlockArgument(value).arg_number, owner.owner.operation
             if parent == self.main:
                 return self._dims(self.said[number]) if number in self.said else None
-            return self._known(parent.operands[number]) if parent.name == "stablehlo.while" else None
+            return self._known(parent.operands[number]) if parent.name == _WHILE else None
         if owner.name == _CONSTRAINT:
             return self._dims(owner.attributes["sharding"])
         if SHARDING not in owner.attributes or owner.name.startswith("sdy."):
@@ -128,6 +142,35 @@ class _Writer:
             if (_is_split(mine) or _is_split(wanted[dim])) if is_cut else mine != wanted[dim]:
                 return False
         return True
+
+
+def _write_on_loop(loop: ir.Operation, number: int, sharding: ir.Attribute) -> None:
+    """Annotate what the loop carries; what is said of a start that is made anew says the same."""
+    if SHARDING in loop.attributes:
+        said = list(sdy.TensorShardingPerValueAttr(loop.attributes[SHARDING]).shardings)
+    else:
+        said = [_open(result, sharding) for result in loop.results]
+    said[number] = sharding
+    loop.attributes[SHARDING] = sdy.TensorShardingPerValueAttr.get(said, sharding.context)
+    _drop_start(loop.operands[number])
+
+
+def _open(value: Value, like: ir.Attribute) -> ir.Attribute:
+    """A sharding of the same mesh that says nothing of the value."""
+    free = sdy.DimensionShardingAttr.get([], False, context=like.context)
+    dims = [free] * ir.RankedTensorType(value.type).rank
+    return sdy.TensorShardingAttr.get(sdy.TensorShardingAttr(like).mesh_or_ref, dims, context=like.context)
+
+
+def _drop_start(start: Value) -> None:
+    """Take the annotation off what is handed to one loop, if that is made anew without it."""
+    maker = start.owner
+    if isinstance(maker, ir.Block) or SHARDING not in maker.attributes or len(list(start.uses)) != 1:
+        return
+    said = maker.attributes[SHARDING]
+    del maker.attributes[SHARDING]
+    if not _is_made_anew(start):
+        maker.attributes[SHARDING] = said
 
 
 def _is_summed_with(constraint: ir.Operation) -> bool:

@@ -64,7 +64,7 @@ def target_demand(flow: Flow, shardings: Shardings, where: str = "") -> TensorSh
         return None
     written = shardings.read_at(attribute, flow.index, flow.type, where)
     if flow.kind != MANUAL:
-        return written
+        return None if written.says_nothing else written
     if written.is_foreign:
         raise AutoshardError(
             f"{written} at the edge of a manual computation is on another mesh than the plan's {shardings.mesh.symbol}",

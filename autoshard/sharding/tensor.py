@@ -113,6 +113,12 @@ class TensorSharding:
     def is_fully_closed(self) -> bool:
         return all(dim.is_closed for dim in self.dims)
 
+    @property
+    def says_nothing(self) -> bool:
+        """Whether as a demand it leaves all open, as that of a scalar does."""
+        is_open = not any(dim.axes or dim.is_closed for dim in self.dims)
+        return is_open and not (self.replicated or self.unreduced or self.mesh)
+
     def used_axes(self) -> Iterator[AxisRef]:
         for dim in self.dims:
             yield from dim.axes

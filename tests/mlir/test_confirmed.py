@@ -151,6 +151,46 @@ def test_loops_carry_what_they_are_handed() -> None:
     assert demanded(read(body)) == {"tanh": ROWS}
 
 
+ZEROS = f"""%cst = stablehlo.constant dense<0.0> : tensor<f32>
+      %z = stablehlo.broadcast_in_dim %cst, dims = [] : (tensor<f32>) -> {T}
+      {constraint("%start", "%z")}"""
+
+
+@pytest.mark.parametrize(
+    ("start", "again", "after", "kept"),
+    [
+        ("%a", ROWS, ROWS, 0),
+        ("%start", ROWS, ROWS, 0),
+        ("%a", COLUMNS, ROWS, 2),  # split otherwise when a trip is over
+        ("%a", ROWS, COLUMNS, 1),  # and when the loop is
+        ("%b", ROWS, ROWS, 2),  # and when it begins
+    ],
+)
+def test_what_a_loop_carries_is_annotated(start: str, again: str, after: str, kept: int) -> None:
+    """And zeros that it starts from are made anew, as without the constraint on them."""
+    body = f"""{ZEROS}
+      %zero = stablehlo.constant dense<0> : tensor<i32>
+      %five = stablehlo.constant dense<5> : tensor<i32>
+      %one = stablehlo.constant dense<1> : tensor<i32>
+      %r:2 = stablehlo.while(%x = {start}, %i = %zero) : {T}, tensor<i32>
+      cond {{
+        %p = stablehlo.compare LT, %i, %five : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        stablehlo.return %p : tensor<i1>
+      }} do {{
+        %0 = stablehlo.tanh %x : {T}
+        {constraint("%1", "%0", again)}
+        %j = stablehlo.add %i, %one : tensor<i32>
+        stablehlo.return %1, %j : {T}, tensor<i32>
+      }}
+      {constraint("%2", "%r#0", after)}
+      return %2 : {T}"""
+    found = read(body, f"{KNOWN}, %b: {T}")
+    assert names(found).count("sharding_constraint") == kept
+    carried = [str(flow.demand) for flow in found.data_flows if flow.demand is not None]
+    assert carried == ([ROWS] if not kept else [])
+    assert "broadcast_in_dim" not in demanded(found) or start != "%start"
+
+
 @pytest.mark.parametrize(("before", "kept"), [('[{"x"}, {}]', 0), ('[{}, {"x"}]', 1), ("[{}, {}]", 1)])
 def test_transposes_turn_what_is_known(before: str, kept: int) -> None:
     turned = "tensor<16x8xf32>"
