@@ -220,6 +220,14 @@ class ReshardPrices:
     def _flatten(self, rank: int) -> _Steps:
         rows: list[tuple[int, int, int, int, int, int, int]] = []
         layouts = self._layouts[rank]
+        numbers: dict[int, int] = {}  # by identity: equal steps share their shardings
+
+        def number(sharding: TensorSharding) -> int:
+            found = numbers.get(id(sharding))
+            if found is None:
+                found = numbers[id(sharding)] = layouts.id_of(sharding)
+            return found
+
         for (other, a, b), steps in self._sequences.items():
             if other != rank:
                 continue
@@ -229,8 +237,8 @@ class ReshardPrices:
                 inside, sized_steps(layouts.shardings[a], steps), strict=True
             ):
                 group = self._groups.setdefault((step.kind, step.axes), len(self._groups))
-                after = layouts.id_of(step.out_sharding)
-                rows.append((a, b, is_inside, group, before, after, layouts.id_of(sized)))
+                after = number(step.out_sharding)
+                rows.append((a, b, is_inside, group, before, after, number(sized)))
                 before = after
         flat = np.asarray(rows, dtype=np.int64).reshape(-1, 7).T
         scale = (len(self._groups) or 1, *[len(layouts.shardings) or 1] * 3)

@@ -84,7 +84,8 @@ def _run(mesh: Mesh, requests: Sequence[Request], passes: str) -> list[tuple[Col
     done = run_isolated(module.operation, passes)
     block = list(body_of(done.operation).operations)[-1].operation.regions[0].blocks[0]
     chain = {argument: index for index, argument in enumerate(block.arguments)}
-    before = [request[1].as_closed() for request in requests]
+    closed = {start: start.as_closed() for _, start, _ in requests}
+    before = [closed[start] for _, start, _ in requests]
     steps: list[list[CollectiveStep]] = [[] for _ in requests]
     parsed = StepParser(mesh)
     for view in block.operations:
@@ -106,9 +107,13 @@ def _module_text(mesh: Mesh, requests: Sequence[Request]) -> str:
     returned: list[str] = []
     types: list[str] = []
     results: list[str] = []
-    for index, (rank, before, after) in enumerate(requests):
+    definitions: dict[TensorSharding, str] = {}
+    for index, (rank, *ends) in enumerate(requests):
         type_ = f"tensor<{'x'.join([*[str(mesh.num_devices)] * rank, 'f32'])}>"
-        source, target = (sharding.as_closed().definition(mesh) for sharding in (before, after))
+        for end in ends:
+            if end not in definitions:
+                definitions[end] = end.as_closed().definition(mesh)
+        source, target = (definitions[end] for end in ends)
         arguments.append(f"%a{index}: {type_} {{sdy.sharding = #sdy.sharding{source}}}")
         if source != target:
             body.append(f"  %r{index} = sdy.reshard %a{index} {target} : {type_}")
@@ -122,16 +127,32 @@ def _module_text(mesh: Mesh, requests: Sequence[Request]) -> str:
 
 
 class StepParser:
-    """sdy collective ops as steps; attributes are parsed once each."""
+    """sdy collective ops as steps; attributes are parsed once each, and equal steps are one object."""
 
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh
         self._others = {one.symbol: one for one in mesh.others}
         self._shardings: dict[ir.Attribute, TensorSharding] = {}
+        self._steps: dict[tuple[str, str | TensorSharding, ir.Attribute, ir.Attribute], CollectiveStep] = {}
 
     def step(self, op: ir.Operation, before: TensorSharding) -> CollectiveStep:
-        kind = op.name.removeprefix("sdy.")
-        after = self.sharding(op.attributes["out_sharding"])
+        kind, attributes = op.name.removeprefix("sdy."), op.attributes
+        after = attributes["out_sharding"]
+        match kind:
+            case "all_to_all":
+                key = (kind, before.mesh, after, attributes["params"])
+            case "collective_permute":
+                key = (kind, before, after, after)
+            case _:
+                key = (kind, before.mesh, after, attributes[_AXES_ATTRIBUTE[kind]])
+        found = self._steps.get(key)
+        if found is None:
+            found = self._steps[key] = self._parsed(kind, op, before, self.sharding(after))
+        return found
+
+    def _parsed(
+        self, kind: str, op: ir.Operation, before: TensorSharding, after: TensorSharding
+    ) -> CollectiveStep:
         mesh = mesh_of_step(before, after, self._mesh)
         if kind == "all_to_all":
             moves = tuple(
