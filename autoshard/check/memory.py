@@ -7,8 +7,8 @@ value pads more than the value whose buffer it has; the copy that a reshard make
 buffer: as long as that one's result is); a shared copy from its first reader to its last, and through a loop that reads it and did not
 make it; both from earlier on where they come behind compute; and all the time results that are constants, arguments or returned twice.
 Under XLA for TPUs also what a product makes beside the sum of it over devices, what one that scatters its sum in a loop is handed, what
-training steps store of few images, and on some the shard of an argument that grows, which is copied in front of all else until the growing
-begins.
+training steps store of few images, the products that Fourier transforms are made of, and on some the shard of an
+argument that grows, which is copied in front of all else until the growing begins.
 The copy made for a carried value is that value itself. Bytes are those that the hardware stores, gaps in the heap included where they
 come and go.
 """
@@ -155,6 +155,7 @@ def _buffers(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> I
         _copied_results(planned, stored),
         _for_gathers(planned, stored, lives),
         _scattered(planned, reads, stored, lives),
+        _transformed(planned, stored, lives),
     ):
         yield from buffers
 
@@ -369,6 +370,18 @@ def _scattered(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) ->
     for value, (dims, end) in planned.program.row_copies.items():
         type_ = planned.type_of(value)
         yield Buffer(0, end, _in_rows(stored, type_, _settled(planned, value, type_), dims))
+
+
+def _transformed(planned: Planned, stored: _Stored, lives: Lives) -> Iterator[Buffer]:
+    """The products that Fourier transforms are made of."""
+    for kernel in planned.program.kernels:
+        for value, type_ in zip(kernel.results, kernel.shape.results, strict=True):
+            transform = planned.program.transforms.get(value)
+            if transform is not None and value in lives:
+                made = planned.produced.get(value, _settled(planned, value, type_))
+                whole, life = stored.at_least(transform.whole, made), lives[value]
+                yield Buffer(kernel.time, kernel.time + 1, whole * transform.halves // 2)
+                yield Buffer(life.begin, life.end, whole * transform.kept // 2)
 
 
 def _in_rows(stored: _Stored, type_: TensorType, sharding: TensorSharding, dims: MinorDims) -> int:

@@ -3,9 +3,9 @@
 node    every value under its settled sharding over its lifetime, and of one that lies in the memory of a result what it takes beyond a
         part of that for each device, which the result has at least; a partial sum that will be scattered, and a result of the program that
         the matrix unit writes in another layout, while its kernel runs; what a product makes beside the sum of it over devices, and is
-        handed that scatters its sum (`looped`); what training steps store of few images (`strips`); a renamed value, what its own layout
-        pads beyond the original's; a result that is a constant, an argument or returned twice, which is handed over beside the value
-        that it returns
+        handed that scatters its sum (`looped`); what training steps store of few images (`strips`), and Fourier transforms of products
+        (`Program.transforms`); a renamed value, what its own layout pads beyond the original's; a result that is a constant, an argument
+        or returned twice, which is handed over beside the value that it returns
 edge    a copy that a reshard makes, as long as it is read; the pieces of what is made in pieces, where slices of it are read; where XLA
         for TPUs gathers behind compute also the shard of an argument that is gathered, copied when the program begins and kept until the
         gather does
@@ -156,6 +156,10 @@ def _kernel_items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Li
             dims, count = program.scattered_rows[value]
             in_rows = _in_rows(sizes, type_, settled, dims)
             yield from [Item(kernel.time, kernel.time + 1, in_rows)] * count
+        if (transform := program.transforms.get(value)) is not None:
+            whole = sizes.temporary(transform.whole, produced)
+            yield Item(kernel.time, kernel.time + 1, whole * transform.halves // 2)
+            yield Item(lifetime.begin, lifetime.end, whole * transform.kept // 2)
         if value in program.for_gathers and not lifetime.is_own_buffer:
             yield Item(*program.for_gathers[value], sizes.temporary(type_, settled))
         held = sizes.held(value, type_)

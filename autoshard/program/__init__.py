@@ -33,6 +33,7 @@ from autoshard.program.records import (
     MinorDims,
     Program,
     Strips,
+    Transform,
     Use,
     Window,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "MinorDims",
     "Program",
     "Strips",
+    "Transform",
     "Use",
     "Window",
     "batch_arguments",

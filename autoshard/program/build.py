@@ -57,6 +57,7 @@ from autoshard.program.slicing import cut_where_read
 from autoshard.program.storing import stored_types
 from autoshard.program.strips import find_strips
 from autoshard.program.traffic import Segment, fuse_into_products, traffic
+from autoshard.program.transforms import transforms
 from autoshard.program.updates import row_copies, updated_at_once, updates_in_rows
 from autoshard.program.widths import Widths
 from autoshard.sharding import OpShardingRule, TensorMapping, TensorSharding, TensorType
@@ -157,6 +158,7 @@ def build_program(
         find_strips(kernels, listing),
         in_pieces(kernels, listing),
         evaluated_as_made(kernels, listing),
+        transforms(kernels, permanent, fresh, ample) if nests_products else {},
     )
 
 

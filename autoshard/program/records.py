@@ -30,6 +30,7 @@ __all__ = [
     "MinorDims",
     "Program",
     "Strips",
+    "Transform",
     "Use",
     "Window",
 ]
@@ -179,6 +180,14 @@ class FilterGradient:
     end: int  # half-open, of the last
 
 
+class Transform(NamedTuple):
+    """What a Fourier transform stores beside its operand and result while it is worked out."""
+
+    whole: TensorType  # real numbers over the whole length
+    halves: int  # how many halves of that
+    kept: int  # and how many as long as the result lives
+
+
 @dataclass(frozen=True, slots=True)
 class Strips:
     """What a compiler stores besides where it cuts few images into strips (`strips.find_strips`)."""
@@ -234,6 +243,9 @@ class Program:
         default_factory=dict[int, int]
     )  # of values that are made in pieces where slices are read, bytes of these for each element
     as_made: frozenset[int] = frozenset()  # elementwise names that lie as the matrix unit made what they name
+    transforms: dict[int, Transform] = field(
+        default_factory=dict[int, Transform]
+    )  # what Fourier transforms store meanwhile, by what they make
 
     @property
     def num_temporary(self) -> int:
