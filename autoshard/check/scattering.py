@@ -36,7 +36,10 @@ def part_bytes(planned: Planned, read: KernelRead, value: int) -> int:
     is_product = planned.listing.ops[read.kernel.ops[-1]].name == "stablehlo.dot_general"
     if not is_product or made.unreduced or num_shards(tuple(p for a in made.axes for p in parts_of(a))) > 1:
         return 0
-    return left.local_bytes(type_) if _is_one_even_cut(planned, left, type_) else 0
+    if not _is_one_even_cut(planned, left, type_):
+        return 0
+    halves = 3 if type_.is_complex else 2  # three real products make the two of a complex one
+    return left.local_bytes(type_) * halves // 2
 
 
 def _is_one_even_cut(planned: Planned, left: TensorSharding, type_: TensorType) -> bool:

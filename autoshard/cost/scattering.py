@@ -39,6 +39,8 @@ def scattered_in_product(
     if devices == 1:
         return None
     part_bytes = strategy.settled[0].local_bytes(type_)
+    if type_.is_complex:  # three real products, each with a half
+        part_bytes = part_bytes * 3 // 2
     if not prices.outlasts_pass(local_flops, shape.operands[0].dtype, part_bytes, axes):
         return None
     pass_ns, latency_ns = (prices.ns_of_one("collective_permute", bytes_, axes) for bytes_ in (part_bytes, 0))

@@ -175,12 +175,18 @@ class _Emitter:
             self._variants[op.result, sharding] = made
 
     def _numbers_of_op(self, index: int) -> dict[int, int]:
-        """By operand that tells the op, or what XLA makes of that operand, from equal ones: as of `_number_of_copy`."""
+        """By operand that tells the op, or what XLA makes of that operand, from equal ones: as of `_number_of_copy`.
+
+        So is a constant half of complex numbers, as of what goes back to a real part: XLA makes real products of the halves before it
+        partitions, and that of the constant was made as its result is split, for which the other operand was gathered whole.
+        """
         op = self._listing.ops[index]
         numbers = {} if self._emission.annotates_ops else self._broadcasts.numbers(index)
         first = next((position for position, number in enumerate(op.operands) if self._ranks[number]), None)
         if index in self._emission.transposed:
             numbers[0] = 1
+        if op.name == "stablehlo.complex" and not self._emission.annotates_ops:
+            numbers |= {n: 1 for n, half in enumerate(op.operands) if self._choices.is_recomputed(half)}
         if first is not None and op.results and op.results[0] in self._equal:
             number = self._number_of_copy(op.results[0], self._choices.produced(op.results[0]))
             numbers[first] = max(numbers.get(first, 0), number)
