@@ -37,7 +37,7 @@ func.func @main(%a: {BATCH} {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}
 
 
 def test_sums_scattered_with_their_product() -> None:
-    """Three loops pass on half of a part each (an S5 layer's weights: 418 kB of permutes compiled for v5e 4x4, for the 279 of two halves)."""
+    """Three loops pass on half of a part each (an S5 layer on v5e 4x4: 418 kB of permutes, 279 of two halves)."""
     rows = f"tensor<{ROWS}x256xcomplex<f32>>"
     text = f"""sdy.mesh @mesh = <["x"=4, "y"=4]>
 func.func @main(%a: {rows} {{sdy.sharding = #sdy.sharding<@mesh, [{{"x", "y"}}, {{}}]>}})
