@@ -49,11 +49,11 @@ def transforms(
     returned: Collection[int],
     lives: Mapping[int, Lifetime],
 ) -> dict[int, Transform]:
-    """Of what transforms make, what they store beside their operand and result."""
+    """Of what transforms make, what they store beside their operand and result; nothing of constants, which are small."""
     made_by = {value: kernel for kernel in kernels for value in kernel.results}
     readers, found = readers_of(kernels), dict[int, Transform]()
     for kernel in kernels:
-        if kernel.shape.name == _FFT:
+        if kernel.shape.name == _FFT and kernel.uses and kernel.shape.results:
             (operand,), (made,), (result,) = kernel.shape.operands, kernel.shape.results, kernel.results
             stored = _stored(kernel)
             kept = stored.kept if result not in returned and len(readers.get(result, ())) > 1 else 0
@@ -71,7 +71,9 @@ def transforms(
 
 def _behind(value: int, made_by: Mapping[int, Kernel], lives: Mapping[int, Lifetime]) -> int:
     """The first buffer that a value without one is worked out from."""
-    while (kernel := made_by.get(value)) is not None and kernel.uses and not lives[value].is_own_buffer:
+    while (kernel := made_by.get(value)) is not None and kernel.uses:
+        if value not in lives or lives[value].is_own_buffer:
+            break
         value = kernel.uses[0].value
     return value
 

@@ -63,6 +63,20 @@ def test_products_are_kept_for_several_readers(first: str, kept: int) -> None:
     assert [transform.kept for transform in program.transforms.values()] == [kept, 0]
 
 
+def test_transforms_of_what_is_recomputed_count_as_nothing() -> None:
+    """An operand that is made of constants has no buffer to count from."""
+    text = """
+      sdy.mesh @mesh = <["x"=4, "y"=4]>
+      func.func @main() -> tensor<512xcomplex<f32>> {
+        %0 = stablehlo.iota dim = 0 : tensor<512xf32>
+        %1 = stablehlo.complex %0, %0 : tensor<512xcomplex<f32>>
+        %2 = stablehlo.fft %1, type = FFT, length = [512] : (tensor<512xcomplex<f32>>) -> tensor<512xcomplex<f32>>
+        return %2 : tensor<512xcomplex<f32>>
+      }"""
+    request = pipeline.Request(hardware="tpu-v5e", topology=(4, 4), memory_bytes=None)
+    assert not pipeline.load_module(text.encode(), request).program.transforms
+
+
 def test_the_checker_counts_products_too() -> None:
     """A plan for the module has the peak that the check derives."""
     request = pipeline.Request(hardware="tpu-v5e", topology=(4, 4), memory_bytes=None)
