@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from autoshard.mlir.listing import DataFlow, Listing
+from autoshard.program.counters import find_counters
 from autoshard.program.handing import handing_flows
 from autoshard.program.records import Kernel, Lifetime
 
@@ -40,11 +41,14 @@ def lifetimes(
     end = {value: max(last.get(value, 0), begin[value] + 1) for value in begin}
     for flow in listing.data_flows:
         end[flow.target] = max(end[flow.target], flow.end)
-    shared = aliases | _sharing_a_buffer(listing, kernels, handing, pairs, begin, last)
+    counters = find_counters(listing)
+    shared = aliases | counters.passing | _sharing_a_buffer(listing, kernels, handing, pairs, begin, last)
     for value in permanent_arguments(listing, pairs):
         end[value] = end_of_program
     results = returned(listing, kernels, handing, pairs) & begin.keys()
     within = written_over(listing, kernels, results, last)
+    begin.update(counters.begin)
+    end.update(counters.end)
     begin.update(dict.fromkeys(results, 0))
     return {
         value: Lifetime(begin[value], end[value], False, None if value in shared else within[value])
