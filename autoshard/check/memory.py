@@ -90,8 +90,9 @@ class _Stored:
         return self._bytes(type_, sharding, None, is_temporary=True)
 
     def as_written(self, value: int, type_: TensorType, sharding: TensorSharding) -> int:
-        """In the layout of the kernel that makes the value; arguments and carried values have the smallest."""
-        dims = self._planned.program.minor_dims.get(value) if value in self._written else None
+        """In the layout of the kernel that makes the value; arguments and other carried values have the smallest."""
+        program = self._planned.program
+        dims = (program.minor_dims if value in self._written else program.indexed).get(value)
         return self._bytes(type_, sharding, dims, is_temporary=True)
 
     def in_layout(self, type_: TensorType, sharding: TensorSharding, dims: MinorDims) -> int:

@@ -123,10 +123,12 @@ def _items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Lifetime]
             )
         lifetime = lives.get(flow.value)
         if flow.kind is not FlowKind.RESULT and lifetime is not None and lifetime.is_own_buffer:
-            is_permanent = _is_permanent(graph, flow)
-            size = sizes.permanent if is_permanent else sizes.temporary
-            type_ = flow.type if is_permanent else sizes.held(flow.value, flow.type)
-            yield Item(lifetime.begin, lifetime.end, size(type_, node.choices.supplies[0]), is_permanent)
+            is_permanent, supply = _is_permanent(graph, flow), node.choices.supplies[0]
+            dims, held = graph.program.indexed.get(flow.value), sizes.held(flow.value, flow.type)
+            bytes_ = (
+                sizes.permanent(flow.type, supply) if is_permanent else sizes.temporary(held, supply, dims)
+            )
+            yield Item(lifetime.begin, lifetime.end, bytes_, is_permanent)
         if flow.kind is FlowKind.ARGUMENT and flow.value in graph.program.row_copies:
             dims, end = graph.program.row_copies[flow.value]
             yield Item(0, end, _in_rows(sizes, flow.type, node.choices.supplies[0], dims))

@@ -20,6 +20,7 @@ from autoshard.program.fusion import (
     rule_of,
 )
 from autoshard.program.handing import handing_flows, residuals
+from autoshard.program.indexed import written_at_index
 from autoshard.program.lifetime import (
     copied_results,
     lifetimes,
@@ -132,7 +133,8 @@ def build_program(
     rows = scattered_rows(kernels, listing)
     updates = updates_in_rows(kernels, listing, rows, zeros)
     lives, ample = updated_at_once(lives, updates), updated_at_once(ample, updates)
-    dims = minor_dims(kernels, listing)
+    indexed = written_at_index(listing)
+    dims = minor_dims(kernels, listing) | indexed
     return Program(
         listing,
         kernels,
@@ -159,6 +161,7 @@ def build_program(
         in_pieces(kernels, listing),
         evaluated_as_made(kernels, listing),
         transforms(kernels, permanent, fresh, ample) if nests_products else {},
+        indexed,
     )
 
 

@@ -247,6 +247,10 @@ class Program:
         default_factory=dict[int, Transform]
     )  # what Fourier transforms store meanwhile, by what they make
 
+    indexed: dict[int, MinorDims] = field(
+        default_factory=dict[int, MinorDims]
+    )  # of what loops carry and write at an index of an inner dimension, and of what that starts from
+
     @property
     def num_temporary(self) -> int:
         """Of values with a buffer that are made while the program runs, where the compiler has memory to spare."""
