@@ -97,7 +97,7 @@ class _Writer:
         body = loop.regions[1].blocks[0]
         again = body.operations[len(body.operations) - 1].operands[number]
         is_kept = again == body.arguments[number] or self._known(again) == wanted
-        return is_kept and self._known(loop.operands[number]) == wanted
+        return is_kept and _is_free(loop, number) and self._known(loop.operands[number]) == wanted
 
     def _dims(self, attribute: ir.Attribute) -> Dims | None:
         """Those of a sharding on the plan's mesh that says nothing else."""
@@ -158,8 +158,21 @@ def _write_on_loop(loop: ir.Operation, number: int, sharding: ir.Attribute) -> N
 def _open(value: Value, like: ir.Attribute) -> ir.Attribute:
     """A sharding of the same mesh that says nothing of the value."""
     free = sdy.DimensionShardingAttr.get([], False, context=like.context)
-    dims = [free] * ir.RankedTensorType(value.type).rank
-    return sdy.TensorShardingAttr.get(sdy.TensorShardingAttr(like).mesh_or_ref, dims, context=like.context)
+    rank = value.type.rank if isinstance(value.type, ir.RankedTensorType) else 0  # that of a token
+    return sdy.TensorShardingAttr.get(
+        sdy.TensorShardingAttr(like).mesh_or_ref, [free] * rank, context=like.context
+    )
+
+
+def _is_free(loop: ir.Operation, number: int) -> bool:
+    """Whether nothing is said of a result of the loop."""
+    if SHARDING not in loop.attributes:
+        return True
+    said = sdy.TensorShardingAttr(sdy.TensorShardingPerValueAttr(loop.attributes[SHARDING]).shardings[number])
+    is_open = not any(
+        _is_split(dim) or sdy.DimensionShardingAttr(dim).is_closed for dim in said.dimension_shardings
+    )
+    return is_open and not (len(said.replicated_axes) or len(said.unreduced_axes))
 
 
 def _drop_start(start: Value) -> None:

@@ -191,6 +191,32 @@ def test_what_a_loop_carries_is_annotated(start: str, again: str, after: str, ke
     assert "broadcast_in_dim" not in demanded(found) or start != "%start"
 
 
+@pytest.mark.parametrize(
+    ("said", "token", "kept"),
+    [(None, True, 0), ("[{?}, {?}]", False, 0), (COLUMNS, False, 1), ('[{"x", ?}, {?}]', False, 1)],
+)
+def test_what_is_said_of_a_loop_stays(said: str | None, token: bool, kept: int) -> None:
+    """A demand of the user's is not written over; a token has no sharding."""
+    annotated = f"attributes {{sdy.sharding = #sdy.sharding_per_value<[<@mesh, {said}>]>}}" if said else ""
+    type_, also = (f"{T}, !stablehlo.token", ", %t") if token else (T, "")
+    body = f"""%p = stablehlo.constant dense<false> : tensor<i1>
+      %s = stablehlo.create_token : !stablehlo.token
+      %r{":2" if token else ""} = stablehlo.while(%x = %a{", %t = %s" if token else ""}) : {type_} {annotated}
+      cond {{
+        stablehlo.return %p : tensor<i1>
+      }} do {{
+        %0 = stablehlo.tanh %x : {T}
+        {constraint("%1", "%0")}
+        stablehlo.return %1{also} : {type_}
+      }}
+      {constraint("%2", "%r#0" if token else "%r")}
+      return %2 : {T}"""
+    found = read(body)
+    assert names(found).count("sharding_constraint") == kept
+    demands = [str(flow.demand) for flow in found.data_flows if flow.demand is not None]
+    assert demands == [str(sharding(said)) if kept and said else ROWS]
+
+
 @pytest.mark.parametrize(("before", "kept"), [('[{"x"}, {}]', 0), ('[{}, {"x"}]', 1), ("[{}, {}]", 1)])
 def test_transposes_turn_what_is_known(before: str, kept: int) -> None:
     turned = "tensor<16x8xf32>"
