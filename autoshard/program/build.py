@@ -100,7 +100,7 @@ def build_program(
         _kernel(
             group,
             listing,
-            pinned.difference(behind.values()),
+            _with_renamed(pinned.difference(behind.values()), listing),
             may_repeat,
             permanent,
             interned,
@@ -187,6 +187,15 @@ def _pinned(listing: Listing) -> frozenset[int]:
     """What the function returns and what is handed on."""
     results = {result.value for result in listing.results}
     return frozenset(results.union(source.value for flow in listing.data_flows for source in flow.sources))
+
+
+def _with_renamed(pinned: frozenset[int], listing: Listing) -> frozenset[int]:
+    """Those, and what they are other names of: it is made once, for them."""
+    found = set(pinned)
+    for op in reversed(listing.ops):
+        if op.name in _ALIAS and not found.isdisjoint(op.results):
+            found.add(op.operands[0])
+    return frozenset(found)
 
 
 def _fused(listing: Listing, pinned: frozenset[int], addends: Addends) -> Fusion:
