@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Literal
 
 from autoshard.cost.halo import halo_sizes
+from autoshard.mlir.anchors import split_noise
 from autoshard.mlir.computations import without_named_computations
 from autoshard.mlir.context import ir
 from autoshard.mlir.decisions import Decisions
@@ -124,7 +125,7 @@ def _constrained(
     if constraints == "all":
         return replace(emission, pinned=frozenset(ranked))
     narrowed = (value for value, sum_ in sums_after_loops(listing).items() if sum_.is_narrowed)
-    emission = replace(emission, pinned=frozenset(narrowed))
+    emission = replace(emission, pinned=split_noise(listing, choices).union(narrowed))
     transposed = transposed_before(handles.walked)
     if transposed:
         found = _propagated(handles, listing, choices, emission)

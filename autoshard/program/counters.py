@@ -68,9 +68,13 @@ def find_counters(listing: Listing) -> Counters:
 
 def _counts(value: int, listing: Listing, made_by: Mapping[int, Op]) -> bool:
     """Whether it is an elementwise function of an iota and of what is smaller than it."""
-    counts, open_ = False, [value]
+    counts, open_, seen = False, [value], set[int]()
     while open_:
-        op = made_by.get(open_.pop())
+        one = open_.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        op = made_by.get(one)
         if op is None or not _is_made_anew(op):
             return False
         counts = counts or op.name == _IOTA

@@ -74,3 +74,13 @@ def test_a_trip_stores_nothing_but_the_state() -> None:
         for v in made
         if (t := found.listing.values[v].type) is not None and t.rank
     )
+
+
+def test_a_long_chain_is_walked_once() -> None:
+    """Sixty values of which each is the last one and itself: paths double at each."""
+    chain = "".join(f"%d{n + 1} = stablehlo.add %d{n}, %d{n} : {T}\n" for n in range(60))
+    start = f"stablehlo.iota dim = 0 : {T}"
+    body = (
+        f"%d0 = {start}\n{chain}{hashed('a', '%key', start=f'stablehlo.negate %d60 : {T}')}\nreturn %a : {T}"
+    )
+    assert len(states(program_of(main_of(body, "%key: tensor<ui32>", T)))) == 2
