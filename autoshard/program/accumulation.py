@@ -8,7 +8,8 @@ or sliced on the way, and constrained so that XLA does not do that before, its t
 
 Seen in what libtpu 0.0.51 compiles for v5e: gradients of weights and biases in the backward loop of a recurrent network, whose gates are
 slices of one product. Not of what is scaled, negated, padded or subtracted on the way, and not where the device keeps a slice of the sum.
-Nor is it counted where the user asks for a sharding of what is on the way, for which it may have to be summed.
+Nor is it counted where the user asks for a sharding of what is on the way, for which it may have to be summed; of the total itself the
+same may be asked in each trip as of what is carried.
 """
 
 from collections.abc import Mapping, Sequence
@@ -87,6 +88,8 @@ def _added(
     readers = [op for op, _ in sites.get(flow.target, ()) if flow.begin <= op < flow.end]
     if index < 0 or readers != [index] or listing.ops[index].name != "stablehlo.add":
         return None
+    if listing.ops[index].demand not in (None, flow.demand):
+        return None
     others = [value for value in listing.ops[index].operands if value != flow.target]
     return (index, others[0]) if len(others) == 1 and len(sites[total]) == 1 else None
 
@@ -103,7 +106,7 @@ def _summed(
     if index < 0:
         return None
     reader = listing.ops[index]
-    if reader.demand is not None:
+    if reader.demand is not None and (index, value) not in totals:
         return None
     return found.get(reader.results[0]) if _hands_on(listing, reader) else totals.get((index, value))
 

@@ -310,3 +310,19 @@ def test_sums_of_the_user(reducer: str, addend: str, runs: int) -> None:
     """As XLA has it of 13 small programs with `psum` in a loop."""
     (sum_,) = (one for one in summed_by_hand(reducer, addend).price.collectives if one.kind == "all_reduce")
     assert (sum_.bytes, sum_.repeat) == (BYTES, runs)
+
+
+def test_sums_are_made_once_where_each_trip_asks_for_what_is_carried() -> None:
+    """In jax's explicit mode constraints follow the product, the addition and the loop, and all ask the same."""
+    asked = "[{}, {}]"
+    body = f"""%q = sdy.sharding_constraint %p <@mesh, {asked}> : {W}
+    %s = stablehlo.add %t, %q : {W}
+    %u = sdy.sharding_constraint %s <@mesh, {asked}> : {W}"""
+    text = trips(body, {"%t": "%u"}, result=asked)
+    text = text.replace(f"%s0: {W}", f"%s0: {W} {{sdy.sharding = #sdy.sharding<@mesh, {asked}>}}")
+    text = text.replace(
+        "return %w#2", f"%r = sdy.sharding_constraint %w#2 <@mesh, {asked}> : {W}\n  return %r"
+    ).replace("64x512", "65536x512")
+    loaded = pipeline.load_module(text.encode(), pipeline.Request(memory_bytes=None))
+    (sum_,) = agreed(loaded, pipeline.plan_loaded(loaded)).price.collectives
+    assert (sum_.kind, sum_.repeat) == ("all_reduce", 1)
