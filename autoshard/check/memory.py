@@ -1,11 +1,11 @@
 """The plan's peak memory by a sweep over program time.
 
 Counted on one device: every value with a buffer of its own, under its settled sharding, over its lifetime, and of one that lies in the
-memory of a result what exceeds the result's bytes over the number of devices; an unscattered or not yet
-resharded result while its kernel runs, and so one that the program returns in another layout than it is written in; what a renamed
-value pads more than the value whose buffer it has; the copy that a reshard makes for a read, while it is read (by a kernel without a
-buffer: as long as that one's result is); a shared copy from its first reader to its last, and through a loop that reads it and did not
-make it; both from earlier on where they come behind compute; and all the time results that are constants, arguments or returned twice.
+memory of a result what exceeds the result's bytes over the number of devices; a sum that no loop scatters or a not yet resharded result
+while its kernel runs, and so one that the program returns in another layout than it is written in; what a renamed value pads more than the
+value whose buffer it has; the copy that a reshard makes for a read, while it is read (by a kernel without a buffer: as long as that one's
+result is); a shared copy from its first reader to its last, and through a loop that reads it and did not make it; both from earlier on
+where they come behind compute; and all the time results that are constants, arguments or returned twice.
 Under XLA for TPUs also what a product makes beside the sum of it over devices, what one that scatters its sum in a loop is handed, what
 training steps store of few images, the products that Fourier transforms are made of, and on some the shard of an
 argument that grows, which is copied in front of all else until the growing begins.
@@ -60,11 +60,12 @@ class Compiled:
     narrows: bool  # what all readers take narrower
     copies_shards: bool  # of arguments, before they are gathered
     ahead: Hideable
-    looped: Mapping[int, int]  # root op -> dimension that its sum is cut along in a loop
+    looped: frozenset[int]  # values whose sum a loop scatters
     gathered: Mapping[tuple[int, int], GatheringLoop]  # (value, root op) of operands that a loop gathers
 
 
 Lives = Mapping[int, Lifetime]
+_PARTS = 6  # that a loop which scatters a sum works on
 
 
 class _Stored:
@@ -128,7 +129,7 @@ def find_peak(
 
     def buffers(lives: Lives) -> list[Buffer]:
         return [
-            *_buffers(planned, reads, stored, lives),
+            *_buffers(planned, reads, stored, lives, compiled.looped),
             *copies,
             *_for_loops(planned, reads, stored, lives, compiled.looped),
             *(starmap(Buffer, in_strips(planned, reads, hardware, lives)) if compiled.narrows else ()),
@@ -148,11 +149,13 @@ def find_peak(
     return Peak(taken if limit is None else min(taken, limit), _peak_of(ample).time)
 
 
-def _buffers(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> Iterator[Buffer]:
+def _buffers(
+    planned: Planned, reads: Reads, stored: _Stored, lives: Lives, looped: frozenset[int]
+) -> Iterator[Buffer]:
     for buffers in (
         _values(planned, reads, stored, lives),
         _renamed(planned, reads, stored, lives),
-        _unsettled(planned, reads, stored),
+        _unsettled(planned, reads, stored, looped),
         _copied_results(planned, stored),
         _for_gathers(planned, stored, lives),
         _scattered(planned, reads, stored, lives),
@@ -230,11 +233,13 @@ def _defined(planned: Planned, reads: Reads) -> Iterator[tuple[int, TensorType]]
         yield from zip(read.kernel.results, read.kernel.shape.results, strict=True)
 
 
-def _unsettled(planned: Planned, reads: Reads, stored: _Stored) -> Iterator[Buffer]:
+def _unsettled(planned: Planned, reads: Reads, stored: _Stored, looped: frozenset[int]) -> Iterator[Buffer]:
     for read in reads.kernels:
         for value, type_ in zip(read.kernel.results, read.kernel.shape.results, strict=True):
             produced = planned.produced.get(value)
-            if produced is not None and produced.dims != planned.settled[value].dims:
+            if value in looped or produced is None:
+                continue
+            if produced.dims != planned.settled[value].dims:
                 yield Buffer(
                     read.kernel.time, read.kernel.time + 1, stored.as_written(value, type_, produced)
                 )
@@ -314,19 +319,22 @@ def _copied_shards(planned: Planned, reads: Reads, stored: _Stored, hideable: Hi
 
 
 def _for_loops(
-    planned: Planned, reads: Reads, stored: _Stored, lives: Lives, looped: Mapping[int, int]
+    planned: Planned, reads: Reads, stored: _Stored, lives: Lives, looped: frozenset[int]
 ) -> Iterator[Buffer]:
-    """Operands of products that become loops: those that readers evaluate otherwise, and those cut in turns once more."""
+    """Parts of sums that loops scatter, beside the kept one, and operands: the first transposed, and what readers evaluate."""
     repeated = repeated_values(planned.program)
-    for read in [read for read in reads.kernels if read.kernel.ops[-1] in looped]:
-        kernel, cut = read.kernel, looped[read.kernel.ops[-1]]
+    for read in [read for read in reads.kernels if not looped.isdisjoint(read.kernel.results)]:
+        kernel, value, time = read.kernel, read.kernel.results[0], read.kernel.time
+        part = stored.at_least(kernel.shape.results[0], planned.settled[value])
+        yield Buffer(time, time + 1, (_PARTS - 1) * part)
+        kept = {factor for dim in read.run.rule.results[0] for factor in dim}
         for number, (use, sharding) in enumerate(zip(kernel.uses, read.shardings, strict=True)):
             bytes_ = stored.at_least(kernel.shape.travels[number], sharding)
-            if {f for dim in read.run.rule.operands[number] for f in dim} & {*read.run.rule.results[0][cut]}:
-                yield Buffer(kernel.time, kernel.time + 1, bytes_)
+            if number == 0 and not kept & {*read.run.rule.operands[0][0]}:
+                yield Buffer(time, time + 1, bytes_)
             evaluated = repeated.get(use.value)
             if evaluated is not None and not lives[evaluated.origin].is_own_buffer:
-                yield Buffer(evaluated.stored_from(lives, kernel.time), kernel.time + 1, bytes_)
+                yield Buffer(evaluated.stored_from(lives, time), time + 1, bytes_)
 
 
 def _summed(planned: Planned, reads: Reads, stored: _Stored) -> Iterator[Buffer]:

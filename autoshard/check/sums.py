@@ -156,16 +156,17 @@ def is_scattered_sum(planned: Planned, read: KernelRead, value: int) -> bool:
     return adds_exactly(planned.produced[value], planned.settled[value], reduced)
 
 
-def looped_sums(planned: Planned, reads: Reads, prices: Prices) -> dict[int, int]:
-    """Root op -> the dimension that its sum is cut along, of products that may be loops to scatter it."""
+def looped_sums(planned: Planned, reads: Reads, prices: Prices) -> frozenset[int]:
+    """Values whose sum a loop scatters with the product."""
     if prices.lowering != "xla-tpu":
-        return {}
-    return {
-        read.kernel.ops[-1]: next(dim for dim, axes in enumerate(planned.settled[value].axes) if axes)
+        return frozenset()
+    return frozenset(
+        value
         for read in reads.kernels
         for value in read.kernel.results
-        if is_scattered_sum(planned, read, value) and part_bytes(planned, read, value)
-    }
+        if is_scattered_sum(planned, read, value)
+        and _in_product(planned, read, value, axis_refs(summed_parts(planned, read), planned.mesh), prices)
+    )
 
 
 def adds_exactly(produced: TensorSharding, settled: TensorSharding, reduced: Parts) -> bool:

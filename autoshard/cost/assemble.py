@@ -17,6 +17,7 @@ from autoshard.cost.gathering import Gathered, GatheredOperands
 from autoshard.cost.graph import Edge, Graph, KernelSpace
 from autoshard.cost.kernel import KernelPrices, price_kernel
 from autoshard.cost.layouts import Ints
+from autoshard.cost.looped import Looped, looped_sums
 from autoshard.cost.lowering import CollectivePrices, Lowering
 from autoshard.cost.memory import add_memory, copies_count, copy_bytes, expected_peak, shard_bytes
 from autoshard.cost.overlap import ASYNCHRONOUS, begins, hidden_ns, hideable_ns, value_of
@@ -44,10 +45,11 @@ class PricedGraph:
     sizes: Sizes
     lowering: Lowering
     sums_after: dict[int, SumAfter]  # of nodes whose sum is made after a loop
+    looped: Looped
 
     def expected_peak(self, choice: ArrayLike) -> int:
         """Bytes that the program takes once compiled: see `memory.expected_peak`."""
-        return expected_peak(self.graph, self.sizes, self.problem, choice, self.lowering)
+        return expected_peak(self.graph, self.sizes, self.problem, choice, self.lowering, self.looped)
 
 
 def assemble(
@@ -98,10 +100,11 @@ def assemble_at(
     gathered = _add_edges(graph, collectives, reshards, sizes, operands, hideable, begin_of, after, builder)
     for tie in ties.pairs:
         builder.add_edge(tie.first[0], tie.second[0], tie_table(graph, tie))
-    add_memory(graph, sizes, builder, collectives.lowering)
+    looped = looped_sums(prices)
+    add_memory(graph, sizes, builder, collectives.lowering, looped)
     problem = builder.build(memory_limit)
     return PricedGraph(
-        graph, problem, prices, reshards, ties, hideable, gathered, sizes, collectives.lowering, after
+        graph, problem, prices, reshards, ties, hideable, gathered, sizes, collectives.lowering, after, looped
     )
 
 

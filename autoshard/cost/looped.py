@@ -1,30 +1,46 @@
 """What a product takes in memory whose sum XLA for TPUs completes over devices.
 
 An all-reduce does not write over what it sums: both are there for a moment, also where parts of the sum are all that is kept (every large
-one in dumps of a vision transformer's random plans, libtpu 0.0.51). Where XLA makes a loop of the product, to scatter its sum while it
-runs (`sharding.scattering`), that is handed its operands as they are, so elementwise work that products otherwise repeat inside is stored
-for it: while the loop runs, and from when it could first be done where that is behind the product that makes what it works on (one fusion
-makes both). The operand that each turn takes a slice of is copied into a layout in which slices are whole, while the loop runs. Seen in
-what libtpu 0.0.51 compiles for v5e 4x4: of the training step of a multilayer perceptron with activations of 4.3 GB on a device, both what
-a rectifier reads and what it makes are stored.
+one in dumps of a vision transformer's random plans, libtpu 0.0.51). Where XLA makes a loop of the product, to scatter its sum while it runs
+(`sharding.scattering`), nothing whole is made: it takes six parts, two that come, two that go and two in the gaps between, one of which is
+the result in the end (products of 0.5 to 2 GB on v5e 4x4, cut along either dimension), of which none or two are left in main memory where
+vector memory has room for all (parts of 17 MB and less). The loop is handed its operands as they are, so elementwise work that products
+otherwise repeat inside is stored for it: while it runs, and from when it could first be done where that is behind the product that makes
+what it works on (one fusion makes both). The first operand is transposed in front of the loop where its first dimension is summed over,
+whichever is cut and whichever is larger (four gradients of weights on v5e 4x4). Seen in what libtpu 0.0.51 compiles.
 """
 
 from collections.abc import Iterator, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
-from autoshard.cost.graph import Graph, Node
+from autoshard.cost.graph import Graph, KernelSpace, Node
+from autoshard.cost.kernel import KernelPrices
+from autoshard.cost.scattering import is_scattered_in_product
 from autoshard.cost.sizes import Item, Sizes
 from autoshard.program import KernelShape, Lifetime, repeated_values
-from autoshard.sharding import PRODUCT, is_cut_over_all
 from autoshard.space import Strategy
+
+Looped = Mapping[KernelSpace, NDArray[np.bool_]]
+"""Of each strategy, whether it scatters its sum in a loop with the product; spaces without such strategies are left out."""
+
+_PARTS = 6
+
+
+def looped_sums(prices: Mapping[KernelSpace, KernelPrices]) -> Looped:
+    found = {
+        space: np.asarray([is_scattered_in_product(one) for one in price.collectives], dtype=np.bool_)
+        for space, price in prices.items()
+    }
+    return {space: are for space, are in found.items() if are.any()}
 
 
 class LoopedSums:
-    """Items of memory beside those of values, of every sum that may be scattered so, also where the product is too short for a loop."""
+    """Items of memory beside those of values, of every sum that goes over devices."""
 
-    def __init__(self, graph: Graph, sizes: Sizes, lives: Mapping[int, Lifetime]) -> None:
-        self._graph, self._sizes, self._lives = graph, sizes, lives
+    def __init__(self, graph: Graph, sizes: Sizes, lives: Mapping[int, Lifetime], looped: Looped) -> None:
+        self._graph, self._sizes, self._lives, self._looped = graph, sizes, lives, looped
         self._repeated = repeated_values(graph.program)
 
     def items(self, node: Node) -> Iterator[Item]:
@@ -32,32 +48,24 @@ class LoopedSums:
         if node.space is None or not node.space.shape.is_matmul:
             return
         shape, kernel = node.space.shape, self._graph.program.kernels[node.kernel]
-        cuts = [self._cut(shape, strategy) for strategy in node.space.strategies]
         summed = [bool(one.reduced) and not _is_scattered_at_once(one) for one in node.space.strategies]
         if any(summed):
             minor = self._graph.program.minor_dims.get(kernel.results[0])
             before = self._sizes.temporary(shape.results[0], node.space.produced[0], minor)
             yield Item(kernel.time, kernel.time + 1, np.where(summed, before, 0))
-        if all(cut < 0 for cut in cuts):
+        looped = self._looped.get(node.space)
+        if looped is None:
             return
+        part = self._sizes.temporary(shape.results[0], node.choices.supplies[0])
+        yield Item(kernel.time, kernel.time + 1, np.where(looped, (_PARTS - 1) * part, 0))
         for operand, use in enumerate(kernel.uses):
             bytes_ = self._sizes.temporary(shape.travels[operand], node.choices.demands[operand])
-            sliced = [cut >= 0 and _has_dim(shape, operand, cut) for cut in cuts]
-            if any(sliced):
-                yield Item(kernel.time, kernel.time + 1, np.where(sliced, bytes_, 0))
+            if operand == 0 and _is_transposed(shape):
+                yield Item(kernel.time, kernel.time + 1, np.where(looped, bytes_, 0))
             repeated = self._repeated.get(use.value)
             if repeated is not None and not self._lives[repeated.origin].is_own_buffer:
                 begin = repeated.stored_from(self._lives, kernel.time)
-                yield Item(begin, kernel.time + 1, np.where([cut >= 0 for cut in cuts], bytes_, 0))
-
-    def _cut(self, shape: KernelShape, strategy: Strategy) -> int:
-        """The dimension of the result that such a sum is cut along; -1: the strategy has none."""
-        if shape.name != PRODUCT or not strategy.is_scattered:
-            return -1
-        before, after = strategy.produced[0], strategy.settled[0]
-        if not is_cut_over_all(before, after, shape.results[0].shape, self._graph.mesh):
-            return -1
-        return next(dim for dim, axes in enumerate(after.axes) if axes)
+                yield Item(begin, kernel.time + 1, np.where(looped, bytes_, 0))
 
 
 def _is_scattered_at_once(strategy: Strategy) -> bool:
@@ -66,7 +74,7 @@ def _is_scattered_at_once(strategy: Strategy) -> bool:
     return strategy.is_scattered and sum(before != after for before, after in dims) == 1
 
 
-def _has_dim(shape: KernelShape, operand: int, dim: int) -> bool:
-    return not {*shape.rule.results[0][dim]}.isdisjoint(
-        factor for factors in shape.rule.operands[operand] for factor in factors
-    )
+def _is_transposed(shape: KernelShape) -> bool:
+    """Whether the first dimension of the first operand is summed over."""
+    kept = {factor for factors in shape.rule.results[0] for factor in factors}
+    return kept.isdisjoint(shape.rule.operands[0][0])

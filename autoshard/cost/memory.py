@@ -1,11 +1,11 @@
 """What a graph's choices hold in memory, as items of a `ProblemBuilder`: bytes by choice, over an interval of program time.
 
 node    every value under its settled sharding over its lifetime, and of one that lies in the memory of a result what it takes beyond a
-        part of that for each device, which the result has at least; a partial sum that will be scattered, and a result of the program that
-        the matrix unit writes in another layout, while its kernel runs; what a product makes beside the sum of it over devices, and is
-        handed that scatters its sum (`looped`); what training steps store of few images (`strips`), and Fourier transforms of products
-        (`Program.transforms`); a renamed value, what its own layout pads beyond the original's; a result that is a constant, an argument
-        or returned twice, which is handed over beside the value that it returns
+        part of that for each device, which the result has at least; a partial sum that will be scattered by itself, and a result of the
+        program that the matrix unit writes in another layout, while its kernel runs; what a product makes beside the sum of it over
+        devices, and what one takes that scatters its sum in a loop (`looped`); what training steps store of few images (`strips`), and
+        Fourier transforms of products (`Program.transforms`); a renamed value, what its own layout pads beyond the original's; a result
+        that is a constant, an argument or returned twice, which is handed over beside the value that it returns
 edge    a copy that a reshard makes, as long as it is read; the pieces of what is made in pieces, where slices of it are read; where XLA
         for TPUs gathers behind compute also the shard of an argument that is gathered, copied when the program begins and kept until the
         gather does
@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from autoshard.cost.graph import Edge, Graph, Node
 from autoshard.cost.layouts import Ints
-from autoshard.cost.looped import LoopedSums
+from autoshard.cost.looped import Looped, LoopedSums
 from autoshard.cost.lowering import Lowering
 from autoshard.cost.sizes import Item, Sizes
 from autoshard.cost.strips import strip_items
@@ -30,26 +30,30 @@ from autoshard.program import Flow, FlowKind, Lifetime, MinorDims
 from autoshard.sharding import TensorType
 
 
-def add_memory(graph: Graph, sizes: Sizes, builder: ProblemBuilder, lowering: Lowering) -> None:
+def add_memory(
+    graph: Graph, sizes: Sizes, builder: ProblemBuilder, lowering: Lowering, looped: Looped
+) -> None:
     """The items of all nodes, for a compiler that repeats elementwise work where that saves memory."""
-    for number, item in node_items(graph, sizes, graph.program.lifetimes, lowering):
+    for number, item in node_items(graph, sizes, graph.program.lifetimes, lowering, looped):
         builder.add_node_usage(number, item.begin, item.end, item.bytes)
 
 
 def node_items(
-    graph: Graph, sizes: Sizes, lives: Mapping[int, Lifetime], lowering: Lowering
+    graph: Graph, sizes: Sizes, lives: Mapping[int, Lifetime], lowering: Lowering, looped: Looped
 ) -> Iterator[tuple[int, Item]]:
     """With the nodes that they are of."""
-    looped = LoopedSums(graph, sizes, lives) if lowering == "xla-tpu" else None
+    sums = LoopedSums(graph, sizes, lives, looped) if lowering == "xla-tpu" else None
     for number, node in enumerate(graph.nodes):
-        items = [_items(graph, node, sizes, lives)]
-        if looped is not None:
-            items += [looped.items(node), strip_items(graph, node, sizes, lives)]
+        items = [_items(graph, node, sizes, lives, looped)]
+        if sums is not None:
+            items += [sums.items(node), strip_items(graph, node, sizes, lives)]
         for item in chain(*items):
             yield number, item
 
 
-def expected_peak(graph: Graph, sizes: Sizes, problem: Problem, choice: ArrayLike, lowering: Lowering) -> int:
+def expected_peak(
+    graph: Graph, sizes: Sizes, problem: Problem, choice: ArrayLike, lowering: Lowering, looped: Looped
+) -> int:
     """Bytes that the program takes at its peak once compiled: what it stores with memory to spare, unless that is beyond the limit.
 
     Close to what the hardware has, results lend their memory; beyond the limit, the compiler repeats elementwise work until the program
@@ -63,7 +67,7 @@ def expected_peak(graph: Graph, sizes: Sizes, problem: Problem, choice: ArrayLik
     copies = np.column_stack([problem.edge_item[:, 1:3], copied, np.zeros_like(copied)])
 
     def peak(lives: Mapping[int, Lifetime]) -> int:
-        items = _chosen_items(node_items(graph, sizes, lives, lowering), chosen)
+        items = _chosen_items(node_items(graph, sizes, lives, lowering, looped), chosen)
         return sizes.peak(np.vstack([items, copies]))
 
     program = graph.program
@@ -111,7 +115,9 @@ def _is_copied_result(graph: Graph, flow: Flow) -> bool:
     return flow.kind is FlowKind.RESULT and flow.sources[0].site[1] in graph.program.copied_results
 
 
-def _items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Lifetime]) -> Iterator[Item]:
+def _items(
+    graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Lifetime], looped: Looped
+) -> Iterator[Item]:
     if node.flow >= 0:
         flow = graph.program.flows[node.flow]
         if _is_copied_result(graph, flow):
@@ -133,14 +139,16 @@ def _items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Lifetime]
             dims, end = graph.program.row_copies[flow.value]
             yield Item(0, end, _in_rows(sizes, flow.type, node.choices.supplies[0], dims))
     elif node.space is not None:
-        yield from _kernel_items(graph, node, sizes, lives)
+        yield from _kernel_items(graph, node, sizes, lives, looped)
 
 
 def _is_permanent(graph: Graph, flow: Flow) -> bool:
     return flow.kind is FlowKind.ARGUMENT or flow.value in graph.program.returned
 
 
-def _kernel_items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Lifetime]) -> Iterator[Item]:
+def _kernel_items(
+    graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Lifetime], looped: Looped
+) -> Iterator[Item]:
     assert node.space is not None
     program, kernel = graph.program, graph.program.kernels[node.kernel]
     for value, type_, produced, settled in zip(
@@ -148,6 +156,8 @@ def _kernel_items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Li
     ):
         minor = program.minor_dims.get(value)
         is_moved = graph.layouts[type_.rank].reduced(produced) != graph.layouts[type_.rank].reduced(settled)
+        if node.space in looped:
+            is_moved &= ~looped[node.space]
         if is_moved.any():
             unsettled = sizes.temporary(type_, produced, minor)
             yield Item(kernel.time, kernel.time + 1, np.where(is_moved, unsettled, 0))

@@ -11,11 +11,21 @@ and 4x4, v5p 2x2x4 and v6e 4x4, bfloat16 and float32, in products of a tenth to 
 go everywhere and are sliced.
 """
 
+from collections.abc import Iterable
+
 from autoshard.cost.lowering import CollectivePrices, Emitted
 from autoshard.cost.reshard import Collective
 from autoshard.program import KernelShape
 from autoshard.sharding import PRODUCT, Mesh, cut_in_groups, is_cut_over_all, total_size
 from autoshard.space import Strategy
+
+
+def is_scattered_in_product(collectives: Iterable[Collective]) -> bool:
+    """Whether one of a kernel's collectives is such a sum."""
+    return any(
+        one.kind == "reduce_scatter" and one.emitted and one.emitted[0].kind == "collective_permute"
+        for one in collectives
+    )
 
 
 def scattered_in_product(

@@ -41,6 +41,42 @@ def test_a_sum_has_two_buffers(made: str, least: float, most: float) -> None:
     assert least * MADE <= written.priced.expected_peak(written.choice) <= most * MADE
 
 
+ALL = '{"x", "y"}'
+
+
+def looped_product(contracted: int, cut: str) -> str:
+    """Of a sum over all devices that is scattered over all, long enough for a loop; the first operand's summed dimension is given."""
+    left = "tensor<65536x65536xbf16>" if contracted else "tensor<262144x4096xbf16>"
+    held = f"[{{}}, {ALL}]" if contracted else f"[{ALL}, {{}}]"
+    right = "tensor<65536x4096xbf16>" if contracted else "tensor<262144x2048xbf16>"
+    made = "tensor<65536x4096xbf16>" if contracted else "tensor<4096x2048xbf16>"
+    return f"""
+      sdy.mesh @mesh = <["x"=4, "y"=4]>
+      func.func @main(%a: {left} {{sdy.sharding = #sdy.sharding<@mesh, {held}>}},
+          %b: {right} {{sdy.sharding = #sdy.sharding<@mesh, [{ALL}, {{}}]>}}) -> {made} {{
+        %0 = stablehlo.dot_general %a, %b, contracting_dims = [{contracted}] x [0] : ({left}, {right}) -> {made}
+        %1 = sdy.sharding_constraint %0 <@mesh, {cut}> : {made}
+        %2 = stablehlo.tanh %1 : {made}
+        return %2 : {made}
+      }}"""
+
+
+@pytest.mark.parametrize("cut", [f"[{ALL}, {{}}]", f"[{{}}, {ALL}]"], ids=["rows", "columns"])
+@pytest.mark.parametrize(
+    ("contracted", "arguments", "more"),
+    [(1, 570_425_344, 6 * 33_554_432), (0, 201_326_592, 134_217_728)],
+    ids=["parts", "transposed"],
+)
+def test_a_loop_that_scatters_makes_nothing_whole(
+    contracted: int, arguments: int, more: int, cut: str
+) -> None:
+    """Six parts, and a first operand whose summed dimension is the first is transposed."""
+    request = pipeline.Request(hardware="tpu-v5e", topology=(4, 4), memory_bytes=None)
+    written = price_as_written(pipeline.load_module(looped_product(contracted, cut).encode(), request))
+    taken = written.priced.expected_peak(written.choice)
+    assert 0.9 * (arguments + more) <= taken <= 1.1 * (arguments + more)
+
+
 def test_the_checker_counts_both() -> None:
     """A plan for the module has the peak that the check derives."""
     request = pipeline.Request(hardware="tpu-v5e", topology=(4, 4), memory_bytes=None)
