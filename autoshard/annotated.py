@@ -52,7 +52,7 @@ def price_as_written(loaded: Loaded, progress: Progress = silent) -> AsWritten:
     progress("pricing", None)
     listing, given = look_through(loaded.listing, values, passes.decompose_reshards)
     is_xla = loaded.lowering == "xla-tpu"
-    program = build_program(listing, loaded.program.carried_pairs, nests_products=is_xla)
+    program = build_program(listing, loaded.program.carried_pairs, is_xla_tpu=is_xla)
     loaded = replace(loaded, listing=listing, program=program)
     priced = price(loaded, given=given)
     return AsWritten(loaded, priced, follow(priced, values))

@@ -211,7 +211,7 @@ def _tied(graph: Graph, tie: Tie) -> Tied:
 
 def _open(read: ReadModule) -> Loaded:
     """The program with all demands in it, none of which is spread over groups or has to be met."""
-    program = build_program(read.as_written, read.carry, nests_products=read.lowering == "xla-tpu")
+    program = build_program(read.as_written, read.carry, is_xla_tpu=read.lowering == "xla-tpu")
     listing = replace(read.as_written, groups=())
     return loaded_with(read, listing, replace(program, listing=listing))
 

@@ -178,7 +178,7 @@ def analyse(read: ReadModule) -> Loaded:
     listing = with_group_demands(read.as_written)
     if listing is not read.as_written:
         refuse_unsound(listing)
-    program = build_program(listing, read.carry, nests_products=read.lowering == "xla-tpu")
+    program = build_program(listing, read.carry, is_xla_tpu=read.lowering == "xla-tpu")
     return loaded_with(read, listing, program)
 
 

@@ -10,6 +10,7 @@ from autoshard.program.accumulation import sums_after_loops
 from autoshard.program.additions import Addends, additions_of, find_addends
 from autoshard.program.ample import keep_costly
 from autoshard.program.carrying import carried_pairs
+from autoshard.program.counters import NO_COUNTERS, find_counters
 from autoshard.program.demands import demands_of
 from autoshard.program.fusion import (
     Fusion,
@@ -71,14 +72,15 @@ _IN_PLACE = _ALIAS | {"stablehlo.dynamic_update_slice", "stablehlo.scatter", "st
 
 
 def build_program(
-    listing: Listing, carry: Sequence[tuple[int, int]] | None = None, *, nests_products: bool = True
+    listing: Listing, carry: Sequence[tuple[int, int]] | None = None, *, is_xla_tpu: bool = True
 ) -> Program:
     """Analyse a listing.
 
     Args:
         carry: (result index, argument index) pairs that are next step's inputs; None takes the donated arguments (see
             `carrying.donated_pairs`).
-        nests_products: whether the compiler runs products inside others, as XLA for TPUs does (see `nested`).
+        is_xla_tpu: whether XLA for TPUs compiles it, which runs products inside others (`nested`), makes Fourier transforms of products
+            (`transforms`) and all states of random numbers at once (`counters`).
 
     Raises:
         AutoshardError: a carried pair that does not exist or whose types differ.
@@ -120,9 +122,12 @@ def build_program(
     kept, narrowed = keep_costly(kernels, listing, permanent, may_repeat, repeated, behind)
     stored = stored_types(listing, kernels, pinned)
 
-    _, ample = recompute(kept, lifetimes(listing, kept, pairs, fusion.free), narrowed | slices)
-    kernels, lives = recompute(kernels, lifetimes(listing, kernels, pairs, fusion.free), repeated | slices)
-    if nests_products:
+    counters = find_counters(listing) if is_xla_tpu else NO_COUNTERS
+    _, ample = recompute(kept, lifetimes(listing, kept, pairs, fusion.free, counters), narrowed | slices)
+    kernels, lives = recompute(
+        kernels, lifetimes(listing, kernels, pairs, fusion.free, counters), repeated | slices
+    )
+    if is_xla_tpu:
         lives, ample = (
             without_nested(kernels, listing, pinned, finished(kernels, listing, pinned, stored, one))
             for one in (lives, ample)
@@ -160,7 +165,7 @@ def build_program(
         find_strips(kernels, listing),
         in_pieces(kernels, listing),
         evaluated_as_made(kernels, listing),
-        transforms(kernels, permanent, fresh, ample) if nests_products else {},
+        transforms(kernels, permanent, fresh, ample) if is_xla_tpu else {},
         indexed,
     )
 

@@ -26,6 +26,9 @@ class Counters(NamedTuple):
     passing: frozenset[int]
 
 
+NO_COUNTERS = Counters({}, {}, frozenset())
+
+
 class _Place(NamedTuple):
     """Where loops are that begin together: in one body, and behind the same optimization barriers, which hold rematerialised work back."""
 

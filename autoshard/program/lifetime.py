@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from autoshard.mlir.listing import DataFlow, Listing
-from autoshard.program.counters import find_counters
+from autoshard.program.counters import Counters
 from autoshard.program.handing import handing_flows
 from autoshard.program.records import Kernel, Lifetime
 
@@ -26,6 +26,7 @@ def lifetimes(
     kernels: Sequence[Kernel],
     pairs: Sequence[tuple[int, int]],
     free: frozenset[int],
+    counters: Counters,
 ) -> dict[int, Lifetime]:
     """Half-open lifetimes of every value that an argument, a data-flow op or a kernel defines, ranked or not."""
     end_of_program = len(listing.ops) + 1
@@ -41,7 +42,6 @@ def lifetimes(
     end = {value: max(last.get(value, 0), begin[value] + 1) for value in begin}
     for flow in listing.data_flows:
         end[flow.target] = max(end[flow.target], flow.end)
-    counters = find_counters(listing)
     shared = aliases | counters.passing | _sharing_a_buffer(listing, kernels, handing, pairs, begin, last)
     for value in permanent_arguments(listing, pairs):
         end[value] = end_of_program

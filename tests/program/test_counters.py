@@ -1,7 +1,7 @@
 """States of loops that hash counters into random numbers, all made before the first of them runs."""
 
-from autoshard.program import Program
-from tests.mlir.modules import main_of
+from autoshard.program import Program, build_program
+from tests.mlir.modules import listed, main_of
 from tests.program.modules import program_of
 
 T, S = "tensor<64x128xui32>", "tensor<64x256xui32>"
@@ -84,3 +84,12 @@ def test_a_long_chain_is_walked_once() -> None:
         f"%d0 = {start}\n{chain}{hashed('a', '%key', start=f'stablehlo.negate %d60 : {T}')}\nreturn %a : {T}"
     )
     assert len(states(program_of(main_of(body, "%key: tensor<ui32>", T)))) == 2
+
+
+def test_only_xla_for_tpus_makes_them_together() -> None:
+    """What else runs the program begins each loop's state where the loop is."""
+    body = f"{hashed('a', '%key')}\n{hashed('b', '%key')}\n%r = stablehlo.xor %a, %b : {T}\nreturn %r : {T}"
+    listing = listed(main_of(body, "%key: tensor<ui32>", T))
+    tpu, other = (states(build_program(listing, is_xla_tpu=is_tpu)) for is_tpu in (True, False))
+    assert tpu[0][0] == tpu[2][0]
+    assert other[0][0] < other[2][0]
