@@ -123,7 +123,7 @@ def find_peak(
     stored = _Stored(planned, hardware, narrows=compiled.narrows)
     copies = [*_copies(planned, reads, stored, compiled), *_gathered(planned, stored, compiled)]
     if compiled.narrows:
-        copies += [*_pieces(planned, reads, stored), *_summed(planned, reads, stored)]
+        copies += [*_pieces(planned, reads, stored), *_summed(planned, reads, stored, compiled.looped)]
     if compiled.copies_shards:
         copies += _copied_shards(planned, reads, stored, compiled.ahead)
 
@@ -337,15 +337,20 @@ def _for_loops(
                 yield Buffer(evaluated.stored_from(lives, time), time + 1, bytes_)
 
 
-def _summed(planned: Planned, reads: Reads, stored: _Stored) -> Iterator[Buffer]:
-    """What products make of sums over devices, beside the sums; those cut along one dimension are cut as they are summed."""
+def _summed(planned: Planned, reads: Reads, stored: _Stored, looped: frozenset[int]) -> Iterator[Buffer]:
+    """What products make of sums over devices, beside the sums; those over some, cut along one dimension, are cut as they are summed."""
     for read in [read for read in reads.kernels if read.kernel.shape.is_matmul]:
         kernel, value = read.kernel, read.kernel.results[0]
         type_, made = kernel.shape.results[0], planned.produced.get(value)
         if made is None or not summed_parts(planned, read):
             continue
-        ends = zip(made.axes, planned.settled[value].axes, strict=True)
-        if not is_scattered_sum(planned, read, value) or sum(before != after for before, after in ends) != 1:
+        if value in looped:
+            continue
+        settled = planned.settled[value]
+        ends = zip(made.axes, settled.axes, strict=True)
+        is_cut_at_once = is_scattered_sum(planned, read, value) and sum(one != two for one, two in ends) == 1
+        is_cut_over_all = made.num_shards == 1 and settled.num_shards == planned.mesh.num_devices
+        if not is_cut_at_once or is_cut_over_all:
             yield Buffer(kernel.time, kernel.time + 1, stored.as_written(value, type_, made))
 
 
