@@ -42,9 +42,8 @@ def _data_parallel(loaded: Loaded, priced: PricedGraph) -> BaselineChoice:
     batch = batch_arguments(loaded.program)
     if not batch:
         return name, None, "no argument holds a batch dimension that the program's work follows"
-    size = batch[0].argument.type.shape[batch[0].dim]
     axes = [loaded.mesh.axis(axis.name) for axis in loaded.mesh.axes if axis.size > 1]
-    while axes and size % total_size(axes):
+    while axes and batch[0].size % total_size(axes):
         axes.pop()
     demands = {flow.value: _split_along(flow.type.rank, dim, axes) for flow, dim in batch}
     try:

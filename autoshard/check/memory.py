@@ -342,9 +342,7 @@ def _summed(planned: Planned, reads: Reads, stored: _Stored, looped: frozenset[i
     for read in [read for read in reads.kernels if read.kernel.shape.is_matmul]:
         kernel, value = read.kernel, read.kernel.results[0]
         type_, made = kernel.shape.results[0], planned.produced.get(value)
-        if made is None or not summed_parts(planned, read):
-            continue
-        if value in looped:
+        if made is None or value in looped or not summed_parts(planned, read):
             continue
         settled = planned.settled[value]
         ends = zip(made.axes, settled.axes, strict=True)

@@ -5,10 +5,9 @@ Shardy makes of the module as it is written: a generator's 65536 x 128 numbers w
 they meet was, and what goes back to the product was gathered whole (67 MB an operand; libtpu 0.0.51, v5e).
 """
 
+from autoshard.mlir.flops import MATMULS
 from autoshard.mlir.listing import Listing
 from autoshard.mlir.variants import Choices
-
-_PRODUCTS = frozenset({"stablehlo.dot_general", "stablehlo.convolution"})
 
 
 def split_noise(listing: Listing, choices: Choices) -> frozenset[int]:
@@ -30,7 +29,7 @@ def split_noise(listing: Listing, choices: Choices) -> frozenset[int]:
     return frozenset(
         value
         for op in listing.ops
-        if op.name in _PRODUCTS
+        if op.name in MATMULS
         for value in op.operands
         if value not in anchored
         and not choices.is_recomputed(value)

@@ -3,8 +3,8 @@
 In jax's explicit sharding mode every op is followed by a constraint. One behind an elementwise op whose operands are all known to be
 split as it asks moves nothing, and every compiler fuses through it; as an op of its own it would be a buffer and a kernel. Known are
 values behind constraints, annotated ops and arguments, and of what a loop carries those that it is handed first. A constraint on what a
-loop has carried so from the start and after every trip is written on the loop. Broadcasts and what is
-made of constants are made where they are read: if all readers compute with them, no device holds them in any sharding.
+loop has carried so from the start and after every trip is written on the loop. Broadcasts and what is made of constants are made where
+they are read: if all readers compute with them, no device holds them in any sharding.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from autoshard.mlir.context import Value, ir, sdy
 from autoshard.mlir.signature import attributes_of
+from autoshard.mlir.vacuous import asks_nothing
 from autoshard.mlir.walk import SHARDING, function_named, ops_named
 
 _CONSTRAINT = "sdy.sharding_constraint"
@@ -168,11 +169,7 @@ def _is_free(loop: ir.Operation, number: int) -> bool:
     """Whether nothing is said of a result of the loop."""
     if SHARDING not in loop.attributes:
         return True
-    said = sdy.TensorShardingAttr(sdy.TensorShardingPerValueAttr(loop.attributes[SHARDING]).shardings[number])
-    is_open = not any(
-        _is_split(dim) or sdy.DimensionShardingAttr(dim).is_closed for dim in said.dimension_shardings
-    )
-    return is_open and not (len(said.replicated_axes) or len(said.unreduced_axes))
+    return asks_nothing(sdy.TensorShardingPerValueAttr(loop.attributes[SHARDING]).shardings[number])
 
 
 def _drop_start(start: Value) -> None:

@@ -22,53 +22,71 @@ class Batch(NamedTuple):
     argument: Flow
     dim: int
 
+    @property
+    def size(self) -> int:
+        return self.argument.type.shape[self.dim]
+
+
+Reached = list[tuple[Kernel, set[int]]]
+"""Kernels, each with the factors along which a dimension reaches it."""
+
+
+class _Along(NamedTuple):
+    """A dimension of arguments of one type, and what it reaches."""
+
+    dim: int
+    kernels: Reached
+
 
 def batch_arguments(program: Program) -> tuple[Batch, ...]:
     """Arguments that hold the batch, in argument order; empty where no work follows one."""
     carried = {argument for _, argument in program.carried_pairs}
     state = {program.listing.arguments[index].value for index in carried}
+    inputs = [f for f in program.flows if f.kind is FlowKind.ARGUMENT and f.value not in state]
     by_type: dict[TensorType, list[Flow]] = {}
-    for flow in program.flows:
-        if flow.kind is FlowKind.ARGUMENT and flow.value not in state:
-            by_type.setdefault(flow.type, []).append(flow)
-    leading = {type_: _leading(program, flows) for type_, flows in by_type.items()}
-    work = {type_: most for type_, (_, most) in leading.items()}
+    for flow in inputs:
+        by_type.setdefault(flow.type, []).append(flow)
+    along = {type_: _leading(program, flows) for type_, flows in by_type.items()}
+    work = {type_: _work(found.kernels) for type_, found in along.items()}
     best = max(work, key=lambda type_: (work[type_], -type_.num_bytes * len(by_type[type_])), default=None)
     if best is None or work[best] <= 0:
         return ()
-    size = best.shape[leading[best][0]]
-    factors = {
-        id(kernel): along for kernel, along in _marked_kernels(program, by_type[best], leading[best][0])
+    size = best.shape[along[best].dim]
+    factors = {id(kernel): met for kernel, met in along[best].kernels}
+    together = {
+        type_
+        for type_, (dim, kernels) in along.items()
+        if type_.shape[dim] == size and (work[type_] * AS_MUCH >= work[best] or _goes_with(kernels, factors))
     }
-    return tuple(
-        Batch(flow, dim)
-        for flow in program.flows
-        if flow in by_type.get(flow.type, ())
-        and flow.type.shape[dim := leading[flow.type][0]] == size
-        and (work[flow.type] * AS_MUCH >= work[best] or _goes_with(program, by_type[flow.type], dim, factors))
-    )
+    return tuple(Batch(flow, along[flow.type].dim) for flow in inputs if flow.type in together)
 
 
-def _leading(program: Program, flows: list[Flow]) -> tuple[int, int]:
-    """The first dimension, or the second where no product has the first; and the work along it."""
+def _leading(program: Program, flows: list[Flow]) -> _Along:
+    """The first dimension, or the second where no product has the first; one of size 1 reaches nothing."""
     shape = flows[0].type.shape
     if shape[0] == 1:
-        return 0, 0
-    for dim in range(min(2, len(shape))):
-        if any(kernel.shape.is_matmul for kernel, _ in _marked_kernels(program, flows, dim)):
-            return dim, _work_along(program, flows, dim) if shape[dim] > 1 else 0
-    return 0, _work_along(program, flows, 0)
+        return _Along(0, [])
+    first = list(_marked_kernels(program, flows, 0))
+    if len(shape) > 1 and not _has_product(first):
+        second = list(_marked_kernels(program, flows, 1))
+        if _has_product(second):
+            return _Along(1, second if shape[1] > 1 else [])
+    return _Along(0, first)
 
 
-def _goes_with(program: Program, flows: list[Flow], dim: int, factors: Mapping[int, set[int]]) -> bool:
-    met = [(factors[id(k)], along) for k, along in _marked_kernels(program, flows, dim) if id(k) in factors]
+def _has_product(kernels: Reached) -> bool:
+    return any(kernel.shape.is_matmul for kernel, _ in kernels)
+
+
+def _goes_with(kernels: Reached, factors: Mapping[int, set[int]]) -> bool:
+    met = [(factors[id(kernel)], along) for kernel, along in kernels if id(kernel) in factors]
     return bool(met) and all(along <= theirs for theirs, along in met)
 
 
-def _work_along(program: Program, flows: list[Flow], dim: int) -> int:
+def _work(kernels: Reached) -> int:
     """FLOPs of kernels that keep the dimension, less those that sum over it."""
     work = 0
-    for kernel, factors in _marked_kernels(program, flows, dim):
+    for kernel, factors in kernels:
         kinds = {kernel.shape.rule.factors[f].kind for f in factors}
         flops = kernel.shape.flops * kernel.repeat * (100 if kernel.shape.is_matmul else 1)
         work += -flops if FactorKind.REDUCTION in kinds else flops

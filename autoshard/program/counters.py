@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from autoshard.mlir.listing import DataFlow, Listing, Op
-from autoshard.program.fusion import BROADCAST, FREE_LEAVES, RESHAPING, is_elementwise
+from autoshard.program.fusion import BROADCAST, FREE_LEAVES, is_cheap, is_elementwise
 from autoshard.sharding import TensorType
 
 _IOTA = "stablehlo.iota"
@@ -78,7 +78,7 @@ def _counts(value: int, listing: Listing, made_by: Mapping[int, Op]) -> bool:
             continue
         seen.add(one)
         op = made_by.get(one)
-        if op is None or not _is_made_anew(op):
+        if op is None or not (op.name in FREE_LEAVES or is_cheap(op)):
             return False
         counts = counts or op.name == _IOTA
         for operand in op.operands:
@@ -87,10 +87,6 @@ def _counts(value: int, listing: Listing, made_by: Mapping[int, Op]) -> bool:
             elif operand in made_by:
                 counts = counts or made_by[operand].name == _IOTA
     return counts
-
-
-def _is_made_anew(op: Op) -> bool:
-    return op.name in FREE_LEAVES or op.name == BROADCAST or op.name in RESHAPING or is_elementwise(op)
 
 
 def _made_elementwise(flow: DataFlow, listing: Listing) -> frozenset[int]:

@@ -81,6 +81,11 @@ def is_elementwise(op: Op) -> bool:
     )
 
 
+def is_cheap(op: Op) -> bool:
+    """Whether an op costs next to nothing to repeat."""
+    return op.name == BROADCAST or op.name in RESHAPING or is_elementwise(op)
+
+
 def is_reduction(op: Op) -> bool:
     """A reduction, also one that is written as a dot; what makes its operands is evaluated inside."""
     return op.name == "stablehlo.reduce" or (op.name in _DOTS and not op.is_matmul and not is_elementwise(op))
@@ -98,9 +103,9 @@ def free_values(listing: Listing, grouped: frozenset[int]) -> frozenset[int]:
     free: set[int] = set()
     for op in listing.ops:
         is_leaf = op.name in FREE_LEAVES
-        is_cheap = op.operands and (op.name == BROADCAST or op.name in RESHAPING or is_elementwise(op))
+        is_made_of_free = op.operands and is_cheap(op) and all(v in free for v in op.operands)
         has_a_say = op.demand is not None or not grouped.isdisjoint(op.results)
-        if (is_leaf or (is_cheap and all(v in free for v in op.operands))) and not has_a_say:
+        if (is_leaf or is_made_of_free) and not has_a_say:
             free.update(op.results)
     return frozenset(free)
 
