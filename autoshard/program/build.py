@@ -31,7 +31,13 @@ from autoshard.program.lifetime import (
     slices_in_loops,
 )
 from autoshard.program.linearity import linear_ways
-from autoshard.program.minor import evaluated_as_made, given_rows, minor_dims, scattered_rows
+from autoshard.program.minor import (
+    evaluated_as_made,
+    given_rows,
+    minor_dims,
+    returned_as_made,
+    scattered_rows,
+)
 from autoshard.program.nearby import keep_near
 from autoshard.program.nested import finished, without_nested
 from autoshard.program.pieces import in_pieces
@@ -139,7 +145,7 @@ def build_program(
     updates = updates_in_rows(kernels, listing, rows, zeros)
     lives, ample = updated_at_once(lives, updates), updated_at_once(ample, updates)
     indexed = written_at_index(listing)
-    dims = minor_dims(kernels, listing) | indexed
+    dims = returned_as_made(kernels, listing, fresh) | minor_dims(kernels, listing) | indexed
     return Program(
         listing,
         kernels,

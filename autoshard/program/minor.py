@@ -9,7 +9,7 @@ Memory in tiles pads the two minor dimensions, so that this decides how large a 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import is_elementwise
@@ -43,6 +43,35 @@ def evaluated_as_made(kernels: Sequence[Kernel], listing: Listing) -> frozenset[
                 laid_out.update(kernel.results)
                 found.update(value for value in kernel.results if readers[value] <= 1)
     return frozenset(found)
+
+
+def returned_as_made(
+    kernels: Sequence[Kernel], listing: Listing, returned: Collection[int]
+) -> dict[int, MinorDims]:
+    """Of results that elementwise work makes of what a matrix unit made: as that lies.
+
+    A runtime takes results in the smallest layout, and where that is another one XLA:TPU copies them behind that work, as it does what the
+    matrix unit returns itself (13 shapes, plain and with a bias; libtpu 0.0.51, v5e).
+    """
+    found: dict[int, MinorDims] = {}
+    for kernel in kernels:
+        if kernel.shape.is_matmul:
+            dims = minor_of_sum(kernel.shape)
+        elif not kernel.is_alias and is_elementwise(listing.ops[kernel.time]):
+            dims = next(_of_alike(kernel, found), None)
+        else:
+            continue
+        if dims is not None:
+            found[kernel.results[0]] = dims
+    return {value: dims for value, dims in found.items() if value in returned}
+
+
+def _of_alike(kernel: Kernel, known: Mapping[int, MinorDims]) -> Iterator[MinorDims]:
+    """Of operands whose dimensions are the result's, as far as they are known."""
+    result = kernel.shape.rule.results[0]
+    for use, mapping in zip(kernel.uses, kernel.shape.rule.operands, strict=True):
+        if mapping == result and use.value in known:
+            yield known[use.value]
 
 
 def minor_of_sum(shape: KernelShape) -> MinorDims | None:
@@ -85,13 +114,7 @@ def _written(kernel: Kernel, listing: Listing, known: dict[int, MinorDims]) -> M
     if op.name == "stablehlo.gather" and op.rule is not None:
         return _slices(op.rule.results[0], op.rule.operands[0], op.rule.operands[1])
     if is_elementwise(op):
-        result = kernel.shape.rule.results[0]
-        kept = (
-            known.get(use.value)
-            for use, mapping in zip(kernel.uses, kernel.shape.rule.operands, strict=True)
-            if mapping == result
-        )
-        return next((dims for dims in kept if dims is not None and dims[2]), None)
+        return next((dims for dims in _of_alike(kernel, known) if dims[2]), None)
     return None
 
 
