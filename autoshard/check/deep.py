@@ -8,6 +8,7 @@ from autoshard.check.moves import axis_names
 from autoshard.check.report import Finding, of_offenders
 from autoshard.mlir.collective import Collective
 from autoshard.plans import Plan, PlannedCollective
+from autoshard.sharding import AxisRef
 
 
 def compare_emitted(
@@ -18,7 +19,7 @@ def compare_emitted(
 
     `left` stand for reshards between meshes of different axes, of which Shardy makes no collectives.
     """
-    expected = emitted_totals(emitted)
+    expected = emitted_totals(emitted, [name for name, _ in plan.mesh])
     for key, (count, bytes_) in totals([c for c in left if c.kind not in LOCAL]).items():
         others, more = expected.get(key, (0, 0))
         expected[key] = (others + count, more + bytes_)
@@ -30,13 +31,20 @@ def compare_emitted(
     return of_offenders("emitted", differences(expected, found), len(set(expected) | set(found)), what)
 
 
-def emitted_totals(emitted: Sequence[Collective]) -> Totals:
-    """(count, bytes) by kind and axes, sized as `costmodels` sizes them; those that move nothing are left out."""
+def emitted_totals(emitted: Sequence[Collective], mesh_names: Sequence[str]) -> Totals:
+    """(count, bytes) by kind and axes, sized as `costmodels` sizes them; those that move nothing are left out.
+
+    Sums that are scattered have their axes in the order of the mesh, as in the plan; Shardy has them in that of the dimensions.
+    """
+
+    def order(axis: AxisRef) -> tuple[int, int]:
+        return mesh_names.index(axis.name), axis.begin
+
     found: Totals = {}
     for c in emitted:
         if c.kind in LOCAL or c.group_size == 1:
             continue
-        key = (c.kind, axis_names(c.axes))
+        key = (c.kind, axis_names(sorted(c.axes, key=order) if c.kind == "reduce_scatter" else c.axes))
         count, bytes_ = found.get(key, (0, 0))
         size = c.result_bytes if c.kind == "all_gather" else c.operand_bytes
         found[key] = (count + c.repeat, bytes_ + size * c.repeat)
