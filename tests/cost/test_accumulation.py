@@ -7,8 +7,9 @@ from autoshard.annotated import price_as_written
 from autoshard.check import Subject, check
 from autoshard.mlir.forms import Form
 from autoshard.plans import Plan
+from tests.mlir.modules import counted_loop
 
-W = "tensor<512x512xf32>"
+W, X = "tensor<512x512xf32>", "tensor<64x512xf32>"
 BYTES = 512 * 512 * 4
 
 
@@ -30,23 +31,14 @@ def trips(body: str, totals: dict[str, str], total: str = W, result: str = "[{},
     """A loop of 9 trips of a body, which makes of the gradient %p of a weight what each total becomes; a batch is split over 4 devices."""
     old, new = list(totals), list(totals.values())
     types, given = ", ".join([total] * len(old)), ", ".join(f"%s{i}: {total}" for i in range(len(old)))
-    carried = ", ".join(f"{name} = %s{i}" for i, name in enumerate(old))
+    carried = [(name, f"%s{i}", total) for i, name in enumerate(old)]
+    product = f"""%y = stablehlo.tanh %x : {X}
+    %p = stablehlo.dot_general %x, %y, contracting_dims = [0] x [0] : ({X}, {X}) -> {W}
+    """
     results = ", ".join([f"{total} {{sdy.sharding = #sdy.sharding<@mesh, {result}>}}"] * len(old))
     return f"""sdy.mesh @mesh = <["x"=4]>
 func.func @main(%a: tensor<64x512xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}]>}}, {given}) -> ({results}) {{
-  %zero = stablehlo.constant dense<0> : tensor<i32>
-  %w:{len(old) + 2} = stablehlo.while(%i = %zero, %x = %a, {carried}) : tensor<i32>, tensor<64x512xf32>, {types} cond {{
-    %end = stablehlo.constant dense<9> : tensor<i32>
-    %c = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    stablehlo.return %c : tensor<i1>
-  }} do {{
-    %one = stablehlo.constant dense<1> : tensor<i32>
-    %n = stablehlo.add %i, %one : tensor<i32>
-    %y = stablehlo.tanh %x : tensor<64x512xf32>
-    %p = stablehlo.dot_general %x, %y, contracting_dims = [0] x [0] : (tensor<64x512xf32>, tensor<64x512xf32>) -> {W}
-    {body}
-    stablehlo.return %n, %y, {", ".join(new)} : tensor<i32>, tensor<64x512xf32>, {types}
-  }}
+  {counted_loop(9, [("%x", "%a", X), *carried], product + body, ["%y", *new], "w")}
   return {", ".join(f"%w#{i + 2}" for i in range(len(old)))} : {types}
 }}"""
 
@@ -185,20 +177,11 @@ def test_not_where_a_part_is_kept() -> None:
     assert {one.repeat for one in sums} == {9}
 
 
+PRODUCT = f"%p = stablehlo.dot_general %s, {{m}}, contracting_dims = [1] x [0] : ({X}, {W}) -> {X}"
 READ = f"""sdy.mesh @mesh = <["x"=4, "y"=4]>
-func.func @main(%a: tensor<64x512xf32>, %w: {W}) -> tensor<64x512xf32> {{
-  %zero = stablehlo.constant dense<0> : tensor<i32>
-  %r:3 = stablehlo.while(%i = %zero, %s = %a, %m = %w) : tensor<i32>, tensor<64x512xf32>, {W} cond {{
-    %end = stablehlo.constant dense<9> : tensor<i32>
-    %c = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    stablehlo.return %c : tensor<i1>
-  }} do {{
-    %one = stablehlo.constant dense<1> : tensor<i32>
-    %n = stablehlo.add %i, %one : tensor<i32>
-    %p = stablehlo.dot_general %s, %m, contracting_dims = [1] x [0] : (tensor<64x512xf32>, {W}) -> tensor<64x512xf32>
-    stablehlo.return %n, %p, %m : tensor<i32>, tensor<64x512xf32>, {W}
-  }}
-  return %r#1 : tensor<64x512xf32>
+func.func @main(%a: {X}, %w: {W}) -> {X} {{
+  {counted_loop(9, [("%s", "%a", X), ("%m", "%w", W)], PRODUCT.format(m="%m"), ["%p", "%m"])}
+  return %r#1 : {X}
 }}"""
 
 
@@ -235,29 +218,13 @@ def test_gathers_and_what_follows_a_slice_stay_in_the_loop(
 def test_a_gather_leaves_one_loop_of_several() -> None:
     """A weight that neither of two loops changes is gathered in each of the 3 trips of the outer one, not in the 9 of the inner one."""
     split = f'{W} {{sdy.sharding = #sdy.sharding<@mesh, [{{}}, {{"x"}}]>}}'
-    carried = f"tensor<i32>, tensor<64x512xf32>, {W}"
-
-    def loop(trips: int, names: str, init: str, body: str) -> str:
-        i, s, m = names
-        return f"""%r_{i}:3 = stablehlo.while(%{i} = %zero, %{s} = %{init[0]}, %{m} = %{init[1]}) : {carried} cond {{
-    %end_{i} = stablehlo.constant dense<{trips}> : tensor<i32>
-    %c_{i} = stablehlo.compare LT, %{i}, %end_{i} : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    stablehlo.return %c_{i} : tensor<i1>
-  }} do {{
-    %one_{i} = stablehlo.constant dense<1> : tensor<i32>
-    %n_{i} = stablehlo.add %{i}, %one_{i} : tensor<i32>
-    {body}, %{m} : {carried}
-  }}"""
-
-    product = f"""%g = sdy.sharding_constraint %m <@mesh, [{{}}, {{}}]> : {W}
-    %p = stablehlo.dot_general %s, %g, contracting_dims = [1] x [0] : (tensor<64x512xf32>, {W}) -> tensor<64x512xf32>
-    stablehlo.return %n_i, %p"""
-    inner = loop(9, "ism", "tv", product) + "\n    stablehlo.return %n_j, %r_i#1"
+    product = f"%g = sdy.sharding_constraint %m <@mesh, [{{}}, {{}}]> : {W}\n" + PRODUCT.format(m="%g")
+    inner = counted_loop(9, [("%s", "%t", X), ("%m", "%v", W)], product, ["%p", "%m"], "inner")
+    outer = counted_loop(3, [("%t", "%a", X), ("%v", "%w", W)], inner, ["%inner#1", "%v"], "outer", "j")
     text = f"""sdy.mesh @mesh = <["x"=4]>
-func.func @main(%a: tensor<64x512xf32>, %w: {split}) -> tensor<64x512xf32> {{
-  %zero = stablehlo.constant dense<0> : tensor<i32>
-  {loop(3, "jtv", "aw", inner)}
-  return %r_j#1 : tensor<64x512xf32>
+func.func @main(%a: {X}, %w: {split}) -> {X} {{
+  {outer}
+  return %outer#1 : {X}
 }}"""
     loaded = pipeline.load_module(text.encode(), pipeline.Request(memory_bytes=None, overlap="none"))
     plan = checked(loaded)
@@ -266,16 +233,7 @@ func.func @main(%a: tensor<64x512xf32>, %w: {split}) -> tensor<64x512xf32> {{
 
 def summed_by_hand(reducer: str, addend: str) -> Plan:
     """What a manual computation costs in which each of 9 trips adds %d, made of what the user sums over 4 devices, to a total."""
-    body = f"""
-    %zero = stablehlo.constant dense<0> : tensor<i32>
-    %w:3 = stablehlo.while(%i = %zero, %x = %b, %t = %s) : tensor<i32>, tensor<16x512xf32>, {W} cond {{
-      %end = stablehlo.constant dense<9> : tensor<i32>
-      %c = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      stablehlo.return %c : tensor<i1>
-    }} do {{
-      %one = stablehlo.constant dense<1> : tensor<i32>
-      %n = stablehlo.add %i, %one : tensor<i32>
-      %y = stablehlo.tanh %x : tensor<16x512xf32>
+    trip = f"""%y = stablehlo.tanh %x : tensor<16x512xf32>
       %p = stablehlo.dot_general %x, %y, contracting_dims = [0] x [0] : (tensor<16x512xf32>, tensor<16x512xf32>) -> {W}
       %q = "stablehlo.all_reduce"(%p) <{{channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>,
           replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}}> ({{
@@ -284,10 +242,9 @@ def summed_by_hand(reducer: str, addend: str) -> Plan:
         stablehlo.return %m : tensor<f32>
       }}) : ({W}) -> {W}
       {addend}
-      %u = stablehlo.add %t, %d : {W}
-      stablehlo.return %n, %y, %u : tensor<i32>, tensor<16x512xf32>, {W}
-    }}
-    sdy.return %w#2 : {W}"""
+      %u = stablehlo.add %t, %d : {W}"""
+    carried = [("%x", "%b", "tensor<16x512xf32>"), ("%t", "%s", W)]
+    body = counted_loop(9, carried, trip, ["%y", "%u"], "w") + f"\n    sdy.return %w#2 : {W}"
     text = f"""sdy.mesh @mesh = <["x"=4]>
 func.func @main(%a: tensor<64x512xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}]>}}, %z: {W}) -> {W} {{
   %r = sdy.manual_computation(%a, %z) in_shardings=[<@mesh, [{{"x"}}, {{}}]>, <@mesh, [{{}}, {{}}]>]

@@ -1,5 +1,7 @@
 """Small modules as text, and the way from text to a listing."""
 
+from collections.abc import Sequence
+
 from autoshard.mlir.listing import Listing
 from autoshard.mlir.read import Handles, read
 from autoshard.mlir.source import SourceModule, load, resolve_mesh
@@ -12,6 +14,33 @@ MESH_TEXT = 'sdy.mesh @mesh = <["x"=2, "y"=2, "z"=4]>'
 def main_of(body: str, arguments: str = "%a: tensor<8x16xf32>", results: str = "tensor<8x16xf32>") -> str:
     """A module on `MESH` whose main has this body."""
     return f"module {{\n{MESH_TEXT}\nfunc.func public @main({arguments}) -> ({results}) {{\n{body}\n}}\n}}"
+
+
+def counted_loop(
+    trips: int,
+    carried: Sequence[tuple[str, str, str]],
+    body: str,
+    again: Sequence[str],
+    name: str = "r",
+    counter: str = "i",
+) -> str:
+    """So many trips of a body over a counter and what is carried: (name, start, type) each, which becomes `again`.
+
+    Results are `%name#1` and so on; the counter starts from `%counter_zero`.
+    """
+    i, types = counter, ", ".join(["tensor<i32>", *(type_ for _, _, type_ in carried)])
+    given = ", ".join([f"%{i} = %{i}_zero", *(f"{value} = {start}" for value, start, _ in carried)])
+    return f"""%{i}_zero = stablehlo.constant dense<0> : tensor<i32>
+    %{name}:{len(carried) + 1} = stablehlo.while({given}) : {types} cond {{
+      %{i}_end = stablehlo.constant dense<{trips}> : tensor<i32>
+      %{i}_goes = stablehlo.compare LT, %{i}, %{i}_end : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %{i}_goes : tensor<i1>
+    }} do {{
+      %{i}_one = stablehlo.constant dense<1> : tensor<i32>
+      %{i}_next = stablehlo.add %{i}, %{i}_one : tensor<i32>
+      {body}
+      stablehlo.return {", ".join([f"%{i}_next", *again])} : {types}
+    }}"""
 
 
 def source_of(text: str) -> SourceModule:

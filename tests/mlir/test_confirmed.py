@@ -3,7 +3,7 @@
 import pytest
 
 from autoshard.mlir.listing import Listing
-from tests.mlir.modules import listed, main_of, sharding
+from tests.mlir.modules import counted_loop, listed, main_of, sharding
 from tests.sdy.constructs import on
 
 T = "tensor<8x16xf32>"
@@ -132,22 +132,15 @@ def test_a_broadcast_that_is_returned_is_demanded() -> None:
     assert demanded(found) == {"broadcast_in_dim": ROWS}
 
 
+def trips_of(start: str, again: str) -> str:
+    """Five of a body whose result a constraint follows."""
+    body = f"%0 = stablehlo.tanh %x : {T}\n{constraint('%1', '%0', again)}"
+    return counted_loop(5, [("%x", start, T)], body, ["%1"])
+
+
 def test_loops_carry_what_they_are_handed() -> None:
     """In a loop's body the carried value is known by what the loop starts from."""
-    body = f"""%zero = stablehlo.constant dense<0> : tensor<i32>
-      %five = stablehlo.constant dense<5> : tensor<i32>
-      %one = stablehlo.constant dense<1> : tensor<i32>
-      %r:2 = stablehlo.while(%x = %a, %i = %zero) : {T}, tensor<i32>
-      cond {{
-        %p = stablehlo.compare LT, %i, %five : (tensor<i32>, tensor<i32>) -> tensor<i1>
-        stablehlo.return %p : tensor<i1>
-      }} do {{
-        %0 = stablehlo.tanh %x : {T}
-        {constraint("%1", "%0")}
-        %j = stablehlo.add %i, %one : tensor<i32>
-        stablehlo.return %1, %j : {T}, tensor<i32>
-      }}
-      return %r#0 : {T}"""
+    body = f"{trips_of('%a', ROWS)}\nreturn %r#1 : {T}"
     assert demanded(read(body)) == {"tanh": ROWS}
 
 
@@ -169,20 +162,8 @@ ZEROS = f"""%cst = stablehlo.constant dense<0.0> : tensor<f32>
 def test_what_a_loop_carries_is_annotated(start: str, again: str, after: str, kept: int) -> None:
     """And zeros that it starts from are made anew, as without the constraint on them."""
     body = f"""{ZEROS}
-      %zero = stablehlo.constant dense<0> : tensor<i32>
-      %five = stablehlo.constant dense<5> : tensor<i32>
-      %one = stablehlo.constant dense<1> : tensor<i32>
-      %r:2 = stablehlo.while(%x = {start}, %i = %zero) : {T}, tensor<i32>
-      cond {{
-        %p = stablehlo.compare LT, %i, %five : (tensor<i32>, tensor<i32>) -> tensor<i1>
-        stablehlo.return %p : tensor<i1>
-      }} do {{
-        %0 = stablehlo.tanh %x : {T}
-        {constraint("%1", "%0", again)}
-        %j = stablehlo.add %i, %one : tensor<i32>
-        stablehlo.return %1, %j : {T}, tensor<i32>
-      }}
-      {constraint("%2", "%r#0", after)}
+      {trips_of(start, again)}
+      {constraint("%2", "%r#1", after)}
       return %2 : {T}"""
     found = read(body, f"{KNOWN}, %b: {T}")
     assert names(found).count("sharding_constraint") == kept

@@ -3,6 +3,7 @@
 import pytest
 
 from autoshard import pipeline
+from tests.mlir.modules import counted_loop
 
 X = "tensor<8x16xf32>"
 FIRST = f"%b = stablehlo.negate %a : {X}\n  %c = stablehlo.multiply %b, %a : {X}"
@@ -55,20 +56,10 @@ def test_not_complex_constants() -> None:
 
 def test_not_in_another_body() -> None:
     """What a loop computes it computes in every trip."""
+    body = f"%c = stablehlo.negate %a : {X}\n%y = stablehlo.add %x, %c : {X}"
     text = f"""func.func @main(%a: {X}) -> ({X}, {X}) {{
-  %z = stablehlo.constant dense<0> : tensor<i32>
   %b = stablehlo.negate %a : {X}
-  %r:2 = stablehlo.while(%i = %z, %x = %a) : tensor<i32>, {X} cond {{
-    %end = stablehlo.constant dense<9> : tensor<i32>
-    %t = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    stablehlo.return %t : tensor<i1>
-  }} do {{
-    %one = stablehlo.constant dense<1> : tensor<i32>
-    %n = stablehlo.add %i, %one : tensor<i32>
-    %c = stablehlo.negate %a : {X}
-    %y = stablehlo.add %x, %c : {X}
-    stablehlo.return %n, %y : tensor<i32>, {X}
-  }}
+  {counted_loop(9, [("%x", "%a", X)], body, ["%y"])}
   return %b, %r#1 : {X}, {X}
 }}"""
     assert not pipeline.load_module(text.encode(), pipeline.Request((("x", 4),))).listing.firsts

@@ -1,7 +1,7 @@
 """States of loops that hash counters into random numbers, all made before the first of them runs."""
 
 from autoshard.program import Program, build_program
-from tests.mlir.modules import listed, main_of
+from tests.mlir.modules import counted_loop, listed, main_of
 from tests.program.modules import program_of
 
 T, S = "tensor<64x128xui32>", "tensor<64x256xui32>"
@@ -10,24 +10,14 @@ T, S = "tensor<64x128xui32>", "tensor<64x256xui32>"
 def hashed(name: str, key: str, type_: str = T, start: str = "") -> str:
     """Three trips over two words of state; what they are hashed into is `%name`."""
     count = start or f"stablehlo.iota dim = 0 : {type_}"
+    words = [("%x", f"%h{name}", type_), ("%y", f"%l{name}", type_)]
+    mixed = f"%s = stablehlo.add %x, %y : {type_}\n%t = stablehlo.xor %s, %y : {type_}"
     return f"""
   %c{name} = {count}
   %k{name} = stablehlo.broadcast_in_dim {key}, dims = [] : (tensor<ui32>) -> {type_}
   %h{name} = stablehlo.add %c{name}, %k{name} : {type_}
   %l{name} = stablehlo.xor %c{name}, %k{name} : {type_}
-  %z{name} = stablehlo.constant dense<0> : tensor<i32>
-  %w{name}:3 = stablehlo.while(%i = %z{name}, %x = %h{name}, %y = %l{name}) : tensor<i32>, {type_}, {type_}
-  cond {{
-    %n = stablehlo.constant dense<3> : tensor<i32>
-    %p = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    stablehlo.return %p : tensor<i1>
-  }} do {{
-    %o = stablehlo.constant dense<1> : tensor<i32>
-    %j = stablehlo.add %i, %o : tensor<i32>
-    %s = stablehlo.add %x, %y : {type_}
-    %t = stablehlo.xor %s, %y : {type_}
-    stablehlo.return %j, %s, %t : tensor<i32>, {type_}, {type_}
-  }}
+  {counted_loop(3, words, mixed, ["%s", "%t"], f"w{name}", f"i{name}")}
   %{name} = stablehlo.xor %w{name}#1, %w{name}#2 : {type_}"""
 
 

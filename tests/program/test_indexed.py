@@ -4,30 +4,22 @@ import pytest
 
 from autoshard import pipeline
 from autoshard.program.indexed import written_at_index
+from tests.mlir.modules import counted_loop
 
 
 def loop(cache: str, one: str, at: str, start: str = "%zeros") -> str:
     """Seven trips that write a row into a cache that starts from zeros, or from an argument, and return such a row."""
     first = ", ".join(f"0:{size}" for size in one.split("x"))
+    written = f"""%w = stablehlo.dynamic_update_slice %x, %row, {at}
+        : (tensor<{cache}xbf16>, tensor<{one}xbf16>, tensor<i32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<{cache}xbf16>"""
     return f"""sdy.mesh @mesh = <["x"=2]>
 func.func @main(%given: tensor<{cache}xbf16>, %row: tensor<{one}xbf16>) -> tensor<{one}xbf16> {{
   %c = stablehlo.constant dense<0.0> : tensor<bf16>
   %none = stablehlo.constant dense<0> : tensor<i32>
-  %unit = stablehlo.constant dense<1> : tensor<i32>
-  %trips = stablehlo.constant dense<7> : tensor<i32>
   %blank = stablehlo.broadcast_in_dim %c, dims = [] : (tensor<bf16>) -> tensor<{cache}xbf16>
   %zeros = stablehlo.dynamic_update_slice %blank, %row, %none, %none, %none, %none
     : (tensor<{cache}xbf16>, tensor<{one}xbf16>, tensor<i32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<{cache}xbf16>
-  %r:2 = stablehlo.while(%i = %none, %x = {start}) : tensor<i32>, tensor<{cache}xbf16>
-    cond {{
-      %p = stablehlo.compare LT, %i, %trips : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      stablehlo.return %p : tensor<i1>
-    }} do {{
-      %w = stablehlo.dynamic_update_slice %x, %row, {at}
-        : (tensor<{cache}xbf16>, tensor<{one}xbf16>, tensor<i32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<{cache}xbf16>
-      %j = stablehlo.add %i, %unit : tensor<i32>
-      stablehlo.return %j, %w : tensor<i32>, tensor<{cache}xbf16>
-    }}
+  {counted_loop(7, [("%x", start, f"tensor<{cache}xbf16>")], written, ["%w"])}
   %s = stablehlo.slice %r#1 [{first}] : (tensor<{cache}xbf16>) -> tensor<{one}xbf16>
   return %s : tensor<{one}xbf16>
 }}"""

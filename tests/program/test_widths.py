@@ -3,7 +3,7 @@
 import pytest
 
 from autoshard.program.widths import Widths
-from tests.mlir.modules import listed, main_of
+from tests.mlir.modules import counted_loop, listed, main_of
 
 T, N = "tensor<8x16xf32>", "tensor<8x16xbf16>"
 DOT = "(tensor<8x16xf32>, tensor<8x16xf32>) -> tensor<8x8xf32>"
@@ -93,19 +93,12 @@ def test_a_long_chain_of_moves_is_looked_through() -> None:
 
 def loop_of(after: str) -> str:
     """A loop that writes rows of a value into a stack, which is read after it."""
+    written = (
+        f"%u = stablehlo.dynamic_update_slice %s, %v, %i, %i : ({T}, {T}, tensor<i32>, tensor<i32>) -> {T}"
+    )
     return f"""%v = stablehlo.tanh %a : {T}
-%zero = stablehlo.constant dense<0> : tensor<i32>
 %stack = stablehlo.constant dense<0.0> : tensor<8x16xf32>
-%w:2 = stablehlo.while(%i = %zero, %s = %stack) : tensor<i32>, {T} cond {{
-  %end = stablehlo.constant dense<2> : tensor<i32>
-  %c = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
-  stablehlo.return %c : tensor<i1>
-}} do {{
-  %one = stablehlo.constant dense<1> : tensor<i32>
-  %n = stablehlo.add %i, %one : tensor<i32>
-  %u = stablehlo.dynamic_update_slice %s, %v, %i, %i : ({T}, {T}, tensor<i32>, tensor<i32>) -> {T}
-  stablehlo.return %n, %u : tensor<i32>, {T}
-}}
+{counted_loop(2, [("%s", "%stack", T)], written, ["%u"], "w")}
 {after}
 return %a : {T}"""
 
