@@ -1,11 +1,16 @@
 """Any pass pipeline, run where its failure is an error and not the end of the process."""
 
+import atexit
 import io
 import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
+from functools import cache
+from multiprocessing import Pipe
 from pathlib import Path
+from threading import Lock
 
 from autoshard.errors import AutoshardError, NativeAbortError
 from autoshard.mlir import worker
@@ -25,25 +30,73 @@ def run_isolated(module: ir.Operation, passes: str, timeout_s: float = TIMEOUT_S
 
     Raises:
         AutoshardError: a pass refused the module.
-        NativeAbortError: a pass killed the worker process, or did not end in time.
+        NativeAbortError: a pass killed its process, or did not end in time.
     """
     try:
-        ended = subprocess.run(
-            [sys.executable, "-m", worker.__name__],
-            input=passes.encode() + b"\n" + bytecode(module),
-            capture_output=True,
-            timeout=timeout_s,
-            env=_environment(),
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
+        status, answer = _runner_of(os.getpid()).answer(passes, bytecode(module), timeout_s)
+    except TimeoutError:
         raise NativeAbortError(f"{passes} did not end within {timeout_s:g} s") from None
-    if ended.returncode == 0:
-        return ir.Module.parse(ended.stdout, module.context)
-    said = ended.stderr.decode(errors="replace").strip()
-    if ended.returncode == worker.REFUSED:
+    if status == 0:
+        return ir.Module.parse(answer, module.context)
+    said = answer.decode(errors="replace").strip()
+    if status == worker.REFUSED:
         raise AutoshardError(said)
-    raise NativeAbortError(f"{passes} died ({_cause(ended.returncode)}), saying:\n{_last_lines(said)}")
+    raise NativeAbortError(f"{passes} died ({_cause(status)}), saying:\n{_last_lines(said)}")
+
+
+@cache
+def _runner_of(process: int) -> "PassRunner":
+    """The one of this process; a fork of it has another."""
+    runner = PassRunner()
+    atexit.register(lambda: runner.end() if os.getpid() == process else None)
+    return runner
+
+
+class PassRunner:
+    """The worker process, started for the first pass, and again where it was stopped."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def answer(self, passes: str, module: bytes, timeout_s: float) -> tuple[int, bytes]:
+        """The exit status, 0 with the module that was made, another with what was said. TimeoutError: it takes longer."""
+        with self._lock:
+            process = self._running()
+            try:
+                self._connection.send((passes, module))
+                if self._connection.poll(timeout_s):
+                    return self._connection.recv()
+                raise TimeoutError
+            except (EOFError, ConnectionError):
+                return process.wait(), b""
+            except BaseException:
+                self.end()
+                raise
+
+    def _running(self) -> "subprocess.Popen[bytes]":
+        if self.process is not None and self.process.poll() is None:
+            return self.process
+        self._connection, theirs = Pipe()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", worker.__name__, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=_environment(),
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # killed as one with what it runs
+            )
+        return self.process
+
+    def end(self) -> None:
+        if self.process is not None:
+            self._connection.close()
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
 
 
 def _environment() -> dict[str, str]:

@@ -1,37 +1,70 @@
-"""A process that runs one pass pipeline on a module, so that a native abort kills it and not the planner.
+"""A process that runs pass pipelines on modules, each in a fork of its own: a native abort kills the fork, and not the planner, and what
+MLIR loads is loaded once.
 
-Standard input: a line with the passes, then the module as bytecode. Standard output: the module as bytecode. A pass that refuses the module
-exits with `REFUSED` and its diagnostics on standard error.
+python -m autoshard.mlir.worker FD: at the socket FD come (passes, module as bytecode); (0, module as bytecode) goes back, or (exit status,
+what was said), where the status of a pass that refuses the module is `REFUSED`. It ends when the other end is closed.
 """
 
 import io
+import os
+import signal
 import sys
+import tempfile
+from multiprocessing.connection import Connection
+
+from autoshard.errors import AutoshardError
+from autoshard.mlir.context import ir, new_context
+from autoshard.mlir.diagnostics import as_user_error
+from autoshard.mlir.pipeline import run_pipeline
 
 REFUSED = 3
 
 
-def main() -> int:
-    from autoshard.errors import AutoshardError
-    from autoshard.mlir.context import ir, new_context
-    from autoshard.mlir.diagnostics import as_user_error
-    from autoshard.mlir.pipeline import run_pipeline
-
-    passes, _, data = sys.stdin.buffer.read().partition(b"\n")
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the one that waits
+    connection = Connection(int(sys.argv[1]))
     context = new_context()
     context.allow_unregistered_dialects = True  # a caller may hide ops from the passes
-    module = ir.Module.parse(data, context)
+    while True:
+        try:
+            passes, module = connection.recv()
+        except (EOFError, ConnectionResetError):
+            return
+        with tempfile.TemporaryFile() as said:
+            fork = os.fork()
+            if fork == 0:
+                _answer(connection, context, passes, module, said.fileno())
+            status = os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])
+            if status != 0:
+                said.seek(0)
+                connection.send((status, said.read()))
+
+
+def _answer(connection: Connection, context: ir.Context, passes: str, module: bytes, said: int) -> None:
+    """Send what the passes make of the module; the process ends here, with 0 only where that was sent."""
+    status = 1
     try:
-        run_pipeline(module.operation, passes.decode())
-        with as_user_error(f"{passes.decode()} made an invalid module"):
-            module.operation.verify()
+        os.dup2(said, 2)
+        connection.send((0, _passed(context, passes, module)))
+        status = 0
     except AutoshardError as error:
-        sys.stderr.write(str(error))
-        return REFUSED
-    answer = io.BytesIO()
-    module.operation.write_bytecode(answer)
-    sys.stdout.buffer.write(answer.getvalue())
-    return 0
+        os.write(2, str(error).encode())
+        status = REFUSED
+    except BaseException as error:
+        os.write(2, repr(error).encode())
+    finally:
+        os._exit(status)
+
+
+def _passed(context: ir.Context, passes: str, data: bytes) -> bytes:
+    module = ir.Module.parse(data, context)
+    run_pipeline(module.operation, passes)
+    with as_user_error(f"{passes} made an invalid module"):
+        module.operation.verify()
+    made = io.BytesIO()
+    module.operation.write_bytecode(made)
+    return made.getvalue()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,9 +1,12 @@
 """What a pass does to its process never reaches ours."""
 
+import subprocess
+import sys
+
 import pytest
 
 from autoshard.errors import AutoshardError, NativeAbortError
-from autoshard.mlir.isolated import run_isolated
+from autoshard.mlir.isolated import PassRunner, bytecode, run_isolated
 from tests.mlir.modules import main_of, source_of
 
 TEXT = main_of("return %a : tensor<8x16xf32>")
@@ -52,4 +55,37 @@ def test_a_refusal_says_what_mlir_said() -> None:
 
 def test_a_pass_that_does_not_end_is_given_up() -> None:
     with pytest.raises(NativeAbortError, match="did not end within"):
-        run_isolated(source_of(TEXT).module.operation, "canonicalize", timeout_s=0.01)
+        run_isolated(source_of(TEXT).module.operation, "canonicalize", timeout_s=0)
+    assert passes()
+
+
+def test_a_process_that_somebody_killed_is_started_again() -> None:
+    runner, job = PassRunner(), ("canonicalize", bytecode(source_of(TEXT).module.operation), 60)
+    first = runner.answer(*job)
+    assert runner.process is not None
+    runner.process.kill()
+    runner.process.wait()
+    assert runner.answer(*job) == first
+    runner.end()
+
+
+def test_a_fork_has_a_worker_of_its_own() -> None:
+    """Two processes at one worker would take each other's answers, and the first to end would end it."""
+    script = f"""
+import os, sys
+from autoshard.mlir.context import ir, new_context
+from autoshard.mlir.isolated import run_isolated
+passes = lambda: run_isolated(ir.Module.parse({TEXT!r}, new_context()).operation, "canonicalize")
+passes()
+fork = os.fork()
+if fork == 0:
+    passes()
+    sys.exit(7)
+assert os.waitpid(fork, 0)[1] >> 8 == 7
+passes()
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def passes() -> bool:
+    return "func.func" in str(run_isolated(source_of(TEXT).module.operation, "canonicalize"))

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from autoshard import pipeline
-from autoshard.mlir import explicit, propagate, reshards
 from autoshard.mlir.context import Value, sdy
 from autoshard.mlir.forms import form_named
+from autoshard.mlir.isolated import run_isolated
 from tests.sdy.constructs import CONSTRUCTS, Construct
-from tests.sdy.passes import Worker
 from tests.sdy.reading import Output, Sharding, honours
+from tests.sdy.runs import Worker
 
 CASES = [(name, form) for name, construct in CONSTRUCTS.items() for form in construct.forms]
 INSERT = "sdy-close-shardings,func.func(sdy-insert-explicit-reshards{enable-full-version=true})"
@@ -28,8 +28,8 @@ def worker() -> Iterator[Worker]:
 
 
 @pytest.fixture(scope="module")
-def written(worker: Worker) -> Iterator[Callable[[str, str], str]]:
-    """The planned module of a construct in a form; Shardy's passes run in a process that stays, to save its starts."""
+def written() -> Callable[[str, str], str]:
+    """The planned module of a construct in a form."""
     found: dict[tuple[str, str], str] = {}
 
     def write(name: str, form: str) -> str:
@@ -40,10 +40,7 @@ def written(worker: Worker) -> Iterator[Callable[[str, str], str]]:
             found[name, form] = pipeline.write_planned(loaded, plan)
         return found[name, form]
 
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (explicit, propagate, reshards):
-            patch.setattr(module, "run_isolated", worker.run)
-        yield write
+    return write
 
 
 def found_at(output: Output, place: str) -> list[Sharding | None]:
@@ -73,7 +70,7 @@ def complaints(output: Output, construct: Construct) -> list[str]:
 
 @pytest.mark.parametrize(("name", "form"), CASES)
 def test_the_output_says_what_the_input_asks(
-    name: str, form: str, written: Callable[[str, str], str], worker: Worker
+    name: str, form: str, written: Callable[[str, str], str]
 ) -> None:
     """For XLA, which propagates by itself, what Shardy's propagation makes of the output."""
     text, construct = written(name, form), CONSTRUCTS[name]
@@ -82,18 +79,16 @@ def test_the_output_says_what_the_input_asks(
     at_boundary = {p: asked for p, asked in construct.wanted.items() if p.startswith(("arg", "result"))}
     assert complaints(output, Construct("", at_boundary)) == []
     if form == "xla":
-        output = Output(worker.run(output.module.operation, "sdy-propagation-pipeline"))
+        output = Output(run_isolated(output.module.operation, "sdy-propagation-pipeline"))
     assert complaints(output, construct) == [], text
 
 
 @pytest.mark.parametrize("name", CONSTRUCTS)
-def test_shardys_own_pass_adds_no_reshard(
-    name: str, written: Callable[[str, str], str], worker: Worker
-) -> None:
+def test_shardys_own_pass_adds_no_reshard(name: str, written: Callable[[str, str], str]) -> None:
     """Whatever the construct, the changes of sharding are in the output already."""
     output = Output(written(name, "shardy"))
     before = len(output.ops("sdy.reshard"))
-    done = worker.run(output.module.operation, f"{RULES},{INSERT}")
+    done = run_isolated(output.module.operation, f"{RULES},{INSERT}")
     assert len(Output(done).ops("sdy.reshard")) <= before, str(done)
 
 

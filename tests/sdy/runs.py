@@ -1,6 +1,5 @@
-"""Shardy's passes and XLA's runs in one process that stays, for tests that need hundreds of them; what kills it fails a test."""
+"""XLA's runs in one process that stays, for tests that need hundreds of them; what kills it fails a test."""
 
-import io
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -8,17 +7,15 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
-from jaxlib.mlir import passmanager
 from numpy.typing import NDArray
 
-from autoshard.mlir.context import ir, new_context
 from autoshard.xla.module import read_program
 from autoshard.xla.prepare import for_one_device
 from autoshard.xla.worker import Executor
 
 
 class Worker:
-    """`with Worker() as worker: worker.run(operation, "sdy-close-shardings")`."""
+    """`with Worker() as worker: worker.results(module, 8)`."""
 
     def __enter__(self) -> Self:
         self._pool = ProcessPoolExecutor(1, get_context("spawn"))
@@ -29,27 +26,9 @@ class Worker:
     ) -> None:
         self._pool.shutdown()
 
-    def run(self, module: ir.Operation, passes: str) -> ir.Module:
-        """What `passes` (in MLIR's notation, inside builtin.module) make of the module."""
-        buffer = io.BytesIO()
-        module.write_bytecode(buffer)
-        done = self._pool.submit(_passed, buffer.getvalue(), passes).result()
-        return ir.Module.parse(done, module.context)
-
     def results(self, module: str, num_devices: int) -> Sequence[NDArray[np.float32]]:
         """What XLA computes of the module as it is written, or on one device of the module without Shardy, on the same random inputs."""
         return self._pool.submit(_computed, module.encode(), num_devices).result()
-
-
-def _passed(module: bytes, passes: str) -> bytes:
-    context = new_context()
-    context.allow_unregistered_dialects = True
-    parsed = ir.Module.parse(module, context)
-    with context:
-        passmanager.PassManager.parse(f"builtin.module({passes})").run(parsed.operation)
-    buffer = io.BytesIO()
-    parsed.operation.write_bytecode(buffer)
-    return buffer.getvalue()
 
 
 def _computed(module: bytes, num_devices: int) -> list[NDArray[np.float32]]:
