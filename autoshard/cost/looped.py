@@ -43,6 +43,7 @@ class LoopedSums:
     def __init__(self, graph: Graph, sizes: Sizes, lives: Mapping[int, Lifetime], looped: Looped) -> None:
         self._graph, self._sizes, self._lives, self._looped = graph, sizes, lives, looped
         self._repeated = repeated_values(graph.program)
+        self._whole: dict[KernelSpace, NDArray[np.bool_]] = {}
 
     def items(self, node: Node) -> Iterator[Item]:
         """Bytes are of every choice of the node."""
@@ -50,9 +51,9 @@ class LoopedSums:
             return
         shape, kernel = node.space.shape, self._graph.program.kernels[node.kernel]
         looped = self._looped.get(node.space)
-        summed = np.asarray([self._is_whole(one) for one in node.space.strategies], dtype=np.bool_)
+        summed = self._are_whole(node.space)
         if looped is not None:
-            summed &= ~looped
+            summed = summed & ~looped
         if summed.any():
             minor = self._graph.program.minor_dims.get(kernel.results[0])
             before = self._sizes.temporary(shape.results[0], node.space.produced[0], minor)
@@ -69,6 +70,12 @@ class LoopedSums:
             if repeated is not None and not self._lives[repeated.origin].is_own_buffer:
                 begin = repeated.stored_from(self._lives, kernel.time)
                 yield Item(begin, kernel.time + 1, np.where(looped, bytes_, 0))
+
+    def _are_whole(self, space: KernelSpace) -> NDArray[np.bool_]:
+        """Of each strategy; kernels of equal layers share a space."""
+        if space not in self._whole:
+            self._whole[space] = np.asarray([self._is_whole(one) for one in space.strategies], dtype=np.bool_)
+        return self._whole[space]
 
     def _is_whole(self, strategy: Strategy) -> bool:
         """Whether there is a sum of the whole that the product makes, also where only parts of it are kept."""

@@ -104,11 +104,12 @@ def build_program(
     zeros = zero_values(listing)
     may_repeat = repeatable(listing, zeros, pinned)
     widths = Widths(listing)
+    made_once = _with_renamed(pinned.difference(behind.values()), listing)
     kernels = tuple(
         _kernel(
             group,
             listing,
-            _with_renamed(pinned.difference(behind.values()), listing),
+            made_once,
             may_repeat,
             permanent,
             interned,
