@@ -19,6 +19,7 @@ class Layouts:
         self.rank = rank
         self.shardings: list[TensorSharding] = []
         self._ids: dict[TensorSharding, int] = {}
+        self._partial: list[int] = []  # those of addends of a sum
         self._divisors: Ints | None = None
 
     def id_of(self, sharding: TensorSharding) -> int:
@@ -27,6 +28,8 @@ class Layouts:
             found = self._ids[sharding] = len(self.shardings)
             self.shardings.append(sharding)
             self._divisors = None
+            if sharding.unreduced:
+                self._partial.append(found)
         return found
 
     def ids_of(self, shardings: Iterable[TensorSharding]) -> Ints:
@@ -67,10 +70,9 @@ class Layouts:
 
     def reduced(self, ids: Ints) -> Ints:
         """The same splits of what is summed."""
-        partial = {i: self.shardings[i] for i in np.unique(ids).tolist() if self.shardings[i].unreduced}
         found = ids.copy()
-        for layout, sharding in partial.items():
-            found[ids == layout] = self.id_of(replace(sharding, unreduced=()))
+        for layout in [one for one in self._partial if one in ids]:
+            found[ids == layout] = self.id_of(replace(self.shardings[layout], unreduced=()))
         return found
 
     def _unreduced(self, ids: Ints) -> list[frozenset[AxisRef]]:

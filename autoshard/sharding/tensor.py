@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from autoshard.errors import AutoshardError
 from autoshard.sharding.mesh import AxisRef, Mesh, parse_axes, symbol_of, total_size
@@ -16,6 +17,7 @@ from autoshard.sharding.mesh import AxisRef, Mesh, parse_axes, symbol_of, total_
 _BITS = {"i1": 8, "index": 64}  # a predicate takes a byte on every device
 
 
+@cache
 def dtype_bits(dtype: str) -> int:
     """Storage bits of an MLIR element type; `complex<f32>` is two f32, quantised types count their storage type."""
     if dtype in _BITS:
