@@ -4,12 +4,12 @@ A compiler short of memory repeats elementwise work instead (XLA's rematerialisa
 `lifetimes` of the kernels as `build` makes them are those. Both are needed: the one says what a plan takes, the other whether it fits.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from autoshard.mlir.listing import Listing
-from autoshard.program.fusion import is_reduction
+from autoshard.mlir.listing import Listing, Op
+from autoshard.program.fusion import BROADCAST, is_cheap, is_reduction
 from autoshard.program.lifetime import stored_bytes
 from autoshard.program.records import Kernel
 from autoshard.program.repeating import (
@@ -23,6 +23,9 @@ from autoshard.program.repeating import (
     readers_of,
     stored_operands,
 )
+
+_EXPONENTIAL, _SUBTRACT, _LOG = "stablehlo.exponential", "stablehlo.subtract", "stablehlo.log"
+_WIDENING = "stablehlo.convert"
 
 LONGEST_ROW = 8192
 """Elements of a softmax's row up to which XLA:TPU was seen to keep exponentials that are wider than what they are made of."""
@@ -46,15 +49,16 @@ def keep_costly(
 ) -> Ample:
     """The same kernels, fewer of them without a buffer: some costly results have one, and so has what needs two.
 
-    A costly result that several kernels read is stored where one of them cannot repeat the work inside (a scatter, say), or where it takes
-    the place of what it is made of: that is no smaller and nothing else reads it any more. So XLA:TPU keeps in training steps the
-    exponentials of a softmax instead of the scores (rows of up to 8192 also where they are wider), but of a loss the logits, and of float32
-    ones too where the loss picks or sums some of them afterwards. Products repeat what they read, of one buffer or of several that are
-    stored as long: of an activation function XLA keeps its operands and no result (tanh and logistic functions in GPT-J, CLIP, Qwen3;
-    float32 error functions), the quotients of a softmax are made in each product that reads them. What is computed wider than it is read is
-    stored where it is an error function of bfloat16, a polynomial in float32, beside its operand (ViT, BERT, RoBERTa), or what a loss gives
-    back, beside the logits (BERT, BART and GPTs); other functions that are worked out in float32 and narrowed products repeat, also of
-    normalized values (a VAE's blocks; perceptrons and convnets with logistic functions, tanh and GELU).
+    A costly result that several kernels read is stored where one of them cannot repeat the work inside (a scatter, say), or where it
+    takes the place of what it is made of: that is no smaller and nothing else reads it any more. So XLA:TPU keeps in training steps the
+    exponentials of a softmax instead of the scores (rows of up to 8192 also where they are wider, unless scores are just widened for the
+    softmax), but of a loss the logits, and of float32 ones too where the loss picks or sums some of them afterwards. Products repeat what
+    they read, of one buffer or of several that are stored as long: of an activation function XLA keeps its operands and no result (tanh
+    and logistic functions in GPT-J, CLIP, Qwen3; float32 error functions), the quotients of a softmax are made in each product that reads
+    them. What is computed wider than it is read is stored where it is an error function of bfloat16, a polynomial in float32, beside its
+    operand (ViT, BERT, RoBERTa), or what a loss gives back, beside the logits (BERT, BART and GPTs); other functions that are worked out
+    in float32 and narrowed products repeat, also of normalized values (a VAE's blocks; perceptrons and convnets with logistic functions,
+    tanh and GELU).
 
     Args:
         repeated: results with a buffer that a compiler short of memory would repeat.
@@ -62,6 +66,7 @@ def keep_costly(
     """
     kernels = [_as_left(kernel, behind) for kernel in kernels]
     readers, as_stored = readers_of(kernels), _read_as_stored(kernels, listing, may_repeat)
+    just_widened = _JustWidened(listing)
     reduced = _made_of_sums(kernels, listing, may_repeat)
     of_exponentials = _made_of_sums(
         kernels, listing, may_repeat, _costly_inside(kernels, listing, may_repeat)
@@ -85,7 +90,8 @@ def keep_costly(
         (value,) = root.results
         is_stored, is_in_place = False, kernel.is_in_place
         if may_repeat.includes(root, len(reads)):
-            is_dear_itself = is_costly(kernel.ops, listing)
+            is_just_widened = value in reduced and just_widened.includes(value)
+            is_dear_itself = is_costly(kernel.ops, listing) and not is_just_widened
             is_dear = is_dear_itself or not costly.isdisjoint(reads)
             is_wide_inside = is_widened(root, listing)
             is_narrower = (is_narrowing(root, listing) and value in of_exponentials) or is_wide_inside
@@ -132,6 +138,40 @@ def _row(listing: Listing, value: int) -> int:
     """Elements of the last dimension."""
     type_ = listing.values[value].type
     return type_.shape[-1] if type_ is not None and type_.rank else 1
+
+
+class _JustWidened:
+    """Exponentials of an attention's softmax whose scores are widened for it and nothing else, which is no loss: nobody asks for the
+    logarithm of the sum.
+
+    XLA:TPU takes their maximum in the narrow type, out of the product that makes the scores, and every reader repeats the exponential.
+    """
+
+    def __init__(self, listing: Listing) -> None:
+        self._listing = listing
+        self._made_by = {value: op for op in listing.ops for value in op.results}
+        logs = [op.operands[0] for op in listing.ops if op.name == _LOG]
+        self._logged = {op.operands[0] for op in self._ops_behind(logs) if is_reduction(op)}
+
+    def includes(self, value: int) -> bool:
+        wide, op = self._listing.values[value].type, self._made_by[value]
+        if op.name != _EXPONENTIAL or value in self._logged:
+            return False
+        inside = [
+            one for one in self._ops_behind([value]) if self._listing.values[one.results[0]].type == wide
+        ]
+        return {one.name for one in inside} == {_EXPONENTIAL, _SUBTRACT, _WIDENING, BROADCAST}
+
+    def _ops_behind(self, values: Sequence[int]) -> Iterator[Op]:
+        """What makes the values, by cheap work up to reductions and to what is not cheap."""
+        left, seen = list(values), set[int]()
+        while left:
+            op = self._made_by.get(left.pop())
+            if op is not None and op.results[0] not in seen:
+                seen.add(op.results[0])
+                yield op
+                if is_cheap(op) and not is_reduction(op):
+                    left.extend(op.operands)
 
 
 def _made_of_sums(
