@@ -1,21 +1,26 @@
 """Does the predicted peak hold against what the compiler allocates (argument + output - alias + temporary)?
 
     python experiments/fidelity/memory.py PROGRAM... --folder FOLDER --table TABLE.csv [--target tpu:v5e:4x4] [--names best,dp]
-        [--held-out PROGRAM...]
+        [--held-out PROGRAM...] [--compile]
 
 Reads the plans of FOLDER and what the judge said of them (`plans.py` makes both); predicts each plan anew, as `autoshard check` does, so
 that a change of the model needs no new compilation. Writes a row a plan: predicted bytes, compiled bytes, their ratio, whether it
 compiled, and whether nothing was looked up in the program before (`--held-out`), and plots both beside the table; prints the share of
 compiled plans within 10 % of the prediction, the largest excess, the largest among plans predicted within a tenth of their budget (what
 `MEMORY_MARGINS` has to cover), and every plan that was said to fit and did not compile. A prediction beyond the plan's budget is of a
-plan that was not said to fit.
+plan that was not said to fit. `--compile` asks `autoshard compile` instead of reading what a judge said, for slices of which a fast
+compilation's own report counts what computations on the sparse core are given a second time (v5p, v6e).
 """
 
 import argparse
 import csv
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import plans
 from plot import scatter
@@ -43,11 +48,29 @@ class Row:
         return None if self.compiled_bytes is None else self.compiled_bytes / self.predicted_bytes
 
 
-def rows(program: Path, folder: Path, target: str, names: list[str]) -> Iterator[Row]:
+def compiled_here(drawn: plans.Drawn, target: str) -> dict[str, Any]:
+    """What `autoshard compile` says, as a judge would; kept beside the plan where it compiles."""
+    kept = drawn.base.with_name(f"{drawn.name}.{target.replace(':', '_')}.compiled.json")
+    if not kept.exists():
+        planned = str(drawn.base.with_name(f"{drawn.name}.mlir"))
+        asked = [sys.executable, "-m", "autoshard", "compile", planned, "--target", target]
+        done = subprocess.run([*asked, "--no-predict", "--json"], capture_output=True, text=True)
+        if done.returncode:
+            return {"ok": False, "error": done.stderr}
+        memory = json.loads(done.stdout)["compiled"]["memory"]
+        kept.write_text(json.dumps({"ok": True, "memory": {"hbm_total": memory["total_bytes"]}}))
+    return json.loads(kept.read_text())
+
+
+def rows(
+    program: Path, folder: Path, target: str, names: list[str], *, compiles: bool = False
+) -> Iterator[Row]:
     read: dict[object, Loaded] = {}
     for drawn in plans.kept(folder, plans.program_name(program)):
-        said = drawn.judged(target)
-        if said is None or (names and not drawn.name.startswith(tuple(names))):
+        if names and not drawn.name.startswith(tuple(names)):
+            continue
+        said = compiled_here(drawn, target) if compiles else drawn.judged(target)
+        if said is None:
             continue
         key = (drawn.plan.mesh, drawn.plan.topology, drawn.plan.carry)
         if key not in read:
@@ -91,11 +114,12 @@ def main() -> None:
     parser.add_argument("--names", default="", help="Only plans whose names begin so, comma-separated.")
     parser.add_argument("--held-out", type=Path, nargs="+", default=[], metavar="PROGRAM")
     parser.add_argument("--table", type=Path, required=True)
+    parser.add_argument("--compile", action="store_true", help="Ask `autoshard compile`, not a judge.")
     given = parser.parse_args()
     names = [name for name in given.names.split(",") if name]
     found: list[Row] = []
     for program in (*given.programs, *given.held_out):
-        for row in rows(program, given.folder, given.target, names):
+        for row in rows(program, given.folder, given.target, names, compiles=given.compile):
             found.append(row)
             ratio = "out of memory" if row.ratio is None else f"{row.ratio:.3f}"
             print(
