@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from autoshard.baselines import propagated
 from autoshard.breakdown import Breakdown, break_down
 from autoshard.cost import PricedGraph, follow, look_through
-from autoshard.loading import Loaded
+from autoshard.loading import Loaded, compiler_of
 from autoshard.mlir import passes
 from autoshard.plans import Plan
 from autoshard.pricing import price
@@ -51,8 +51,8 @@ def price_as_written(loaded: Loaded, progress: Progress = silent) -> AsWritten:
     }
     progress("pricing", None)
     listing, given = look_through(loaded.listing, values, passes.decompose_reshards)
-    is_xla = loaded.lowering == "xla-tpu"
-    program = build_program(listing, loaded.program.carried_pairs, is_xla_tpu=is_xla)
+    compiler = compiler_of(loaded.form, loaded.hardware)
+    program = build_program(listing, loaded.program.carried_pairs, compiler)
     loaded = replace(loaded, listing=listing, program=program)
     priced = price(loaded, given=given)
     return AsWritten(loaded, priced, follow(priced, values))

@@ -24,7 +24,7 @@ from autoshard.cost import (
 )
 from autoshard.errors import ClashError
 from autoshard.explanations import Clashing, Explanation
-from autoshard.loading import Loaded, ReadModule, analyse, loaded_with
+from autoshard.loading import Loaded, ReadModule, analyse, compiler_of, loaded_with
 from autoshard.mlir.listing import Listing
 from autoshard.pipeline import plan_loaded, price
 from autoshard.program import (
@@ -211,7 +211,7 @@ def _tied(graph: Graph, tie: Tie) -> Tied:
 
 def _open(read: ReadModule) -> Loaded:
     """The program with all demands in it, none of which is spread over groups or has to be met."""
-    program = build_program(read.as_written, read.carry, is_xla_tpu=read.lowering == "xla-tpu")
+    program = build_program(read.as_written, read.carry, compiler_of(read.form, read.hardware))
     listing = replace(read.as_written, groups=())
     return loaded_with(read, listing, replace(program, listing=listing))
 

@@ -16,6 +16,7 @@ from autoshard.mlir.source import SourceModule, load, resolve_mesh, warnings_of_
 from autoshard.overlaps import Overlap, overlap_named
 from autoshard.plans import Plan, require_same_module
 from autoshard.program import (
+    Compiler,
     Program,
     build_program,
     donated_pairs,
@@ -85,6 +86,11 @@ class Loaded:
 def lowering_of(form: Form, hardware: Hardware) -> Lowering:
     """How the compiler that a form is for carries collectives out on this hardware."""
     return "xla-tpu" if form == "xla" and isinstance(hardware.topology, Torus) else "shardy"
+
+
+def compiler_of(form: Form, hardware: Hardware) -> Compiler:
+    is_xla_tpu = lowering_of(form, hardware) == "xla-tpu"
+    return Compiler(is_xla_tpu, is_xla_tpu and hardware.keeps_narrow_operands)
 
 
 def overlap_of(form: Form, hardware: Hardware) -> Overlap:
@@ -178,7 +184,7 @@ def analyse(read: ReadModule) -> Loaded:
     listing = with_group_demands(read.as_written)
     if listing is not read.as_written:
         refuse_unsound(listing)
-    program = build_program(listing, read.carry, is_xla_tpu=read.lowering == "xla-tpu")
+    program = build_program(listing, read.carry, compiler_of(read.form, read.hardware))
     return loaded_with(read, listing, program)
 
 

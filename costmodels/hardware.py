@@ -94,6 +94,11 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.vector_memory is not None and self.vector_memory.keeps(bytes, together)
 
     @property
+    def keeps_narrow_operands(self) -> bool:
+        """Whether its compiler stores what several products would make of more bytes than it has: see `Tiles`."""
+        return self.tiles is not None and bool(self.tiles.keeps_narrow_operands)
+
+    @property
     def gathers_behind_compute(self) -> bool:
         """Whether its compiler runs all-gathers behind kernels that do not wait for them."""
         return isinstance(self.topology, Torus) and bool(self.topology.gathers_behind_compute)

@@ -34,6 +34,9 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
 
     A sum of which n devices keep a part each goes in equal chunks of at most `scattered_tiles / (n + 4)` tiles of a part, which is padded
     for that; None: a compiler that does not.
+
+    With `keeps_narrow_operands` the compiler stores what it makes in 16 bits of twice as many bytes for several products (a softmax's
+    quotient, a gated activation), which otherwise each of them makes anew.
     """
 
     lanes: Count
@@ -41,6 +44,7 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     word_bits: Count
     heap_slack: Share
     scattered_tiles: Count | None = None
+    keeps_narrow_operands: bool | None = None  # None: no
 
     def stored_bytes(
         self, shapes: NDArray[Any], element_bits: int, minor: MinorPair | None = None

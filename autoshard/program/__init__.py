@@ -22,6 +22,7 @@ from autoshard.program.outputs import lone_operands, product_reads, repeated_val
 from autoshard.program.prefetch import Ahead, in_argument_buffers, prefetchable
 from autoshard.program.records import (
     RESULT_SITE,
+    Compiler,
     FilterGradient,
     Flow,
     FlowKind,
@@ -48,6 +49,7 @@ __all__ = [
     "AddedValues",
     "Addition",
     "Ahead",
+    "Compiler",
     "Demand",
     "FilterGradient",
     "Flow",

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import BROADCAST, is_cheap, is_reduction
 from autoshard.program.lifetime import stored_bytes
-from autoshard.program.records import Kernel
+from autoshard.program.records import Compiler, Kernel
 from autoshard.program.repeating import (
     Readers,
     Repeatable,
@@ -23,9 +23,11 @@ from autoshard.program.repeating import (
     readers_of,
     stored_operands,
 )
+from autoshard.sharding import dtype_bits
 
 _EXPONENTIAL, _SUBTRACT, _LOG = "stablehlo.exponential", "stablehlo.subtract", "stablehlo.log"
 _WIDENING = "stablehlo.convert"
+_NARROW_BITS = 16
 
 LONGEST_ROW = 8192
 """Elements of a softmax's row up to which XLA:TPU was seen to keep exponentials that are wider than what they are made of."""
@@ -46,6 +48,7 @@ def keep_costly(
     may_repeat: Repeatable,
     repeated: Collection[int],
     behind: Mapping[int, int],
+    compiler: Compiler,
 ) -> Ample:
     """The same kernels, fewer of them without a buffer: some costly results have one, and so has what needs two.
 
@@ -63,6 +66,7 @@ def keep_costly(
     Args:
         repeated: results with a buffer that a compiler short of memory would repeat.
         behind: what values are that enter a manual computation as they left another.
+        compiler: one that keeps narrow operands stores them for products.
     """
     kernels = [_as_left(kernel, behind) for kernel in kernels]
     readers, as_stored = readers_of(kernels), _read_as_stored(kernels, listing, may_repeat)
@@ -71,7 +75,13 @@ def keep_costly(
     of_exponentials = _made_of_sums(
         kernels, listing, may_repeat, _costly_inside(kernels, listing, may_repeat)
     )
+
+    def keeps(value: int, stored: Collection[int]) -> bool:
+        apart = [one for one in stored if made_of.get(one, frozenset()).isdisjoint(stored)]
+        return compiler.keeps_narrow_operands and _is_of_twice_as_much(value, apart, listing)
+
     roots: dict[int, frozenset[int]] = {}
+    made_of: dict[int, frozenset[int]] = {}  # of what is stored
     costly: set[int] = set()  # values that each reader would repeat costly work for
     narrowed: dict[int, frozenset[int]] = {}
     found: list[Kernel] = []
@@ -79,12 +89,10 @@ def keep_costly(
         root, reads = listing.ops[kernel.time], [use.value for use in kernel.uses]
         stored = stored_operands(root, reads, listing, roots, permanent) if root.results else frozenset()
         if not kernel.is_alias:
-            if (
-                root.results
-                and root.results[0] in repeated
-                and (len(stored) == 1 or root.results[0] in as_stored.products)
-            ):
+            is_again = root.results and root.results[0] in repeated and not keeps(root.results[0], stored)
+            if is_again and (len(stored) == 1 or root.results[0] in as_stored.products):
                 narrowed[root.results[0]] = stored
+            made_of |= dict.fromkeys(root.results, stored)
             found.append(kernel)
             continue
         (value,) = root.results
@@ -99,6 +107,8 @@ def keep_costly(
             is_in_place = kernel.is_in_place and not (is_dear and is_narrower)
             width = 2 if value in reduced and _row(listing, value) <= LONGEST_ROW else 1
             is_kept = (
+                value in as_stored.products and len(readers.get(value, ())) > 1 and keeps(value, stored)
+            ) or (
                 is_dear
                 and len(readers.get(value, ())) > 1
                 and (
@@ -120,7 +130,9 @@ def keep_costly(
                 narrowed[value] = stored
             if is_dear and not is_stored:
                 costly.add(value)
-        if not is_stored:
+        if is_stored:
+            made_of[value] = stored
+        else:
             roots[value] = stored
         found.append(replace(kernel, is_alias=not is_stored, is_in_place=is_in_place))
     return Ample(found, narrowed)
@@ -138,6 +150,13 @@ def _row(listing: Listing, value: int) -> int:
     """Elements of the last dimension."""
     type_ = listing.values[value].type
     return type_.shape[-1] if type_ is not None and type_.rank else 1
+
+
+def _is_of_twice_as_much(value: int, stored: Collection[int], listing: Listing) -> bool:
+    """Whether a value of 16 bits is made of buffers of twice its bytes."""
+    type_ = listing.values[value].type
+    is_narrow = type_ is not None and dtype_bits(type_.dtype) <= _NARROW_BITS
+    return is_narrow and sum(stored_bytes(listing, one) for one in stored) >= 2 * stored_bytes(listing, value)
 
 
 class _JustWidened:

@@ -43,6 +43,8 @@ from autoshard.program.nested import finished, without_nested
 from autoshard.program.pieces import in_pieces
 from autoshard.program.records import (
     RESULT_SITE,
+    XLA_TPU,
+    Compiler,
     Flow,
     FlowKind,
     FlowSource,
@@ -78,15 +80,14 @@ _IN_PLACE = _ALIAS | {"stablehlo.dynamic_update_slice", "stablehlo.scatter", "st
 
 
 def build_program(
-    listing: Listing, carry: Sequence[tuple[int, int]] | None = None, *, is_xla_tpu: bool = True
+    listing: Listing, carry: Sequence[tuple[int, int]] | None = None, compiler: Compiler = XLA_TPU
 ) -> Program:
     """Analyse a listing.
 
     Args:
         carry: (result index, argument index) pairs that are next step's inputs; None takes the donated arguments (see
             `carrying.donated_pairs`).
-        is_xla_tpu: whether XLA for TPUs compiles it, which runs products inside others (`nested`), makes Fourier transforms of products
-            (`transforms`) and all states of random numbers at once (`counters`).
+        compiler: of what the program is for.
 
     Raises:
         AutoshardError: a carried pair that does not exist or whose types differ.
@@ -126,15 +127,15 @@ def build_program(
     handing = handing_flows(listing, fusion.free)
     flows = _flows(listing, pairs, frozenset(flow.target for flow in handing))
     slices = slices_in_loops(kernels, listing, handing)
-    kept, narrowed = keep_costly(kernels, listing, permanent, may_repeat, repeated, behind)
+    kept, narrowed = keep_costly(kernels, listing, permanent, may_repeat, repeated, behind, compiler)
     stored = stored_types(listing, kernels, pinned)
 
-    counters = find_counters(listing) if is_xla_tpu else NO_COUNTERS
+    counters = find_counters(listing) if compiler.is_xla_tpu else NO_COUNTERS
     _, ample = recompute(kept, lifetimes(listing, kept, pairs, fusion.free, counters), narrowed | slices)
     kernels, lives = recompute(
         kernels, lifetimes(listing, kernels, pairs, fusion.free, counters), repeated | slices
     )
-    if is_xla_tpu:
+    if compiler.is_xla_tpu:
         lives, ample = (
             without_nested(kernels, listing, pinned, finished(kernels, listing, pinned, stored, one))
             for one in (lives, ample)
@@ -172,7 +173,7 @@ def build_program(
         find_strips(kernels, listing),
         in_pieces(kernels, listing),
         evaluated_as_made(kernels, listing),
-        transforms(kernels, permanent, fresh, ample) if is_xla_tpu else {},
+        transforms(kernels, permanent, fresh, ample) if compiler.is_xla_tpu else {},
         indexed,
     )
 

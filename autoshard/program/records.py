@@ -92,6 +92,21 @@ class KernelShape:
 
 
 @dataclass(frozen=True, slots=True)
+class Compiler:
+    """What kernels and lifetimes depend on of the compiler.
+
+    XLA for TPUs runs products inside others (`nested`), makes Fourier transforms of products (`transforms`) and all states of random
+    numbers at once (`counters`); of `keeps_narrow_operands` see `costmodels.tiles`.
+    """
+
+    is_xla_tpu: bool
+    keeps_narrow_operands: bool = False
+
+
+XLA_TPU = Compiler(is_xla_tpu=True)
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
     shape: KernelShape
     ops: tuple[int, ...]  # in program order; the last is the root

@@ -1,6 +1,6 @@
 """States of loops that hash counters into random numbers, all made before the first of them runs."""
 
-from autoshard.program import Program, build_program
+from autoshard.program import Compiler, Program, build_program
 from tests.mlir.modules import counted_loop, listed, main_of
 from tests.program.modules import program_of
 
@@ -80,6 +80,8 @@ def test_only_xla_for_tpus_makes_them_together() -> None:
     """What else runs the program begins each loop's state where the loop is."""
     body = f"{hashed('a', '%key')}\n{hashed('b', '%key')}\n%r = stablehlo.xor %a, %b : {T}\nreturn %r : {T}"
     listing = listed(main_of(body, "%key: tensor<ui32>", T))
-    tpu, other = (states(build_program(listing, is_xla_tpu=is_tpu)) for is_tpu in (True, False))
+    tpu, other = (
+        states(build_program(listing, compiler=Compiler(is_xla_tpu=is_tpu))) for is_tpu in (True, False)
+    )
     assert tpu[0][0] == tpu[2][0]
     assert other[0][0] < other[2][0]
