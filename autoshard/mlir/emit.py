@@ -79,6 +79,7 @@ class _Emitter:
     ) -> None:
         self._walked, self._listing, self._choices = walked, listing, choices
         self._shardings, self._emission = shardings, emission
+        self._return = walked.terminator
         self._ranks = [value.type.rank if value.type is not None else 0 for value in listing.values]
         self._flows = self._flows_by_user()
         self._chains = [scope_chain(walked.scopes, scope) for scope in range(len(walked.scopes))]
@@ -138,7 +139,7 @@ class _Emitter:
 
     def _handed_on(self, handoff: Handoff) -> Iterator[_Use]:
         user = handoff.user
-        is_return = user == self._walked.terminator
+        is_return = user == self._return
         flows = self._flows.get(user, {})
         for position, value in enumerate(user.operands):
             number = self._walked.ids[value]
