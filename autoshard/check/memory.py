@@ -96,7 +96,7 @@ class _Stored:
         dims = (program.minor_dims if value in self._written else program.indexed).get(value)
         return self._bytes(type_, sharding, dims, is_temporary=True)
 
-    def in_layout(self, type_: TensorType, sharding: TensorSharding, dims: MinorDims) -> int:
+    def in_layout(self, type_: TensorType, sharding: TensorSharding, dims: MinorDims | None) -> int:
         return self._bytes(type_, sharding, dims, is_temporary=True)
 
     def unpadded(self, type_: TensorType, sharding: TensorSharding) -> int:
@@ -157,7 +157,7 @@ def _buffers(
         _renamed(planned, reads, stored, lives),
         _unsettled(planned, reads, stored, looped),
         _copied_results(planned, stored),
-        _for_gathers(planned, stored, lives),
+        _wholes(planned, stored, lives),
         _scattered(planned, reads, stored, lives),
         _transformed(planned, stored, lives),
     ):
@@ -362,12 +362,13 @@ def _copied_results(planned: Planned, stored: _Stored) -> Iterator[Buffer]:
             yield Buffer(0, planned.program.num_times, bytes_, is_handed_over=True)
 
 
-def _for_gathers(planned: Planned, stored: _Stored, lives: Lives) -> Iterator[Buffer]:
-    """Values without a buffer are made whole where gathers read them."""
-    for value, (begin, end) in planned.program.for_gathers.items():
-        type_ = planned.type_of(value)
-        if not lives[value].is_own_buffer:
-            yield Buffer(begin, end, stored.at_least(type_, _settled(planned, value, type_)))
+def _wholes(planned: Planned, stored: _Stored, lives: Lives) -> Iterator[Buffer]:
+    """What is made whole for gathers, and broadcasts that a reshape merges."""
+    for value, wholes in planned.program.wholes.items():
+        for whole in wholes:
+            if not (whole.is_value and lives[value].is_own_buffer):
+                sharding = _settled(planned, value, whole.type)
+                yield Buffer(whole.begin, whole.end, stored.in_layout(whole.type, sharding, whole.dims))
 
 
 def _scattered(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> Iterator[Buffer]:

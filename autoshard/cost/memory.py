@@ -172,8 +172,9 @@ def _kernel_items(
             whole = sizes.temporary(transform.whole, produced)
             yield Item(kernel.time, kernel.time + 1, whole * transform.halves // 2)
             yield Item(lifetime.begin, lifetime.end, whole * transform.kept // 2)
-        if value in program.for_gathers and not lifetime.is_own_buffer:
-            yield Item(*program.for_gathers[value], sizes.temporary(type_, settled))
+        for whole in program.wholes.get(value, ()):
+            if not (whole.is_value and lifetime.is_own_buffer):
+                yield Item(whole.begin, whole.end, sizes.temporary(whole.type, settled, whole.dims))
         held = sizes.held(value, type_)
         smallest, written = sizes.temporary(held, settled), sizes.temporary(held, settled, minor)
         if lifetime.is_own_buffer:

@@ -62,6 +62,7 @@ from autoshard.program.repeating import (
     repeatable,
     stored_operands,
 )
+from autoshard.program.reshaped import merged_broadcasts
 from autoshard.program.reuse import reuse_results
 from autoshard.program.slicing import cut_where_read
 from autoshard.program.storing import stored_types
@@ -166,8 +167,9 @@ def build_program(
         fresh,
         copied_results(listing, kernels, handing, pairs, fusion.free),
         later,
-        made_for_gathers(kernels, listing, may_repeat),
-        rows | {one.gradient: (one.dims, 1) for one in updates},
+        made_for_gathers(kernels, listing, may_repeat)
+        | (merged_broadcasts(kernels, listing, fusion.free) if is_xla_tpu else {}),
+        rows | {one.gradient: (one.dims, 0 if one.is_in_state else 1) for one in updates},
         given_rows(kernels, listing) | row_copies(updates),
         padding_names(kernels, listing, dims, ample),
         find_strips(kernels, listing),

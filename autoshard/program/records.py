@@ -32,6 +32,7 @@ __all__ = [
     "Strips",
     "Transform",
     "Use",
+    "Whole",
     "Window",
 ]
 
@@ -203,6 +204,16 @@ class Transform(NamedTuple):
     kept: int  # and how many as long as the result lives
 
 
+class Whole(NamedTuple):
+    """What is stored between two times, half-open, though it has no buffer as a value."""
+
+    begin: int
+    end: int
+    type: TensorType
+    dims: MinorDims | None = None
+    is_value: bool = False  # it is the value itself, and not stored twice where that has a buffer
+
+
 @dataclass(frozen=True, slots=True)
 class Strips:
     """What a compiler stores besides where it cuts few images into strips (`strips.find_strips`)."""
@@ -242,9 +253,9 @@ class Program:
     sums_after_loops: dict[int, AddedUp] = field(
         default_factory=dict[int, AddedUp]
     )  # of values that each trip of a loop adds up, what a compiler may sum after it
-    for_gathers: dict[int, tuple[int, int]] = field(
-        default_factory=dict[int, tuple[int, int]]
-    )  # of values without a buffer, half-open times in which they have one nevertheless
+    wholes: dict[int, tuple[Whole, ...]] = field(
+        default_factory=dict[int, tuple[Whole, ...]]
+    )  # what is made whole besides, by the values whose sharding it has
     scattered_rows: dict[int, tuple[MinorDims, int]] = field(
         default_factory=dict[int, tuple[MinorDims, int]]
     )  # of what scatters make, how it lies meanwhile, and how many values of that size lie so

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import is_elementwise, is_reduction
-from autoshard.program.records import Kernel
+from autoshard.program.records import Kernel, Whole
 from autoshard.sharding import dtype_bits
 
 COSTLY = frozenset(
@@ -92,15 +92,15 @@ class Repeatable:
 
 def made_for_gathers(
     kernels: Sequence[Kernel], listing: Listing, may_repeat: Repeatable
-) -> dict[int, tuple[int, int]]:
-    """Of elementwise results without a buffer that gathers read, the times, half-open, in which there is a copy for these.
+) -> dict[int, tuple[Whole, ...]]:
+    """Elementwise results without a buffer that gathers read: there is a copy for these.
 
     A loss that picks labels from logits in bfloat16 after their conversion to float32 has these logits twice for a while (libtpu 0.0.51,
     training steps of BERT, BART and a GPT): the loss is needed at the end only, so that where what goes back to the logits is
     summed too, for a bias, one fusion makes both.
     """
     readers = readers_of(kernels)
-    found: dict[int, tuple[int, int]] = {}
+    found: dict[int, tuple[Whole, ...]] = {}
     for kernel in kernels:
         if kernel.is_alias and may_repeat.includes(listing.ops[kernel.time], len(kernel.uses)):
             (value,) = kernel.results
@@ -111,7 +111,8 @@ def made_for_gathers(
             ]
             if gathers:
                 sums = [time for time in read_times(value, readers) if is_reduction(listing.ops[time])]
-                found[value] = (min(gathers), max(*gathers, *sums, 0) + 1)
+                end, type_ = max(*gathers, *sums, 0) + 1, kernel.shape.results[0]
+                found[value] = (Whole(min(gathers), end, type_, is_value=True),)
     return found
 
 

@@ -7,9 +7,10 @@ columns on a device, and in 69 small programs:
 
 - where the work compares with zeros or picks them, as Adagrad does that leaves out what was never looked up: the zeros are those that the
   scatter adds to (26 of 30; the others have four tables or eight of four columns on a device);
-- where the gradient itself is added to what is kept of it (momentum): the scatter adds to that; with one table or two, the table too;
+- where the gradient itself is added to what is kept of it (momentum): the scatter adds to that; with one table or two, the table too,
+  and the gradient is nowhere else;
 - with one table or two and no state (SGD);
-- not in the others: Adam, momentum of what is scaled, Adagrad with a square root.
+- not in the others: Adam, also where it adds a constant of zero below its root, momentum of what is scaled, Adagrad with a square root.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from autoshard.mlir.listing import Listing
 from autoshard.program.fusion import is_elementwise
 from autoshard.program.records import Kernel, Lifetime, MinorDims
 
+_PICKING = frozenset(f"stablehlo.{name}" for name in ("clamp", "compare", "maximum", "minimum", "select"))
 FEW = 2
 """Gradients of tables in a program up to which what they are added to lies in rows."""
 
@@ -31,6 +33,7 @@ class Update(NamedTuple):
     dims: MinorDims
     tables: dict[int, int]
     is_whole: bool  # nothing else is read with the gradient, nor what is made of that
+    is_in_state: bool  # the scatter adds to what is kept of it, in the copy of that
 
 
 def updates_in_rows(
@@ -70,12 +73,15 @@ def _update(
         read = [value for value in reads if value in arguments and _shape(listing, value) == shape]
         times = dict.fromkeys(read, kernel.time + 1)
         tables |= times
-        picks_zeros = picks_zeros or any(not zeros.isdisjoint(op.operands) for op in ops)
+        picks_zeros = picks_zeros or any(
+            op.name in _PICKING and not zeros.isdisjoint(op.operands) for op in ops
+        )
         if any(op.name == "stablehlo.add" and gradient in op.operands for op in ops):
             added_to |= times
     is_plain = bool(added_to) or len(tables) == 1
     is_whole = picks_zeros or (is_one_of_few and is_plain)
-    return Update(gradient, dims, tables if is_whole else added_to, is_whole and is_alone)
+    is_in_state = is_whole and is_alone and bool(added_to) and not picks_zeros
+    return Update(gradient, dims, tables if is_whole else added_to, is_whole and is_alone, is_in_state)
 
 
 def row_copies(updates: Sequence[Update]) -> dict[int, tuple[MinorDims, int]]:

@@ -70,7 +70,7 @@ def test_logits_are_kept_and_nothing_beside_them() -> None:
     """Picking labels reads the logits as they are, so that no exponentials take their place; labels go back by a comparison."""
     found = program(loss(PRODUCT, "%1"))
     assert stored(found) == ["dot_general"]
-    assert found.for_gathers == {}
+    assert found.wholes == {}
 
 
 def test_logarithms_that_labels_are_picked_from_are_made() -> None:
@@ -81,9 +81,9 @@ def test_converted_logits_are_made_again_for_the_labels() -> None:
     """Those in bfloat16 stay; in float32 they are there while the labels are picked."""
     found = program(loss(CONVERTED, "%1"))
     assert stored(found)[0] == "dot_general"
-    (times,) = found.for_gathers.values()
+    ((whole,),) = found.wholes.values()
     (gather,) = (k.time for k in found.kernels if found.listing.ops[k.time].name == "stablehlo.gather")
-    assert times == (gather, gather + 1)
+    assert (whole.begin, whole.end) == (gather, gather + 1)
 
 
 @pytest.mark.parametrize(

@@ -47,13 +47,13 @@ def made_by(program: Program, name: str) -> int:
 
 @pytest.mark.parametrize("is_read_twice", [False, True])
 def test_slices_lie_along_the_lanes(is_read_twice: bool) -> None:
-    """What a gather makes stays so, and elementwise work on it; what a scatter makes while it is made, and the table until then."""
+    """What a gather makes stays so, and elementwise work on it; the table until it is updated, what a scatter makes if more reads it."""
     program = lookup(is_read_twice=is_read_twice)
     assert program.minor_dims[made_by(program, "stablehlo.gather")] == SLICES
     assert program.minor_dims[made_by(program, "stablehlo.add")] == SLICES
     scattered = made_by(program, "stablehlo.scatter")
     assert scattered not in program.minor_dims or not program.minor_dims[scattered][2]
-    assert program.scattered_rows == {scattered: (SLICES, 1)}
+    assert program.scattered_rows == {scattered: (SLICES, int(is_read_twice))}
     (table,), (_, end) = program.row_copies.keys(), program.row_copies[program.listing.arguments[0].value]
     assert table == program.listing.arguments[0].value
     assert (program.lifetimes[scattered].end < end) != is_read_twice
@@ -66,10 +66,16 @@ def test_slices_lie_along_the_lanes(is_read_twice: bool) -> None:
         (SCALED, set[str]()),
         (SCALED.replace("multiply %4", "add %4"), {"t", "s"}),
         (f"%z = stablehlo.maximum %4, %zeros : {TABLE}\n{SCALED.replace('%4', '%z')}", {"t", "s"}),
+        (
+            SCALED.replace("%5 = ", f"%z = stablehlo.add %s1, %zeros : {TABLE}\n%5 = ").replace(
+                "%t, %s1", "%t, %z"
+            ),
+            set[str](),
+        ),
     ],
 )
 def test_updates_in_rows(update: str, in_rows: set[str]) -> None:
-    """Where the gradient is added to what is kept, or zeros that it is scattered into are read again; scaled first, it is copied back."""
+    """Where the gradient is added to what is kept, or zeros that it is scattered into are picked again; scaled first, it is copied back."""
     program = lookup(update)
     arguments = {
         argument.value: name for argument, name in zip(program.listing.arguments, "tis", strict=True)
