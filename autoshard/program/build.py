@@ -168,7 +168,7 @@ def build_program(
         copied_results(listing, kernels, handing, pairs, fusion.free),
         later,
         made_for_gathers(kernels, listing, may_repeat)
-        | (merged_broadcasts(kernels, listing, fusion.free) if is_xla_tpu else {}),
+        | (merged_broadcasts(kernels, listing, fusion.free) if compiler.is_xla_tpu else {}),
         rows | {one.gradient: (one.dims, 0 if one.is_in_state else 1) for one in updates},
         given_rows(kernels, listing) | row_copies(updates),
         padding_names(kernels, listing, dims, ample),
