@@ -26,7 +26,8 @@ from autoshard.program.repeating import (
 from autoshard.sharding import dtype_bits
 
 _EXPONENTIAL, _SUBTRACT, _LOG = "stablehlo.exponential", "stablehlo.subtract", "stablehlo.log"
-_WIDENING = "stablehlo.convert"
+_WIDENING, _COMPARE = "stablehlo.convert", "stablehlo.compare"
+_ADDING = frozenset({"stablehlo.add", "stablehlo.select"})
 _NARROW_BITS = 16
 
 LONGEST_ROW = 8192
@@ -70,15 +71,17 @@ def keep_costly(
     """
     kernels = [_as_left(kernel, behind) for kernel in kernels]
     readers, as_stored = readers_of(kernels), _read_as_stored(kernels, listing, may_repeat)
-    just_widened = _JustWidened(listing)
+    softmaxes = _Softmaxes(listing)
     reduced = _made_of_sums(kernels, listing, may_repeat)
     of_exponentials = _made_of_sums(
         kernels, listing, may_repeat, _costly_inside(kernels, listing, may_repeat)
     )
 
     def keeps(value: int, stored: Collection[int]) -> bool:
+        if not compiler.keeps_narrow_operands:
+            return False
         apart = [one for one in stored if made_of.get(one, frozenset()).isdisjoint(stored)]
-        return compiler.keeps_narrow_operands and _is_of_twice_as_much(value, apart, listing)
+        return _is_of_twice_as_much(value, apart, listing) or softmaxes.are_dropped(value)
 
     roots: dict[int, frozenset[int]] = {}
     made_of: dict[int, frozenset[int]] = {}  # of what is stored
@@ -98,7 +101,7 @@ def keep_costly(
         (value,) = root.results
         is_stored, is_in_place = False, kernel.is_in_place
         if may_repeat.includes(root, len(reads)):
-            is_just_widened = value in reduced and just_widened.includes(value)
+            is_just_widened = value in reduced and softmaxes.are_just_widened(value)
             is_dear_itself = is_costly(kernel.ops, listing) and not is_just_widened
             is_dear = is_dear_itself or not costly.isdisjoint(reads)
             is_wide_inside = is_widened(root, listing)
@@ -154,17 +157,17 @@ def _row(listing: Listing, value: int) -> int:
 
 def _is_of_twice_as_much(value: int, stored: Collection[int], listing: Listing) -> bool:
     """Whether a value of 16 bits is made of buffers of twice its bytes."""
+    twice = 2 * stored_bytes(listing, value)
+    return _is_narrow(value, listing) and sum(stored_bytes(listing, one) for one in stored) >= twice
+
+
+def _is_narrow(value: int, listing: Listing) -> bool:
     type_ = listing.values[value].type
-    is_narrow = type_ is not None and dtype_bits(type_.dtype) <= _NARROW_BITS
-    return is_narrow and sum(stored_bytes(listing, one) for one in stored) >= 2 * stored_bytes(listing, value)
+    return type_ is not None and dtype_bits(type_.dtype) <= _NARROW_BITS
 
 
-class _JustWidened:
-    """Exponentials of an attention's softmax whose scores are widened for it and nothing else, which is no loss: nobody asks for the
-    logarithm of the sum.
-
-    XLA:TPU takes their maximum in the narrow type, out of the product that makes the scores, and every reader repeats the exponential.
-    """
+class _Softmaxes:
+    """What becomes of the scores of attention, whatever kernels it is in."""
 
     def __init__(self, listing: Listing) -> None:
         self._listing = listing
@@ -172,24 +175,42 @@ class _JustWidened:
         logs = [op.operands[0] for op in listing.ops if op.name == _LOG]
         self._logged = {op.operands[0] for op in self._ops_behind(logs) if is_reduction(op)}
 
-    def includes(self, value: int) -> bool:
-        wide, op = self._listing.values[value].type, self._made_by[value]
+    def are_just_widened(self, value: int) -> bool:
+        """Exponentials whose scores are widened for the softmax and nothing else, which is no loss: nobody asks for the logarithm of the
+        sum.
+
+        XLA:TPU takes their maximum in the narrow type, out of the product that makes the scores, and every reader repeats the exponential.
+        """
+        op = self._made_by[value]
         if op.name != _EXPONENTIAL or value in self._logged:
             return False
-        inside = [
-            one for one in self._ops_behind([value]) if self._listing.values[one.results[0]].type == wide
-        ]
-        return {one.name for one in inside} == {_EXPONENTIAL, _SUBTRACT, _WIDENING, BROADCAST}
+        return self._names_behind(value) == {_EXPONENTIAL, _SUBTRACT, _WIDENING, BROADCAST}
 
-    def _ops_behind(self, values: Sequence[int]) -> Iterator[Op]:
-        """What makes the values, by cheap work up to reductions and to what is not cheap."""
+    def are_dropped(self, value: int) -> bool:
+        """Narrow quotients, some of which a comparison drops, of scores that a bias or a mask was added to."""
+        before = list(self._ops_behind([value], frozenset({_EXPONENTIAL})))
+        made = [op.results[0] for op in before if op.name == _EXPONENTIAL]
+        return any(op.name == _COMPARE for op in before) and any(
+            _is_narrow(value, self._listing) and not _ADDING.isdisjoint(self._names_behind(one))
+            for one in made
+        )
+
+    def _names_behind(self, value: int) -> set[str]:
+        """Names of the ops that make the exponentials, those of their type."""
+        wide = self._listing.values[value].type
+        return {
+            op.name for op in self._ops_behind([value]) if self._listing.values[op.results[0]].type == wide
+        }
+
+    def _ops_behind(self, values: Sequence[int], last: frozenset[str] = frozenset()) -> Iterator[Op]:
+        """What makes the values, by cheap work up to reductions, to what is not cheap and to ops named `last`."""
         left, seen = list(values), set[int]()
         while left:
             op = self._made_by.get(left.pop())
             if op is not None and op.results[0] not in seen:
                 seen.add(op.results[0])
                 yield op
-                if is_cheap(op) and not is_reduction(op):
+                if is_cheap(op) and not is_reduction(op) and op.name not in last:
                     left.extend(op.operands)
 
 
