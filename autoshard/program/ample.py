@@ -26,7 +26,7 @@ from autoshard.program.repeating import (
 from autoshard.sharding import dtype_bits
 
 _EXPONENTIAL, _SUBTRACT, _LOG = "stablehlo.exponential", "stablehlo.subtract", "stablehlo.log"
-_WIDENING = "stablehlo.convert"
+_JUST_WIDENED = {_EXPONENTIAL, _SUBTRACT, "stablehlo.convert", BROADCAST}
 _NARROW_BITS = 16
 
 LONGEST_ROW = 8192
@@ -179,7 +179,8 @@ class _JustWidened:
         inside = [
             one for one in self._ops_behind([value]) if self._listing.values[one.results[0]].type == wide
         ]
-        return {one.name for one in inside} == {_EXPONENTIAL, _SUBTRACT, _WIDENING, BROADCAST}
+        is_narrowed = any(is_narrowing(one, self._listing) for one in inside)
+        return not is_narrowed and {one.name for one in inside} == _JUST_WIDENED
 
     def _ops_behind(self, values: Sequence[int]) -> Iterator[Op]:
         """What makes the values, by cheap work up to reductions and to what is not cheap."""
