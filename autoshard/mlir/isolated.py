@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from functools import cache
 from multiprocessing import Pipe
@@ -67,23 +68,35 @@ class PassRunner:
                 self._connection.send((passes, module))
                 if self._connection.poll(timeout_s):
                     return self._connection.recv()
-                raise TimeoutError
-            except (EOFError, ConnectionError):
-                return process.wait(), b""
+            except (EOFError, OSError):  # the latter also where it died in the middle of an answer
+                return self._last_word(process)
             except BaseException:
                 self.end()
                 raise
+            self.end()
+            raise TimeoutError
+
+    def _last_word(self, process: "subprocess.Popen[bytes]") -> tuple[int, bytes]:
+        """Of a worker that died itself; one that could not start says why."""
+        self._connection.close()
+        status = process.wait()
+        with self._said:
+            self._said.seek(0)
+            return status, self._said.read()
 
     def _running(self) -> "subprocess.Popen[bytes]":
         if self.process is not None and self.process.poll() is None:
             return self.process
+        if self.process is not None:
+            self._close()
         self._connection, theirs = Pipe()
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", worker.__name__, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                stderr=self._said,
                 env=_environment(),
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # killed as one with what it runs
@@ -92,11 +105,15 @@ class PassRunner:
 
     def end(self) -> None:
         if self.process is not None:
-            self._connection.close()
+            self._close()
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
             self.process = None
+
+    def _close(self) -> None:
+        self._connection.close()
+        self._said.close()
 
 
 def _environment() -> dict[str, str]:

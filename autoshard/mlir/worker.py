@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import tempfile
+from contextlib import suppress
 from multiprocessing.connection import Connection
 
 from autoshard.errors import AutoshardError
@@ -22,30 +23,36 @@ REFUSED = 3
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the one that waits
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who ignores it is not told how a fork ended
     connection = Connection(int(sys.argv[1]))
     context = new_context()
     context.allow_unregistered_dialects = True  # a caller may hide ops from the passes
-    while True:
-        try:
-            passes, module = connection.recv()
-        except (EOFError, ConnectionResetError):
-            return
-        with tempfile.TemporaryFile() as said:
-            fork = os.fork()
-            if fork == 0:
-                _answer(connection, context, passes, module, said.fileno())
-            status = os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])
-            if status != 0:
-                said.seek(0)
-                connection.send((status, said.read()))
+    with suppress(EOFError, ConnectionError):
+        while True:
+            connection.send(_answer(context, *connection.recv()))
 
 
-def _answer(connection: Connection, context: ir.Context, passes: str, module: bytes, said: int) -> None:
-    """Send what the passes make of the module; the process ends here, with 0 only where that was sent."""
+def _answer(context: ir.Context, passes: str, module: bytes) -> tuple[int, bytes]:
+    """It comes whole from the fork before any of it is sent: a fork may die while it writes."""
+    reader, writer = os.pipe()
+    with tempfile.TemporaryFile() as said, os.fdopen(reader, "rb") as answer:
+        fork = os.fork()
+        if fork == 0:
+            _write_passed(context, passes, module, writer, said.fileno())
+        os.close(writer)
+        made = answer.read()
+        status = os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])
+        said.seek(0)
+        return status, made if status == 0 else said.read()
+
+
+def _write_passed(context: ir.Context, passes: str, module: bytes, writer: int, said: int) -> None:
+    """Write what the passes make of the module; the process ends here, with 0 only where that was written."""
     status = 1
     try:
         os.dup2(said, 2)
-        connection.send((0, _passed(context, passes, module)))
+        with os.fdopen(writer, "wb") as answer:
+            answer.write(_passed(context, passes, module))
         status = 0
     except AutoshardError as error:
         os.write(2, str(error).encode())

@@ -26,7 +26,8 @@ from autoshard.program.repeating import (
 from autoshard.sharding import dtype_bits
 
 _EXPONENTIAL, _SUBTRACT, _LOG = "stablehlo.exponential", "stablehlo.subtract", "stablehlo.log"
-_WIDENING, _COMPARE = "stablehlo.convert", "stablehlo.compare"
+_COMPARE = "stablehlo.compare"
+_JUST_WIDENED = {_EXPONENTIAL, _SUBTRACT, "stablehlo.convert", BROADCAST}
 _ADDING = frozenset({"stablehlo.add", "stablehlo.select"})
 _NARROW_BITS = 16
 
@@ -184,23 +185,22 @@ class _Softmaxes:
         op = self._made_by[value]
         if op.name != _EXPONENTIAL or value in self._logged:
             return False
-        return self._names_behind(value) == {_EXPONENTIAL, _SUBTRACT, _WIDENING, BROADCAST}
+        inside = self._wide_behind(value)
+        is_narrowed = any(is_narrowing(one, self._listing) for one in inside)
+        return not is_narrowed and {one.name for one in inside} == _JUST_WIDENED
 
     def are_dropped(self, value: int) -> bool:
         """Narrow quotients, some of which a comparison drops, of scores that a bias or a mask was added to."""
         before = list(self._ops_behind([value], frozenset({_EXPONENTIAL})))
+        if not _is_narrow(value, self._listing) or all(op.name != _COMPARE for op in before):
+            return False
         made = [op.results[0] for op in before if op.name == _EXPONENTIAL]
-        return any(op.name == _COMPARE for op in before) and any(
-            _is_narrow(value, self._listing) and not _ADDING.isdisjoint(self._names_behind(one))
-            for one in made
-        )
+        return any(op.name in _ADDING for one in made for op in self._wide_behind(one))
 
-    def _names_behind(self, value: int) -> set[str]:
-        """Names of the ops that make the exponentials, those of their type."""
+    def _wide_behind(self, value: int) -> list[Op]:
+        """What makes the exponentials, of their type."""
         wide = self._listing.values[value].type
-        return {
-            op.name for op in self._ops_behind([value]) if self._listing.values[op.results[0]].type == wide
-        }
+        return [op for op in self._ops_behind([value]) if self._listing.values[op.results[0]].type == wide]
 
     def _ops_behind(self, values: Sequence[int], last: frozenset[str] = frozenset()) -> Iterator[Op]:
         """What makes the values, by cheap work up to reductions, to what is not cheap and to ops named `last`."""

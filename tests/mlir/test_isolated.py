@@ -1,11 +1,13 @@
 """What a pass does to its process never reaches ours."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
 from autoshard.errors import AutoshardError, NativeAbortError
+from autoshard.mlir import worker
 from autoshard.mlir.isolated import PassRunner, bytecode, run_isolated
 from tests.mlir.modules import main_of, source_of
 
@@ -67,6 +69,36 @@ def test_a_process_that_somebody_killed_is_started_again() -> None:
     runner.process.wait()
     assert runner.answer(*job) == first
     runner.end()
+
+
+def test_a_fork_that_is_killed_while_it_answers_is_an_error() -> None:
+    """Half an answer and then another would be read as one that never ends: the worker sends whole ones."""
+    read, written = os.pipe()
+    script = f"""
+import os, signal
+from autoshard.mlir import worker
+worker._passed = lambda *_: b"x" * 10_000_000
+real = os.fdopen
+def dying(fd, mode):
+    made = real(fd, mode)
+    if mode == "wb":
+        made.write(b"x" * 100_000)
+        made.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return made
+worker.os.fdopen = dying
+os.write({written}, repr(worker._answer(None, "", b"")).encode())
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60, pass_fds=[written])
+    os.close(written)
+    with os.fdopen(read, "rb") as said:
+        assert said.read() == b"(-9, b'')"
+
+
+def test_a_worker_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "__name__", "autoshard.mlir.nowhere")
+    status, said = PassRunner().answer("canonicalize", b"", 60)
+    assert status == 1 and b"No module named autoshard.mlir.nowhere" in said
 
 
 def test_a_fork_has_a_worker_of_its_own() -> None:

@@ -538,6 +538,31 @@ def test_an_attentions_scores_that_are_just_widened(inside: str, behind: str, is
     assert found == ["dot_general", "exponential"][: 1 + is_kept]
 
 
+def test_an_attentions_scores_that_are_narrowed() -> None:
+    """Exponentials of bfloat16 take the place of float32 scores, and are none of scores that are just widened."""
+    narrow = "tensor<8x8xbf16>"
+    body = f"""
+      %zero = stablehlo.constant dense<0.0> : tensor<bf16>
+      %low = stablehlo.constant dense<0xFF80> : tensor<bf16>
+      %1 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [1] : ({V}, {V}) -> {SCORES}
+      %2 = stablehlo.convert %1 : ({SCORES}) -> {narrow}
+      %4 = stablehlo.reduce(%2 init: %low) applies stablehlo.maximum across dimensions = [1] : ({narrow}, tensor<bf16>) -> tensor<8xbf16>
+      %m = stablehlo.broadcast_in_dim %4, dims = [0] : (tensor<8xbf16>) -> {narrow}
+      %s = stablehlo.subtract %2, %m : {narrow}
+      %5 = stablehlo.exponential %s : {narrow}
+      %6 = stablehlo.reduce(%5 init: %zero) applies stablehlo.add across dimensions = [1] : ({narrow}, tensor<bf16>) -> tensor<8xbf16>
+      %7 = stablehlo.broadcast_in_dim %6, dims = [0] : (tensor<8xbf16>) -> {narrow}
+      %8 = stablehlo.divide %5, %7 : {narrow}
+      %10 = stablehlo.dot_general %8, %a, contracting_dims = [1] x [0] : ({narrow}, {V}) -> {V}
+      %11 = stablehlo.dot_general %8, %b, contracting_dims = [0] x [0] : ({narrow}, {V}) -> {V}
+      %13 = stablehlo.multiply %5, %g : {narrow}
+      %14 = stablehlo.reduce(%13 init: %zero) applies stablehlo.add across dimensions = [1] : ({narrow}, tensor<bf16>) -> tensor<8xbf16>
+      return %10, %11, %14 : {V}, {V}, tensor<8xbf16>"""
+    program = program_of(main_of(body, f"%a: {V}, %b: {V}, %g: {narrow}", f"{V}, {V}, tensor<8xbf16>"))
+    (made,) = (k for k in program.kernels if program.listing.ops[k.time].name == "stablehlo.exponential")
+    assert program.ample_lifetimes[made.results[0]].is_own_buffer
+
+
 @pytest.mark.parametrize("keeps", [False, True])
 @pytest.mark.parametrize(("gate", "is_apart"), [("%g", True), ("%h", False)])
 def test_what_several_products_read_of_two_buffers(keeps: bool, gate: str, is_apart: bool) -> None:
