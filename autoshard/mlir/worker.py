@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 from contextlib import suppress
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 
 from autoshard.errors import AutoshardError
 from autoshard.mlir.context import ir, new_context
@@ -29,18 +29,22 @@ def main() -> None:
     context.allow_unregistered_dialects = True  # a caller may hide ops from the passes
     with suppress(EOFError, ConnectionError):
         while True:
-            connection.send(_answer(context, *connection.recv()))
+            connection.send(answer(connection, context, *connection.recv()))
 
 
-def _answer(context: ir.Context, passes: str, module: bytes) -> tuple[int, bytes]:
-    """It comes whole from the fork before any of it is sent: a fork may die while it writes."""
+def answer(connection: Connection, context: ir.Context, passes: str, module: bytes) -> tuple[int, bytes]:
+    """It comes whole from the fork before any of it is sent: a fork may die while it writes. It is ended where nobody waits for it any more."""
     reader, writer = os.pipe()
-    with tempfile.TemporaryFile() as said, os.fdopen(reader, "rb") as answer:
+    with tempfile.TemporaryFile() as said, os.fdopen(reader, "rb") as written:
         fork = os.fork()
         if fork == 0:
             _write_passed(context, passes, module, writer, said.fileno())
         os.close(writer)
-        made = answer.read()
+        if connection in wait(
+            [written, connection]
+        ):  # nothing is asked before this is answered: the other end is closed
+            os.kill(fork, signal.SIGKILL)
+        made = written.read()
         status = os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])
         said.seek(0)
         return status, made if status == 0 else said.read()
@@ -51,8 +55,8 @@ def _write_passed(context: ir.Context, passes: str, module: bytes, writer: int, 
     status = 1
     try:
         os.dup2(said, 2)
-        with os.fdopen(writer, "wb") as answer:
-            answer.write(_passed(context, passes, module))
+        with os.fdopen(writer, "wb") as made:
+            made.write(_passed(context, passes, module))
         status = 0
     except AutoshardError as error:
         os.write(2, str(error).encode())

@@ -164,7 +164,7 @@ def _is_of_twice_as_much(value: int, stored: Collection[int], listing: Listing) 
 
 def _is_narrow(value: int, listing: Listing) -> bool:
     type_ = listing.values[value].type
-    return type_ is not None and dtype_bits(type_.dtype) <= _NARROW_BITS
+    return type_ is not None and dtype_bits(type_.dtype) == _NARROW_BITS
 
 
 class _Softmaxes:

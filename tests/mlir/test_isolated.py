@@ -119,5 +119,19 @@ passes()
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+def test_a_pass_ends_where_nobody_waits_for_it() -> None:
+    script = """
+import time
+from multiprocessing import Pipe
+from autoshard.mlir import worker
+from autoshard.mlir.context import new_context
+worker._write_passed = lambda *_: time.sleep(600)
+ours, theirs = Pipe()
+ours.close()
+assert worker.answer(theirs, new_context(), "canonicalize", b"") == (-9, b"")
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
 def passes() -> bool:
     return "func.func" in str(run_isolated(source_of(TEXT).module.operation, "canonicalize"))
