@@ -33,7 +33,10 @@ def main() -> None:
 
 
 def answer(connection: Connection, context: ir.Context, passes: str, module: bytes) -> tuple[int, bytes]:
-    """It comes whole from the fork before any of it is sent: a fork may die while it writes. It is ended where nobody waits for it any more."""
+    """It comes whole from the fork before any of it is sent: a fork may die while it writes.
+
+    The fork is ended where nobody waits for it any more.
+    """
     reader, writer = os.pipe()
     with tempfile.TemporaryFile() as said, os.fdopen(reader, "rb") as written:
         fork = os.fork()

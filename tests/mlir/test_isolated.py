@@ -76,6 +76,7 @@ def test_a_fork_that_is_killed_while_it_answers_is_an_error() -> None:
     read, written = os.pipe()
     script = f"""
 import os, signal
+from multiprocessing import Pipe
 from autoshard.mlir import worker
 worker._passed = lambda *_: b"x" * 10_000_000
 real = os.fdopen
@@ -87,7 +88,8 @@ def dying(fd, mode):
         os.kill(os.getpid(), signal.SIGKILL)
     return made
 worker.os.fdopen = dying
-os.write({written}, repr(worker._answer(None, "", b"")).encode())
+ours, theirs = Pipe()
+os.write({written}, repr(worker.answer(theirs, None, "", b"")).encode())
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60, pass_fds=[written])
     os.close(written)
