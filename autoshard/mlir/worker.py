@@ -44,8 +44,8 @@ def answer(connection: Connection, context: ir.Context, passes: str, module: byt
             _write_passed(context, passes, module, writer, said.fileno())
         os.close(writer)
         if connection in wait(
-            [written, connection]
-        ):  # nothing is asked before this is answered: the other end is closed
+            [reader, connection]
+        ):  # its other end is closed: nothing is asked before this is answered
             os.kill(fork, signal.SIGKILL)
         made = written.read()
         status = os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])
