@@ -17,7 +17,6 @@ from autoshard.program.repeating import (
     Repeatable,
     is_costly,
     is_narrowing,
-    is_recomputed,
     is_widened,
     read_times,
     readers_of,
@@ -129,7 +128,7 @@ def keep_costly(
                     )
                 )
             )
-            is_stored = is_kept or not is_recomputed(root, stored, listing)
+            is_stored = is_kept or not may_repeat.is_recomputed(root, stored, listing)
             if is_stored and not is_kept and (len(stored) == 1 or value in as_stored.products):
                 narrowed[value] = stored
             if is_dear and not is_stored:

@@ -57,7 +57,6 @@ from autoshard.program.records import (
 from autoshard.program.renamed import padding_names
 from autoshard.program.repeating import (
     Repeatable,
-    is_recomputed,
     made_for_gathers,
     repeatable,
     stored_operands,
@@ -248,7 +247,7 @@ def _kernel(
         stored = stored_operands(root, [value for value, _ in by_read], listing, roots, permanent)
         is_read_whole = may_repeat.is_stored_whole(root.results[0], stored)
         may_be_repeated = may_repeat.includes(root, len(by_read)) and not is_read_whole
-        is_alias = is_alias or (may_be_repeated and is_recomputed(root, stored, listing))
+        is_alias = is_alias or (may_be_repeated and may_repeat.is_recomputed(root, stored, listing))
         if is_alias:
             roots[root.results[0]] = stored
         elif may_be_repeated:

@@ -6,7 +6,7 @@ runtime hands both over before the program runs (XLA reports them apart from tem
 new value, or a donated argument's successor, takes the old one's buffer when the old one is dead by then. A reshape's result is its
 operand's buffer, and so is what a loop carries unchanged, and what enters or leaves a manual computation. What branches hand on and nobody
 reads (zeros beside the picked elements of `jnp.diagonal`) is removed.
-Elementwise results take no memory where a compiler rather repeats the work: see `fusion.is_recomputed`, `recompute` and `ample`.
+Elementwise results take no memory where a compiler rather repeats the work: see `repeating.Repeatable` and `ample`.
 """
 
 from collections import Counter
@@ -203,15 +203,15 @@ def _last_uses(
         time = step.time if step.is_in_place else step.time + 1
         if step.is_alias:
             time = max(last.get(step.results[0], 0), time)
-        if sum(use.value in pinned for use in step.uses) > 1:
+        if len({pair for use in step.uses for pair in pinned.get(use.value, ())}) > 1:
             time = max(time, step.time + 1)
         for use in step.uses:
             last[use.value] = max(last.get(use.value, 0), time, loop_end(use.value, step.time))
     return last
 
 
-def _made_with_reductions(kernels: Sequence[Kernel]) -> frozenset[int]:
-    """Values that come out of a product together with a reduction of them, and what is evaluated from them in place of a buffer.
+def _made_with_reductions(kernels: Sequence[Kernel]) -> dict[int, frozenset[int]]:
+    """Values that come out of a product together with a reduction of them, and what is evaluated from them in place of a buffer; of which.
 
     XLA makes such a value and what is reduced of it at once, as a pair, and writes over no part of a pair (libtpu 0.0.51 on v5e: an
     exponential takes a second buffer where the maximum of its operand came out of the product with it, and none where it did not).
@@ -236,11 +236,12 @@ def _made_with_reductions(kernels: Sequence[Kernel]) -> frozenset[int]:
             shape = kernel.shape.results[0].shape
             operands = zip(kernel.uses, kernel.shape.operands, strict=True)
             pending.extend(use.value for use, type_ in operands if type_.shape == shape)
-    found = {value for value in seen if readers[value] > 1}
+    found = {value: frozenset({value}) for value in seen if readers[value] > 1}
     for kernel in kernels:
-        if kernel.is_alias and any(use.value in found for use in kernel.uses):
-            found.update(kernel.results)
-    return frozenset(found)
+        behind = [found[use.value] for use in kernel.uses if use.value in found] if kernel.is_alias else []
+        if behind:
+            found.update(dict.fromkeys(kernel.results, frozenset[int]().union(*behind)))
+    return found
 
 
 def _backwards(kernels: Sequence[Kernel], handing: Sequence[DataFlow]) -> Iterator[Kernel | DataFlow]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import is_elementwise, is_reduction
+from autoshard.program.gates import Gates
 from autoshard.program.records import Kernel, Whole
 from autoshard.sharding import dtype_bits
 
@@ -69,6 +70,7 @@ class Repeatable:
         int
     ]  # what gathers take their slices from, also under the names that it had before reshapes
     only_gathered: frozenset[int]  # and what nothing else reads
+    gates: Gates
 
     def includes(self, root: Op, operands: int) -> bool:
         """Whether the kernel of that root and so many operands is elementwise work, in any order of dimensions where matmuls alone read it.
@@ -88,6 +90,18 @@ class Repeatable:
             stored: the buffers behind its operands, leaving out arguments.
         """
         return value in self.only_gathered or (not stored and value in self.gathered)
+
+    def is_recomputed(self, root: Op, stored: frozenset[int], listing: Listing) -> bool:
+        """Whether a compiler can repeat this elementwise kernel in each of its readers instead of storing its result, at no loss of memory.
+
+        So it is where one buffer, no larger than the result, holds all that it needs (XLA's fusion duplicates such producers), or is there
+        for a reader anyway.
+        """
+        result = root.results[0]
+        return len(stored) <= 1 and all(
+            _bytes(listing, value) <= _bytes(listing, result) or self.gates.is_gate(result, value)
+            for value in stored
+        )
 
 
 def made_for_gathers(
@@ -154,7 +168,11 @@ def repeatable(listing: Listing, zeros: frozenset[int], pinned: frozenset[int]) 
         is_for_gathers = op.name == "stablehlo.gather" or (is_name and op.results[0] not in others)
         others.update(op.operands[1:] if is_for_gathers else op.operands)
     return Repeatable(
-        zeros, into_matmuls(listing, zeros) - pinned, frozenset(gathered), frozenset(gathered - others)
+        zeros,
+        into_matmuls(listing, zeros) - pinned,
+        frozenset(gathered),
+        frozenset(gathered - others),
+        Gates(listing),
     )
 
 
@@ -196,16 +214,6 @@ def stored_operands(
 def _buffers(value: int, roots: Mapping[int, frozenset[int]]) -> Iterator[int]:
     for buffer in roots.get(value, (value,)):
         yield from roots.get(buffer, (buffer,))
-
-
-def is_recomputed(root: Op, stored: frozenset[int], listing: Listing) -> bool:
-    """Whether a compiler can repeat this elementwise kernel in each of its readers instead of storing its result, at no loss of memory.
-
-    So it is where one buffer, no larger than the result, holds all that it needs (XLA's fusion duplicates such producers).
-    """
-    return len(stored) <= 1 and all(
-        _bytes(listing, value) <= _bytes(listing, root.results[0]) for value in stored
-    )
 
 
 def into_matmuls(listing: Listing, zeros: frozenset[int]) -> frozenset[int]:

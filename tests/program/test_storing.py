@@ -11,20 +11,25 @@ TWICE = f"""
   %x = stablehlo.negate %d : {T}
   %y = stablehlo.multiply %d, %m : {T}
   %g = stablehlo.add %x, %y : {T}"""
+DOT = f"stablehlo.dot_general %m, %w, contracting_dims = [1] x [1] : ({T}, {W}) -> {T}"
+CONVOLUTION = f"""stablehlo.convolution(%m, %w) dim_numbers = [b, f]x[o, i]->[b, f], window = {{}}
+        {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}} : ({T}, {W}) -> {T}"""
 WORK = {
-    "none": (f"%g = stablehlo.reshape %d : ({T}) -> {T}", "bf16"),
-    "once": (f"%g = stablehlo.multiply %d, %m : {T}", "bf16"),
-    "twice": (TWICE, "f32"),
+    "none": (f"%g = stablehlo.reshape %d : ({T}) -> {T}", DOT, "bf16"),
+    "once": (f"%g = stablehlo.multiply %d, %m : {T}", DOT, "bf16"),
+    "twice": (TWICE, DOT, "bf16"),
+    "once, of a convolution": (f"%g = stablehlo.multiply %d, %m : {T}", CONVOLUTION, "bf16"),
+    "twice, of a convolution": (TWICE, CONVOLUTION, "f32"),
 }
 
 
-def gradient(work: str, reader: str) -> str:
+def gradient(work: str, reader: str, product: str = DOT) -> str:
     """Of a layer `%d` comes back, `%g` goes to the weights, the bias and the layer before."""
     return main_of(
         f"""
       {ZERO}
       %m = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
-      %d = stablehlo.dot_general %m, %w, contracting_dims = [1] x [1] : ({T}, {W}) -> {T}
+      %d = {product}
       {work}
       %b = stablehlo.reduce(%g init: %zero) applies stablehlo.{reader} across dimensions = [0] : ({T}, tensor<f32>) -> {ROW}
       %v = stablehlo.dot_general %g, %a, contracting_dims = [0] x [0] : ({T}, {T}) -> {W}
@@ -35,10 +40,10 @@ def gradient(work: str, reader: str) -> str:
     )
 
 
-@pytest.mark.parametrize(("work", "expected"), WORK.values(), ids=WORK)
-def test_a_sum_beside_a_value_does_not_widen_it(work: str, expected: str) -> None:
-    """Where the work on a product takes it once, what is stored is what the work makes."""
-    program = program_of(gradient(work, "add"))
+@pytest.mark.parametrize(("work", "by", "expected"), WORK.values(), ids=WORK)
+def test_a_sum_beside_a_value_does_not_widen_it(work: str, by: str, expected: str) -> None:
+    """What is stored is what the work on a product makes; of a convolution where it takes it once."""
+    program = program_of(gradient(work, "add", by))
     product = next(k for k in program.kernels if k.time == 2)
     assert program.stored.of_value(product.results[0]).dtype == expected
     assert program.widths.of_value(product.results[0]).dtype == "f32"
@@ -48,6 +53,19 @@ def test_other_reductions_are_of_what_is_stored() -> None:
     program = program_of(gradient(WORK["none"][0], "multiply"))
     product = next(k for k in program.kernels if k.time == 2)
     assert program.stored.of_value(product.results[0]).dtype == "f32"
+
+
+def test_work_on_a_product_writes_over_it_beside_a_sum() -> None:
+    """It reads what the layer before made of another product twice, which is one value."""
+    work = f"""
+      %h = stablehlo.logistic %m : {T}
+      %f = stablehlo.dot_general %h, %w, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
+      %x = stablehlo.multiply %d, %h : {T}
+      %y = stablehlo.multiply %d, %m : {T}
+      %g = stablehlo.add %x, %y : {T}"""
+    program = program_of(gradient(work, "add"))
+    product, made = (next(k for k in program.kernels if k.time == time) for time in (2, 7))
+    assert program.lifetimes[product.results[0]].end == program.lifetimes[made.results[0]].begin
 
 
 def test_what_branches_return_and_nobody_reads_is_removed() -> None:
