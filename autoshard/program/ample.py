@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from autoshard.mlir.listing import Listing, Op
-from autoshard.program.fusion import BROADCAST, is_cheap, is_reduction
+from autoshard.program.fusion import BROADCAST, FREE_LEAVES, RESHAPING, is_cheap, is_reduction
 from autoshard.program.lifetime import stored_bytes
 from autoshard.program.records import Compiler, Kernel
 from autoshard.program.repeating import (
@@ -22,12 +22,19 @@ from autoshard.program.repeating import (
     readers_of,
     stored_operands,
 )
+from autoshard.program.slicing import as_cut
 from autoshard.sharding import dtype_bits
 
 _EXPONENTIAL, _SUBTRACT, _LOG = "stablehlo.exponential", "stablehlo.subtract", "stablehlo.log"
-_COMPARE = "stablehlo.compare"
+_ADD, _COMPARE = "stablehlo.add", "stablehlo.compare"
 _JUST_WIDENED = {_EXPONENTIAL, _SUBTRACT, "stablehlo.convert", BROADCAST}
-_ADDING = frozenset({"stablehlo.add", "stablehlo.select"})
+_ADDING = frozenset({_ADD, "stablehlo.select"})
+_GATING = (
+    frozenset(f"stablehlo.{name}" for name in ("multiply", "divide", "negate", "convert", "logistic", "tanh"))
+    | RESHAPING
+    | FREE_LEAVES
+    | {BROADCAST, _EXPONENTIAL}
+)
 _NARROW_BITS = 16
 
 LONGEST_ROW = 8192
@@ -49,6 +56,7 @@ def keep_costly(
     may_repeat: Repeatable,
     repeated: Collection[int],
     behind: Mapping[int, int],
+    cut: Mapping[int, int],
     compiler: Compiler,
 ) -> Ample:
     """The same kernels, fewer of them without a buffer: some costly results have one, and so has what needs two.
@@ -67,11 +75,13 @@ def keep_costly(
     Args:
         repeated: results with a buffer that a compiler short of memory would repeat.
         behind: what values are that enter a manual computation as they left another.
+        cut: what slices without a buffer are cut from.
         compiler: one that keeps narrow operands stores them for products.
     """
     kernels = [_as_left(kernel, behind) for kernel in kernels]
     readers, as_stored = readers_of(kernels), _read_as_stored(kernels, listing, may_repeat)
-    softmaxes = _Softmaxes(listing)
+    made_by = {value: op for op in listing.ops for value in op.results}
+    softmaxes = _Softmaxes(listing, made_by)
     reduced = _made_of_sums(kernels, listing, may_repeat)
     of_exponentials = _made_of_sums(
         kernels, listing, may_repeat, _costly_inside(kernels, listing, may_repeat)
@@ -81,7 +91,10 @@ def keep_costly(
         if not compiler.keeps_narrow_operands:
             return False
         apart = [one for one in stored if made_of.get(one, frozenset()).isdisjoint(stored)]
-        return _is_of_twice_as_much(value, apart, listing) or softmaxes.are_dropped(value)
+        one_of_each = {cut.get(one, one): one for one in apart}.values()
+        is_of_much = _is_of_twice_as_much(value, one_of_each, listing)
+        is_gated_work = len(one_of_each) > 1 and not _is_just_gated(value, frozenset(apart), listing, made_by)
+        return (is_of_much and not is_gated_work) or softmaxes.are_dropped(value)
 
     roots: dict[int, frozenset[int]] = {}
     made_of: dict[int, frozenset[int]] = {}  # of what is stored
@@ -94,11 +107,14 @@ def keep_costly(
         if not kernel.is_alias:
             is_again = root.results and root.results[0] in repeated and not keeps(root.results[0], stored)
             if is_again and (len(stored) == 1 or root.results[0] in as_stored.products):
-                narrowed[root.results[0]] = stored
+                narrowed[root.results[0]] = as_cut(stored, cut)
             made_of |= dict.fromkeys(root.results, stored)
             found.append(kernel)
             continue
         (value,) = root.results
+        if value in cut:
+            found.append(kernel)
+            continue
         is_stored, is_in_place = False, kernel.is_in_place
         if may_repeat.includes(root, len(reads)):
             is_just_widened = value in reduced and softmaxes.are_just_widened(value)
@@ -130,7 +146,7 @@ def keep_costly(
             )
             is_stored = is_kept or not may_repeat.is_recomputed(root, stored, listing)
             if is_stored and not is_kept and (len(stored) == 1 or value in as_stored.products):
-                narrowed[value] = stored
+                narrowed[value] = as_cut(stored, cut)
             if is_dear and not is_stored:
                 costly.add(value)
         if is_stored:
@@ -161,6 +177,27 @@ def _is_of_twice_as_much(value: int, stored: Collection[int], listing: Listing) 
     return _is_narrow(value, listing) and sum(stored_bytes(listing, one) for one in stored) >= twice
 
 
+def _is_just_gated(value: int, stored: Collection[int], listing: Listing, made_by: Mapping[int, Op]) -> bool:
+    """Whether stored values are multiplied, as they are or by logistic functions (1 / (1 + exp -x) too) and hyperbolic tangents of them.
+
+    So XLA:TPU keeps the gated values of v5p, and makes those anew that need additions, comparisons or squares (GELU, rectifiers; libtpu
+    0.0.51, twelve small training steps).
+    """
+    left, seen = [value], set[int]()
+    while left:
+        one = left.pop()
+        op = made_by.get(one)
+        if one in stored or one in seen or op is None:
+            continue
+        seen.add(one)
+        makers = (made_by.get(operand) for operand in op.operands)
+        is_logistic = op.name == _ADD and any(maker and maker.name == _EXPONENTIAL for maker in makers)
+        if not (is_logistic or op.name in _GATING) or len(set(op.operands)) < len(op.operands):
+            return False
+        left.extend(op.operands)
+    return True
+
+
 def _is_narrow(value: int, listing: Listing) -> bool:
     type_ = listing.values[value].type
     return type_ is not None and dtype_bits(type_.dtype) == _NARROW_BITS
@@ -169,9 +206,8 @@ def _is_narrow(value: int, listing: Listing) -> bool:
 class _Softmaxes:
     """What becomes of the scores of attention, whatever kernels it is in."""
 
-    def __init__(self, listing: Listing) -> None:
-        self._listing = listing
-        self._made_by = {value: op for op in listing.ops for value in op.results}
+    def __init__(self, listing: Listing, made_by: Mapping[int, Op]) -> None:
+        self._listing, self._made_by = listing, made_by
         logs = [op.operands[0] for op in listing.ops if op.name == _LOG]
         self._logged = {op.operands[0] for op in self._ops_behind(logs) if is_reduction(op)}
 

@@ -63,7 +63,7 @@ from autoshard.program.repeating import (
 )
 from autoshard.program.reshaped import merged_broadcasts
 from autoshard.program.reuse import reuse_results
-from autoshard.program.slicing import cut_where_read
+from autoshard.program.slicing import as_cut, cut_from, cut_where_read
 from autoshard.program.storing import stored_types
 from autoshard.program.strips import find_strips
 from autoshard.program.traffic import Segment, fuse_into_products, traffic
@@ -123,11 +123,15 @@ def build_program(
         )
         for group in fusion.groups
     )
-    kernels = cut_where_read(fuse_into_products(kernels, listing, roots, pinned, interned), listing, pinned)
+    kernels = cut_where_read(
+        fuse_into_products(kernels, listing, roots, pinned, interned), listing, pinned, zeros
+    )
     handing = handing_flows(listing, fusion.free)
     flows = _flows(listing, pairs, frozenset(flow.target for flow in handing))
     slices = slices_in_loops(kernels, listing, handing)
-    kept, narrowed = keep_costly(kernels, listing, permanent, may_repeat, repeated, behind, compiler)
+    cut = cut_from(kernels, listing)
+    repeated = {value: as_cut(buffers, cut) for value, buffers in repeated.items()}
+    kept, narrowed = keep_costly(kernels, listing, permanent, may_repeat, repeated, behind, cut, compiler)
     stored = stored_types(listing, kernels, pinned)
 
     counters = find_counters(listing) if compiler.is_xla_tpu else NO_COUNTERS

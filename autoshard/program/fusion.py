@@ -86,6 +86,18 @@ def is_cheap(op: Op) -> bool:
     return op.name == BROADCAST or op.name in RESHAPING or is_elementwise(op)
 
 
+def adds_unit_dims(op: Op) -> bool:
+    """A broadcast that repeats no element: a reshape in effect, as what goes back to one of several stacked values is written."""
+    if op.name != BROADCAST or op.rule is None:
+        return False
+    factors = op.rule.factors
+    kept, given = (
+        [dim for dim in mapping if any(factors[factor].size > 1 for factor in dim)]
+        for mapping in (op.rule.results[0], op.rule.operands[0])
+    )
+    return kept == given
+
+
 def is_reduction(op: Op) -> bool:
     """A reduction, also one that is written as a dot; what makes its operands is evaluated inside."""
     return op.name == "stablehlo.reduce" or (op.name in _DOTS and not op.is_matmul and not is_elementwise(op))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autoshard.mlir.listing import Listing, Op
-from autoshard.program.fusion import is_elementwise, is_reduction
+from autoshard.program.fusion import adds_unit_dims, is_elementwise, is_reduction
 from autoshard.program.gates import Gates
 from autoshard.program.records import Kernel, Whole
 from autoshard.sharding import dtype_bits
@@ -78,7 +78,8 @@ class Repeatable:
         A transpose of one operand is none: it is that operand's buffer.
         """
         is_work_on_transposed = operands > 1 and not self.transposed.isdisjoint(root.results)
-        return is_elementwise(root) or is_selecting(root, self.zeros) or is_work_on_transposed
+        is_work = is_elementwise(root) or adds_unit_dims(root) or is_selecting(root, self.zeros)
+        return is_work or is_work_on_transposed
 
     def is_stored_whole(self, value: int, stored: frozenset[int]) -> bool:
         """Whether XLA:TPU makes and stores all of an elementwise result for gathers, however few rows they take.
