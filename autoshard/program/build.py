@@ -129,9 +129,8 @@ def build_program(
     handing = handing_flows(listing, fusion.free)
     flows = _flows(listing, pairs, frozenset(flow.target for flow in handing))
     slices = slices_in_loops(kernels, listing, handing)
-    kept, narrowed = keep_costly(kernels, listing, permanent, may_repeat, repeated, behind, compiler)
     stored = stored_types(listing, kernels, pinned)
-
+    kept, narrowed = keep_costly(kernels, listing, permanent, may_repeat, repeated, behind, compiler, stored)
     counters = find_counters(listing) if compiler.is_xla_tpu else NO_COUNTERS
     _, ample = recompute(kept, lifetimes(listing, kept, pairs, fusion.free, counters), narrowed | slices)
     kernels, lives = recompute(
