@@ -146,17 +146,22 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         handed_over: NDArray[np.bool_],
         *,
         values: int,
+        waiting_ns: NDArray[np.float64],
     ) -> int:
         """The most main memory at any time, of what is alive in half-open intervals, without what a compiler has in vector memory.
 
         `handed_over`: whether each is an argument or a result, which is in main memory. `values`: how many temporary ones the program has,
-        each of which takes tables there. What is temporary has its part of the gaps that is usual (`stored_bytes`); where buffers that come
-        and go leave larger ones, these count.
+        each of which takes tables there. `waiting_ns`: how long each lies between what makes it and what
+        reads it last, at the least. What is temporary has its part of the gaps that is usual (`stored_bytes`); where buffers that come and
+        go leave larger ones, these count.
         """
         alive = begin < end
         begin, end, bytes, handed_over = begin[alive], end[alive], bytes[alive], handed_over[alive]
         if self.vector_memory is not None:
-            stays = handed_over | self.vector_memory.leaves(begin, end, np.where(handed_over, 0, bytes))
+            is_long = waiting_ns[alive] > self.vector_memory.holds_for_ns(self.hbm_bytes_per_s)
+            stays = handed_over | self.vector_memory.leaves(
+                begin, end, np.where(handed_over, 0, bytes), is_long
+            )
             begin, end, bytes, handed_over = begin[stays], end[stays], bytes[stays], handed_over[stays]
         tables = 0 if self.vector_memory is None else self.vector_memory.tables_bytes(values)
         gaps = (

@@ -21,7 +21,7 @@ import numpy as np
 
 from autoshard.check.boundaries import result_sharding
 from autoshard.check.loops import Loop, kept_through
-from autoshard.check.overlap import Hideable
+from autoshard.check.overlap import Hideable, find_pace
 from autoshard.check.planned import Planned
 from autoshard.check.reads import Read, Reads, summed_parts
 from autoshard.check.scattering import Loop as GatheringLoop
@@ -167,7 +167,10 @@ def _buffers(
 def _main_memory(buffers: Sequence[Buffer], planned: Planned, hardware: Hardware) -> int:
     rows = [(buffer.begin, buffer.end, buffer.bytes, buffer.is_handed_over) for buffer in buffers]
     begin, end, bytes_, fixed = np.asarray(rows, dtype=np.int64).reshape(-1, 4).T
-    return hardware.peak_bytes(begin, end, bytes_, fixed > 0, values=planned.program.num_temporary)
+    pace = find_pace(planned, hardware)
+    waiting_ns = np.asarray([pace.waiting_ns(one.begin, one.end) for one in buffers], dtype=np.float64)
+    values = planned.program.num_temporary
+    return hardware.peak_bytes(begin, end, bytes_, fixed > 0, values=values, waiting_ns=waiting_ns)
 
 
 def _peak_of(buffers: Sequence[Buffer]) -> Peak:
@@ -190,6 +193,8 @@ def _values(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> It
         lifetime = lives.get(value)
         if lifetime is not None and (lifetime.is_own_buffer or lifetime.within is not None):
             settled = _settled(planned, value, type_)
+            if _is_merged(planned, value, settled):
+                continue
             written = stored.as_written(value, stored.held(value, type_), settled)
             bytes_ = stored.handed_over(type_, settled) if value in handed_over else written
             if lifetime.within is not None:
@@ -219,6 +224,11 @@ def _renamed(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> I
                 yield Buffer(time, time + 1, written)
             elif not lifetime.is_own_buffer and lifetime.within is None and read.kernel.is_alias:
                 yield Buffer(lifetime.begin, lifetime.end, written - least)
+
+
+def _is_merged(planned: Planned, value: int, settled: TensorSharding) -> bool:
+    """Whether a later scatter makes it with its own: nothing is between them."""
+    return value in planned.program.merged_scatters and not settled.unreduced
 
 
 def _settled(planned: Planned, value: int, type_: TensorType) -> TensorSharding:
@@ -376,9 +386,12 @@ def _scattered(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) ->
     for read in reads.kernels:
         time = read.kernel.time
         for value, type_ in zip(read.kernel.results, read.kernel.shape.results, strict=True):
-            if value in planned.program.scattered_rows and value in lives:
+            settled = _settled(planned, value, type_)
+            if value in planned.program.scattered_rows.keys() & lives.keys() and not _is_merged(
+                planned, value, settled
+            ):
                 dims, count = planned.program.scattered_rows[value]
-                rows = _in_rows(stored, type_, _settled(planned, value, type_), dims)
+                rows = _in_rows(stored, type_, settled, dims)
                 yield from [Buffer(time, time + 1, rows)] * count
     for value, (dims, end) in planned.program.row_copies.items():
         type_ = planned.type_of(value)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from autoshard.check.planned import Planned
 from autoshard.check.reads import Reads
-from autoshard.program import Ahead, prefetchable
+from autoshard.program import Ahead, Kernel, Pace, prefetchable
 from costmodels import Communication, Hardware
 
 MOVED_AHEAD = ("all_gather", "collective_permute")
@@ -57,12 +57,9 @@ def find_hideable(
         for use in kernel.uses:
             readers.setdefault(use.value, []).append(kernel.ops[-1])
         if kernel.shape.is_matmul and kernel.uses:
-            product = hardware.kernel_roofline(
-                kernel.shape.flops / devices, 0, kernel.shape.operands[0].dtype, unit="matrix"
-            )
-            products[kernel.ops[-1]] = float(product.work_ns)
+            product_ns = products[kernel.ops[-1]] = _product_ns(kernel, devices, hardware)
             if sharing:
-                by_reader[kernel.ops[-1]] = int(float(product.work_ns) / 2 / sharing)
+                by_reader[kernel.ops[-1]] = int(product_ns / 2 / sharing)
     by_copy = {value: by_reader.get(ops[1], 0) for value, ops in readers.items() if len(ops) > 1}
     kernels = planned.program.kernels
     ahead = Ahead(planned.program, [products.get(kernel.ops[-1], 0.0) for kernel in kernels])
@@ -71,3 +68,21 @@ def find_hideable(
         for value in early
     }
     return Hideable(early, by_reader, by_copy, ahead, gather_ns)
+
+
+def find_pace(planned: Planned, hardware: Hardware) -> Pace:
+    """Of each kernel the longer of its product and of its memory traffic, split over all devices."""
+    devices, bytes_per_ns = planned.mesh.num_devices, hardware.hbm_bytes_per_s / 1e9
+    kernels = planned.program.kernels
+    traffic = [kernel.shape.traffic_bytes / devices / bytes_per_ns for kernel in kernels]
+    products = [_product_ns(kernel, devices, hardware) for kernel in kernels]
+    return Pace(planned.program, list(map(max, traffic, products)))
+
+
+def _product_ns(kernel: Kernel, devices: int, hardware: Hardware) -> float:
+    shape = kernel.shape
+    if not shape.is_matmul or not kernel.uses:
+        return 0.0
+    return float(
+        hardware.kernel_roofline(shape.flops / devices, 0, shape.operands[0].dtype, unit="matrix").work_ns
+    )

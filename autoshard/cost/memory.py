@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from autoshard.cost.graph import Edge, Graph, Node
 from autoshard.cost.layouts import Ints
@@ -164,9 +164,10 @@ def _kernel_items(
         lifetime = lives.get(value)
         if lifetime is None:
             continue
+        is_made = _is_made(graph, value, type_, settled)
         if value in program.scattered_rows:
             dims, count = program.scattered_rows[value]
-            in_rows = _in_rows(sizes, type_, settled, dims)
+            in_rows = np.where(is_made, _in_rows(sizes, type_, settled, dims), 0)
             yield from [Item(kernel.time, kernel.time + 1, in_rows)] * count
         if (transform := program.transforms.get(value)) is not None:
             whole = sizes.temporary(transform.whole, produced)
@@ -180,7 +181,7 @@ def _kernel_items(
         if lifetime.is_own_buffer:
             is_result = value in program.returned
             bytes_ = sizes.permanent(type_, settled) if is_result else written
-            yield Item(lifetime.begin, lifetime.end, bytes_, is_result)
+            yield Item(lifetime.begin, lifetime.end, np.where(is_made, bytes_, 0), is_result)
             if is_result and (written != smallest).any():
                 yield Item(kernel.time, kernel.time + 1, np.where(written != smallest, written, 0))
         elif lifetime.within is not None:
@@ -190,6 +191,12 @@ def _kernel_items(
             least = sizes.unpadded(held, settled) if value in program.padding_names else smallest
             if (written != least).any():
                 yield Item(lifetime.begin, lifetime.end, written - least)
+
+
+def _is_made(graph: Graph, value: int, type_: TensorType, settled: Ints) -> NDArray[np.bool_]:
+    """Where no later scatter makes it with its own: all values but those, and these where they are left as addends."""
+    is_addend = graph.layouts[type_.rank].reduced(settled) != settled
+    return is_addend | (value not in graph.program.merged_scatters)
 
 
 def _in_rows(sizes: Sizes, type_: TensorType, layouts: Ints, dims: MinorDims) -> Ints:

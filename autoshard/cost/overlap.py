@@ -25,7 +25,7 @@ from autoshard.cost.graph import Edge, Graph
 from autoshard.cost.layouts import Ints
 from autoshard.cost.lowering import CollectivePrices
 from autoshard.cost.reshard import Collective
-from autoshard.program import Ahead, KernelShape, prefetchable
+from autoshard.program import Ahead, KernelShape, Pace, prefetchable
 from costmodels import Hardware
 
 ASYNCHRONOUS = frozenset({"all_gather", "collective_permute"})
@@ -69,6 +69,13 @@ def begins(graph: Graph, hideable: Mapping[int, int], prices: CollectivePrices) 
     return found
 
 
+def pace_of(graph: Graph, hardware: Hardware) -> Pace:
+    """By the least time of each kernel under any strategy: its product on the matrix unit, or what goes to and from memory."""
+    devices = graph.mesh.num_devices
+    shapes = [kernel.shape for kernel in graph.program.kernels]
+    return Pace(graph.program, [_least_run_ns(shape, devices, hardware) for shape in shapes])
+
+
 def hidden_ns(asynchronous_ns: Ints, hideable: int) -> Ints:
     """What of the asynchronous part of a reshard runs behind compute; `hideable` is of `hideable_ns`."""
     return np.minimum(asynchronous_ns * HIDDEN_PERCENT // 100, hideable)
@@ -98,6 +105,11 @@ def _least_ns(shape: KernelShape, devices: int, hardware: Hardware) -> float:
         return 0.0
     line = hardware.kernel_roofline(shape.flops / devices, 0, shape.operands[0].dtype, unit="matrix")
     return float(line.work_ns)
+
+
+def _least_run_ns(shape: KernelShape, devices: int, hardware: Hardware) -> float:
+    memory_ns = shape.traffic_bytes / devices / hardware.hbm_bytes_per_s * 1e9
+    return max(_least_ns(shape, devices, hardware), memory_ns)
 
 
 def _kernel_readers(graph: Graph) -> dict[int, list[int]]:

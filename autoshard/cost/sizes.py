@@ -7,6 +7,7 @@ import numpy as np
 from autoshard.cost.graph import Graph
 from autoshard.cost.layouts import Ints
 from autoshard.cost.lowering import Lowering
+from autoshard.cost.overlap import pace_of
 from autoshard.program import SHORT_SHARE, Images, MinorDims
 from autoshard.sharding import TensorType, dtype_bits
 from costmodels import Hardware
@@ -26,6 +27,7 @@ class Sizes:
 
     def __init__(self, graph: Graph, hardware: Hardware, lowering: Lowering) -> None:
         self._graph, self._hardware = graph, hardware
+        self._pace = pace_of(graph, hardware)
         self._is_narrowing = lowering == "xla-tpu"
         self._pieces: dict[tuple[TensorType, int, bytes, bytes], Ints] = {}
         self._known: dict[tuple[TensorType, bytes, MinorDims | None, bool], Ints] = {}
@@ -68,9 +70,10 @@ class Sizes:
     def peak(self, items: Ints) -> int:
         """Bytes of main memory at the peak of [item, (begin, end, bytes, whether it is handed over)]."""
         begin, end, bytes_, fixed = items.T
-        return self._hardware.peak_bytes(
-            begin, end, bytes_, fixed > 0, values=self._graph.program.num_temporary
-        )
+        lives = zip(begin.tolist(), end.tolist(), strict=True)
+        waiting_ns = np.asarray([self._pace.waiting_ns(*life) for life in lives], dtype=np.float64)
+        values = self._graph.program.num_temporary
+        return self._hardware.peak_bytes(begin, end, bytes_, fixed > 0, values=values, waiting_ns=waiting_ns)
 
     def are_short(self, bytes_: int) -> bool:
         """Whether a program that takes so many bytes would make its compiler save memory."""

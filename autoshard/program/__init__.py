@@ -19,6 +19,7 @@ from autoshard.program.groups import both, with_group_demands
 from autoshard.program.linearity import LinearWay
 from autoshard.program.minor import minor_of_sum
 from autoshard.program.outputs import lone_operands, product_reads, repeated_values
+from autoshard.program.pace import Pace
 from autoshard.program.prefetch import Ahead, in_argument_buffers, prefetchable
 from autoshard.program.records import (
     RESULT_SITE,
@@ -63,6 +64,7 @@ __all__ = [
     "Lifetime",
     "LinearWay",
     "MinorDims",
+    "Pace",
     "Program",
     "Strips",
     "Transform",

@@ -23,6 +23,8 @@ from autoshard.program.repeating import (
     stored_operands,
 )
 from autoshard.program.slicing import as_cut
+from autoshard.program.traded import Traffic, as_first
+from autoshard.program.widths import Widths
 from autoshard.sharding import dtype_bits
 
 _EXPONENTIAL, _SUBTRACT, _LOG = "stablehlo.exponential", "stablehlo.subtract", "stablehlo.log"
@@ -58,6 +60,7 @@ def keep_costly(
     behind: Mapping[int, int],
     cut: Mapping[int, int],
     compiler: Compiler,
+    held: Widths,
 ) -> Ample:
     """The same kernels, fewer of them without a buffer: some costly results have one, and so has what needs two.
 
@@ -77,6 +80,7 @@ def keep_costly(
         behind: what values are that enter a manual computation as they left another.
         cut: what slices without a buffer are cut from.
         compiler: one that keeps narrow operands stores them for products.
+        held: in what type values are stored.
     """
     kernels = [_as_left(kernel, behind) for kernel in kernels]
     readers, as_stored = readers_of(kernels), _read_as_stored(kernels, listing, may_repeat)
@@ -87,7 +91,14 @@ def keep_costly(
         kernels, listing, may_repeat, _costly_inside(kernels, listing, may_repeat)
     )
 
+    moved = Traffic(kernels, listing, held)
+    made = {value: kernel for kernel in kernels for value in kernel.results}
+
     def keeps(value: int, stored: Collection[int]) -> bool:
+        uses = made[value].uses if value in made else ()
+        read = permanent.intersection(use.value for use in uses) | frozenset(stored)
+        if compiler.is_xla_tpu and value in as_stored.products and moved.is_spared(value, read):
+            return True
         if not compiler.keeps_narrow_operands:
             return False
         apart = [one for one in stored if made_of.get(one, frozenset()).isdisjoint(stored)]
@@ -100,12 +111,19 @@ def keep_costly(
     made_of: dict[int, frozenset[int]] = {}  # of what is stored
     costly: set[int] = set()  # values that each reader would repeat costly work for
     narrowed: dict[int, frozenset[int]] = {}
+    spared: set[int] = set()  # casts whose equals are names of them
     found: list[Kernel] = []
     for kernel in kernels:
         root, reads = listing.ops[kernel.time], [use.value for use in kernel.uses]
+        first = moved.first.get(kernel.results[0], -1) if kernel.results else -1
+        if first in spared and first != kernel.results[0]:
+            found.append(as_first(kernel, first))
+            continue
         stored = stored_operands(root, reads, listing, roots, permanent) if root.results else frozenset()
         if not kernel.is_alias:
             is_again = root.results and root.results[0] in repeated and not keeps(root.results[0], stored)
+            if not is_again and root.results and keeps(root.results[0], stored):
+                spared.add(root.results[0])
             if is_again and (len(stored) == 1 or root.results[0] in as_stored.products):
                 narrowed[root.results[0]] = as_cut(stored, cut)
             made_of |= dict.fromkeys(root.results, stored)
@@ -151,6 +169,8 @@ def keep_costly(
                 costly.add(value)
         if is_stored:
             made_of[value] = stored
+            if moved.first.get(value) == value and keeps(value, stored):
+                spared.add(value)
         else:
             roots[value] = stored
         found.append(replace(kernel, is_alias=not is_stored, is_in_place=is_in_place))

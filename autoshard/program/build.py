@@ -31,6 +31,7 @@ from autoshard.program.lifetime import (
     slices_in_loops,
 )
 from autoshard.program.linearity import linear_ways
+from autoshard.program.merging import NO_MERGED, merged_scatters, without_merged
 from autoshard.program.minor import (
     evaluated_as_made,
     given_rows,
@@ -131,9 +132,10 @@ def build_program(
     slices = slices_in_loops(kernels, listing, handing)
     cut = cut_from(kernels, listing)
     repeated = {value: as_cut(buffers, cut) for value, buffers in repeated.items()}
-    kept, narrowed = keep_costly(kernels, listing, permanent, may_repeat, repeated, behind, cut, compiler)
     stored = stored_types(listing, kernels, pinned)
-
+    kept, narrowed = keep_costly(
+        kernels, listing, permanent, may_repeat, repeated, behind, cut, compiler, stored
+    )
     counters = find_counters(listing) if compiler.is_xla_tpu else NO_COUNTERS
     _, ample = recompute(kept, lifetimes(listing, kept, pairs, fusion.free, counters), narrowed | slices)
     kernels, lives = recompute(
@@ -144,10 +146,13 @@ def build_program(
             without_nested(kernels, listing, pinned, finished(kernels, listing, pinned, stored, one))
             for one in (lives, ample)
         )
+    merged = merged_scatters(listing, zeros) if compiler.is_xla_tpu else NO_MERGED
+    lives, ample = (without_merged(kernels, merged, one) for one in (lives, ample))
     later = {value: sum_ for value, sum_ in sums_after_loops(listing).items() if value not in addends.sums}
     kernels = keep_near(kernels, listing, lives, roots, later, interned)
     fresh = returned(listing, kernels, handing, pairs)
     rows = scattered_rows(kernels, listing)
+    rows |= {value: (rows[value][0], 1) for value in merged.alone & rows.keys()}
     updates = updates_in_rows(kernels, listing, rows, zeros)
     lives, ample = updated_at_once(lives, updates), updated_at_once(ample, updates)
     indexed = written_at_index(listing)
@@ -180,6 +185,7 @@ def build_program(
         evaluated_as_made(kernels, listing),
         transforms(kernels, permanent, fresh, ample) if compiler.is_xla_tpu else {},
         indexed,
+        frozenset(merged.into),
     )
 
 

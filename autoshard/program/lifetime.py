@@ -155,6 +155,15 @@ def recompute(
     return tuple(done), found
 
 
+def keep_until(value: int, end: int, made: Mapping[int, Kernel], lives: dict[int, Lifetime]) -> None:
+    """A value, and what it is a name for."""
+    if value in lives and lives[value].end < end:
+        lives[value] = replace(lives[value], end=end)
+    if value in made and made[value].is_alias:
+        for use in made[value].uses:
+            keep_until(use.value, end, made, lives)
+
+
 def slices_in_loops(
     kernels: Sequence[Kernel], listing: Listing, handing: Sequence[DataFlow]
 ) -> dict[int, frozenset[int]]:

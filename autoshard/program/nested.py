@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from autoshard.mlir.listing import Listing
 from autoshard.program.fusion import is_elementwise
-from autoshard.program.lifetime import stored_bytes
+from autoshard.program.lifetime import keep_until, stored_bytes
 from autoshard.program.records import Kernel, Lifetime
 from autoshard.program.repeating import Readers, readers_of
 from autoshard.program.widths import Widths
@@ -42,7 +42,7 @@ def without_nested(
             (value,) = kernel.results
             found[value] = replace(found[value], is_own_buffer=False, within=None)
             for use in (*kernel.uses, *reader.uses):
-                _keep(use.value, end, made, found)
+                keep_until(use.value, end, made, found)
     return found
 
 
@@ -82,15 +82,6 @@ def _read_first(value: int, reading: Sequence[Kernel], listing: Listing, lives: 
         else:
             end = kernel.time + 1
     lives[value] = replace(lives[value], end=end)
-
-
-def _keep(value: int, end: int, made: Mapping[int, Kernel], lives: dict[int, Lifetime]) -> None:
-    """And what it is a name for."""
-    if value in lives and lives[value].end < end:
-        lives[value] = replace(lives[value], end=end)
-    if value in made and made[value].is_alias:
-        for use in made[value].uses:
-            _keep(use.value, end, made, lives)
 
 
 def _chains(

@@ -87,6 +87,12 @@ class KernelShape:
         return bool(self.matmul_roles)
 
     @property
+    def traffic_bytes(self) -> int:
+        """To and from memory in one run, on all devices together."""
+        read = sum(count * type_.num_bytes for count, type_ in zip(self.reads, self.operands, strict=True))
+        return read + self.writes * sum(type_.num_bytes for type_ in self.results)
+
+    @property
     def is_fused_product(self) -> bool:
         """Whether its only reader is worked out as the product leaves the matrix unit."""
         return self.is_matmul and not self.writes
@@ -276,6 +282,9 @@ class Program:
     indexed: dict[int, MinorDims] = field(
         default_factory=dict[int, MinorDims]
     )  # of what loops carry and write at an index of an inner dimension, and of what that starts from
+    merged_scatters: frozenset[int] = (
+        frozenset()
+    )  # what scatters make that a later one makes with its own, where they are not left as addends
 
     @property
     def num_temporary(self) -> int:
