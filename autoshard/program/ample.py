@@ -94,10 +94,17 @@ def keep_costly(
     moved = Traffic(kernels, listing, held)
     made = {value: kernel for kernel in kernels for value in kernel.results}
 
+    def is_read_besides(value: int, stored: Collection[int]) -> bool:
+        """Whether something else reads a buffer that the value is made of, as the backward pass does."""
+        made_at = made[value].time
+        times = (time for one in stored for time in read_times(one, readers, besides=value))
+        return any(time > made_at for time in times)
+
     def keeps(value: int, stored: Collection[int]) -> bool:
         uses = made[value].uses if value in made else ()
         read = permanent.intersection(use.value for use in uses) | frozenset(stored)
-        if compiler.is_xla_tpu and value in as_stored.products and moved.is_spared(value, read):
+        is_read_by_products = compiler.is_xla_tpu and value in as_stored.products
+        if is_read_by_products and moved.is_spared(value, read) and not is_read_besides(value, stored):
             return True
         if not compiler.keeps_narrow_operands:
             return False

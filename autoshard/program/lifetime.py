@@ -17,8 +17,10 @@ from autoshard.mlir.listing import DataFlow, Listing
 from autoshard.program.counters import Counters
 from autoshard.program.handing import handing_flows
 from autoshard.program.records import Kernel, Lifetime
+from autoshard.sharding import dtype_bits
 
 _REDUCE = "stablehlo.reduce"
+_NARROW_BITS = 16
 
 
 def lifetimes(
@@ -212,11 +214,16 @@ def _last_uses(
         time = step.time if step.is_in_place else step.time + 1
         if step.is_alias:
             time = max(last.get(step.results[0], 0), time)
-        if len({pair for use in step.uses for pair in pinned.get(use.value, ())}) > 1:
+        pairs = {pair for use in step.uses for pair in pinned.get(use.value, ())}
+        if len(pairs) > 1 and _is_narrow(step):
             time = max(time, step.time + 1)
         for use in step.uses:
             last[use.value] = max(last.get(use.value, 0), time, loop_end(use.value, step.time))
     return last
+
+
+def _is_narrow(kernel: Kernel) -> bool:
+    return all(dtype_bits(type_.dtype) <= _NARROW_BITS for type_ in kernel.shape.results)
 
 
 def _made_with_reductions(kernels: Sequence[Kernel]) -> dict[int, frozenset[int]]:
@@ -224,8 +231,9 @@ def _made_with_reductions(kernels: Sequence[Kernel]) -> dict[int, frozenset[int]
 
     XLA makes such a value and what is reduced of it at once, as a pair, and writes over no part of a pair (libtpu 0.0.51 on v5e: an
     exponential takes a second buffer where the maximum of its operand came out of the product with it, and none where it did not).
-    It stores what is made of two pairs, as the gradient of a softmax's operand (of Llama-3 8B and 70B on v5p), and repeats what is
-    made of one.
+    It stores what is made of two pairs, as the gradient of a softmax's operand (of Llama-3 8B and 70B on v5p), where that has 16 bits
+    (30 small training steps on v5e, v6e and v5p, float32 on none; bfloat16 not on v5e, where we count it all the same), and repeats what
+    is made of one.
     """
     made_by = {result: kernel for kernel in kernels for result in kernel.results}
     readers = Counter(use.value for kernel in kernels for use in kernel.uses)
