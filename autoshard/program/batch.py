@@ -4,7 +4,7 @@ A dimension is the batch as far as the program keeps it whole: it follows the ke
 multiplications and is never summed over on the way. It is the leading one, or the second where a loop steps through the first
 (microbatches, time). Of the types of arguments, the one with the most such work wins. Others of the same size there go with it (labels,
 masks) where all kernels that both reach have them along the same factor, or where they bring as much work by themselves (the other
-tower of two); parameters can have the size by chance.
+tower of two) or are indices that bring any (a tower of shorter texts); parameters can have the size by chance.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,6 +14,7 @@ from autoshard.program.records import Flow, FlowKind, Kernel, Program
 from autoshard.sharding import FactorKind, TensorType
 
 AS_MUCH = 4  # one part in so many of the most
+_INDICES = frozenset({"i32", "i64", "ui32"})
 
 
 class Batch(NamedTuple):
@@ -56,7 +57,8 @@ def batch_arguments(program: Program) -> tuple[Batch, ...]:
     together = {
         type_
         for type_, (dim, kernels) in along.items()
-        if type_.shape[dim] == size and (work[type_] * AS_MUCH >= work[best] or _goes_with(kernels, factors))
+        if type_.shape[dim] == size
+        and (_has_enough(type_, work[type_], work[best]) or _goes_with(kernels, factors))
     }
     return tuple(Batch(flow, along[flow.type].dim) for flow in inputs if flow.type in together)
 
@@ -76,6 +78,10 @@ def _leading(program: Program, flows: list[Flow]) -> _Along:
 
 def _has_product(kernels: Reached) -> bool:
     return any(kernel.shape.is_matmul for kernel, _ in kernels)
+
+
+def _has_enough(type_: TensorType, work: int, most: int) -> bool:
+    return work * AS_MUCH >= most or (type_.dtype in _INDICES and work > 0)
 
 
 def _goes_with(kernels: Reached, factors: Mapping[int, set[int]]) -> bool:

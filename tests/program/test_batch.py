@@ -48,6 +48,22 @@ def test_sizes_that_parameters_have_too(shared: Path, name: str, expected: list[
     assert [batch.argument.name for batch in batch_arguments(program)] == expected
 
 
+@pytest.mark.parametrize(("dtype", "together"), [("i32", True), ("f32", False)])
+def test_a_tower_of_short_texts(dtype: str, together: bool) -> None:
+    """Queries of a twentieth of the passages' length: indices are no parameters, what is as long by chance may be."""
+    given, made = f"tensor<8x2x{dtype}>", "tensor<8x4xf32>, tensor<8x4xbf16>"
+    cast = f"stablehlo.convert %q : ({given}) -> tensor<8x2xbf16>"
+    text = f"""sdy.mesh @mesh = <["x"=2]>
+      func.func @main(%p: tensor<8x40xf32>, %q: {given}, %w: tensor<40x4xf32>, %v: tensor<2x4xbf16>) -> ({made}) {{
+        %0 = stablehlo.dot_general %p, %w, contracting_dims = [1] x [0] : (tensor<8x40xf32>, tensor<40x4xf32>) -> tensor<8x4xf32>
+        %1 = {cast}
+        %2 = stablehlo.dot_general %1, %v, contracting_dims = [1] x [0] : (tensor<8x2xbf16>, tensor<2x4xbf16>) -> tensor<8x4xbf16>
+        return %0, %2 : {made}
+      }}"""
+    found = [batch.argument.name for batch in batch_arguments(program_of(text))]
+    assert found == (["arg0", "arg1"] if together else ["arg0"])
+
+
 def test_no_arguments() -> None:
     """A program without any has no batch."""
     text = """sdy.mesh @mesh = <["x"=2]>

@@ -46,7 +46,7 @@ def test_operand_dies_as_an_elementwise_result_is_born() -> None:
 
 @pytest.mark.parametrize(("is_reduced", "dtype"), [(False, "bf16"), (True, "bf16"), (True, "f32")])
 def test_pairs_of_products_and_their_reductions_are_not_written_over(is_reduced: bool, dtype: str) -> None:
-    """Two products that come out with their row sums: what is made of both, and read by two more products, has 16-bit memory beside them."""
+    """Two products that come out with their row sums: what both make, read by two more products, has 16-bit memory beside them."""
     t, w, sums = (f"tensor<{shape}x{dtype}>" for shape in ("8x16", "16x16", "8"))
     summed = "%0" if is_reduced else "%a"
     body = f"""
