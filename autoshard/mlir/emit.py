@@ -286,11 +286,12 @@ class _Emitter:
         return op
 
     def _find_users_of_shared(self) -> dict[Value, list[tuple[ir.Operation, int]]]:
+        """Also those that read the value as it settles: outside a loop, they keep the copy for a reader in it outside too, as it is paid."""
         shared = {n for n in range(len(self._ranks)) if self._choices.shared(n) is not None}
         users: dict[Value, list[tuple[ir.Operation, int]]] = {}
         for event in self.events() if shared else ():
             for use in self._all_uses(event):
-                if use.number in shared and use.demand != self._choices.settled(use.number):
+                if use.number in shared:
                     users.setdefault(use.value, []).append((use.user, use.scope))
         return users
 
