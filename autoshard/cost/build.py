@@ -13,6 +13,7 @@ from autoshard.cost.loops import Loop, Loops, Place
 from autoshard.cost.partial import PartialPlan, plan_partial_sums
 from autoshard.cost.spaces import kernel_space
 from autoshard.program import (
+    MOVES,
     RESULT_SITE,
     Flow,
     FlowKind,
@@ -23,7 +24,6 @@ from autoshard.program import (
 )
 from autoshard.sharding import Mesh, TensorSharding, TensorType
 from autoshard.space import (
-    MOVES,
     find_cuts,
     flow_shardings,
     wanted_shardings,
@@ -239,7 +239,12 @@ def _add_hub(graph: Graph, value: int, type_: TensorType, reads: list[_Read]) ->
     provider, result = graph.provider[value]
     supply = graph.nodes[provider].choices.supplies[result]
     demands = [graph.nodes[read.node].choices.demands[read.operand] for read in reads]
-    ids = _union([supply, *demands])
+    shared = graph.given.shared.get(value) if graph.given is not None else None
+    ids = (
+        _union([supply, *demands])
+        if shared is None
+        else graph.layouts[type_.rank].ids_of([shared.as_closed()])
+    )
     graph.nodes.append(Node(Choices((ids,), (ids,)), hub=value))
     hub = len(graph.nodes) - 1
     places = [(replace(read.place, time=read.time), read.end) for read in reads]

@@ -18,9 +18,9 @@ from autoshard.cost.reshard import Decompose
 from autoshard.mlir.decisions import RESULT_SITE, Site, sites_of
 from autoshard.mlir.linearity import zero_values
 from autoshard.mlir.listing import Listing, Op
-from autoshard.program import KernelReads, free_values, kernel_reads
+from autoshard.program import MOVES, KernelReads, free_values, kernel_reads
 from autoshard.sharding import TensorSharding, factor_axes_of
-from autoshard.space import MOVES, Strategy, reduced_axes
+from autoshard.space import Strategy, reduced_axes
 
 SHARED_SITE = -1
 """In place of an operand's number."""
@@ -33,12 +33,14 @@ class Given:
     Attributes:
         values: closed shardings; a value that is not among them is whole.
         reads: of operands of ops, as (op, operand), that are read in another sharding than their value is made in.
+        shared: of values that are brought to one sharding for several readers, by a move of its own: that sharding.
         scattered: values that are moved once, right where they are made, to a sharding over the axes that are summed over.
         moves: the ops that were looked through to a read, in order; for readers that share a copy (value, SHARED_SITE).
     """
 
     values: Mapping[int, TensorSharding]
     reads: Mapping[Site, TensorSharding] = field(default_factory=dict[Site, TensorSharding])
+    shared: Mapping[int, TensorSharding] = field(default_factory=dict[int, TensorSharding])
     scattered: Mapping[int, TensorSharding] = field(default_factory=dict[int, TensorSharding])
     moves: Mapping[Site, tuple[int, ...]] = field(default_factory=dict[Site, tuple[int, ...]])
 
@@ -67,7 +69,7 @@ def look_through(
         stripped = _without_followed_demands(found.listing(), values, found.reads, grouped)
         in_the_way = found.unsayable(kernel_reads(stripped))
         if not in_the_way:
-            return stripped, Given(values, found.reads, found.scattered, found.moves)
+            return stripped, Given(values, found.reads, found.shared, found.scattered, found.moves)
         moves -= in_the_way
 
 
@@ -94,6 +96,7 @@ class _Reading:
         self._stands_for: dict[int, int] = {}  # result of an op that is gone -> what is read in its place
         self._confirmed: set[int] = set()  # values that a move says the sharding of
         self.reads: dict[Site, TensorSharding] = {}
+        self.shared: dict[int, TensorSharding] = {}
         self.scattered: dict[int, TensorSharding] = {}
         self.moves: dict[Site, tuple[int, ...]] = {}
         self._first: dict[Site, int] = {}  # of the moves to a read, which others share
@@ -161,7 +164,7 @@ class _Reading:
             self._note(ends, settled, moves_on)
         path = self._path(ends[0][0]) if len(ends) == 1 and ends[0][0] in self._moves else []
         if path and self._is_direct(settled, path) and self._is_shared_copy(value, path):
-            settled = self._made(path[-1])
+            settled = self.shared[value] = self._made(path[-1])
             for move in path:
                 ends = self._pass(move, value)
             self._note(ends, settled, path[0])

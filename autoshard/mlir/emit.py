@@ -277,21 +277,27 @@ class _Emitter:
             self._shared[value] = self._change(base, settled, sharding, at)
         return self._shared[value]
 
-    def _before_all(self, users: Sequence[tuple[ir.Operation, int]]) -> ir.Operation:
-        """The op of the innermost scope around all users that comes before them or holds the first."""
-        op, scope = users[0]
-        common = next(s for s in self._chains[scope] if all(s in self._chains[other] for _, other in users))
+    def _before_all(self, users: Sequence[tuple[ir.Operation, int, bool]]) -> ir.Operation:
+        """The op of the innermost scope around all users that comes before those that take the copy or holds the first."""
+        op, scope = next((op, scope) for op, scope, takes in users if takes)
+        common = next(
+            s for s in self._chains[scope] if all(s in self._chains[other] for _, other, _ in users)
+        )
         while scope != common:
             op, scope = self._walked.scopes[scope].owner, self._walked.scopes[scope].parent
         return op
 
-    def _find_users_of_shared(self) -> dict[Value, list[tuple[ir.Operation, int]]]:
+    def _find_users_of_shared(self) -> dict[Value, list[tuple[ir.Operation, int, bool]]]:
+        """(op, scope, whether it takes the copy): one outside a loop that reads the value as it settles keeps the copy for those in it
+        outside, as it is paid.
+        """
         shared = {n for n in range(len(self._ranks)) if self._choices.shared(n) is not None}
-        users: dict[Value, list[tuple[ir.Operation, int]]] = {}
+        users: dict[Value, list[tuple[ir.Operation, int, bool]]] = {}
         for event in self.events() if shared else ():
             for use in self._all_uses(event):
-                if use.number in shared and use.demand != self._choices.settled(use.number):
-                    users.setdefault(use.value, []).append((use.user, use.scope))
+                if use.number in shared:
+                    takes = use.demand != self._choices.settled(use.number)
+                    users.setdefault(use.value, []).append((use.user, use.scope, takes))
         return users
 
     def _all_uses(self, event: int | Handoff) -> Iterator[_Use]:

@@ -22,6 +22,7 @@ from autoshard.program.outputs import lone_operands, product_reads, repeated_val
 from autoshard.program.pace import Pace
 from autoshard.program.prefetch import Ahead, in_argument_buffers, prefetchable
 from autoshard.program.records import (
+    MOVES,
     RESULT_SITE,
     Compiler,
     FilterGradient,
@@ -43,6 +44,7 @@ from autoshard.program.reuse import SHORT_SHARE
 from autoshard.program.unreduced import refuse_unsound, without_unreduced
 
 __all__ = [
+    "MOVES",
     "PASSED",
     "RESULT_SITE",
     "SHORT_SHARE",

@@ -18,6 +18,7 @@ from autoshard.program.widths import Widths
 from autoshard.sharding import AxisRef, Crossing, OpShardingRule, TensorMapping, TensorSharding, TensorType
 
 __all__ = [
+    "MOVES",
     "RESULT_SITE",
     "FilterGradient",
     "Flow",
@@ -35,6 +36,9 @@ __all__ = [
     "Whole",
     "Window",
 ]
+
+MOVES = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
+"""Ops that are themselves the move to what they demand: one reshard of what they read, for Shardy merges a chain of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,5 +292,12 @@ class Program:
 
     @property
     def num_temporary(self) -> int:
-        """Of values with a buffer that are made while the program runs, where the compiler has memory to spare."""
-        return sum(life.is_own_buffer and life.begin > 0 for life in self.ample_lifetimes.values())
+        """Of values with a buffer that are made while the program runs, where the compiler has memory to spare.
+
+        Copies in another sharding are not among them, planned or written.
+        """
+        left_out = {argument.value for argument in self.listing.arguments}
+        left_out.update(v for kernel in self.kernels if kernel.shape.name in MOVES for v in kernel.results)
+        return sum(
+            life.is_own_buffer and value not in left_out for value, life in self.ample_lifetimes.items()
+        )

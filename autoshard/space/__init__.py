@@ -13,7 +13,6 @@ from autoshard.space.shardings import (
     with_unreduced,
 )
 from autoshard.space.strategies import (
-    MOVES,
     Strategy,
     distinct,
     reduced_axes,
@@ -23,7 +22,6 @@ from autoshard.space.strategies import (
 )
 
 __all__ = [
-    "MOVES",
     "Cut",
     "Meeting",
     "PartialSums",

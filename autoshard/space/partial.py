@@ -7,10 +7,10 @@ the rest, C, the operands of one linear way arrive unreduced. Split reduction ax
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from autoshard.program import KernelShape
+from autoshard.program import MOVES, KernelShape
 from autoshard.sharding import AxisRef, FactorKind, Mesh, TensorSharding
 from autoshard.space.shardings import assignments, searched_axes
-from autoshard.space.strategies import MOVES, Strategy, distinct, meeting
+from autoshard.space.strategies import Strategy, distinct, meeting
 
 Axes = tuple[AxisRef, ...]
 

@@ -8,7 +8,7 @@ split over them too, which is a reduce-scatter. Strategies that demand and produ
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from autoshard.program import KernelShape
+from autoshard.program import MOVES, KernelShape
 from autoshard.sharding import (
     AxisRef,
     FactorAxes,
@@ -24,9 +24,6 @@ from autoshard.sharding import (
 )
 from autoshard.space.factors import may_split, useful_sizes
 from autoshard.space.shardings import Cut, assignments, cut_assignments, searched_axes
-
-MOVES = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
-"""Ops that are themselves the move to what they demand: one reshard of what they read, for Shardy merges a chain of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,3 +152,37 @@ def test_a_move_that_no_read_can_say_stays(body: list[str]) -> None:
     listing, given, before = read("\n".join(body), f"%a: {ROWS}", f"({COLUMNS})")
     assert [op.name for op in listing.ops if op.results] == [op.name for op in before.ops]
     assert not given.reads
+
+
+WHOLE = "tensor<8x8xf32>"
+
+
+@pytest.mark.parametrize("form", ["xla", "shardy"])
+def test_a_copy_that_its_readers_change_further_is_priced_as_it_is_written(form: Form) -> None:
+    """Whatever would be cheaper for the two."""
+    body = [
+        constraint("%1", "%a", "[{}, {}]"),
+        constraint("%2", "%1", '[{"x"}, {}]'),
+        elementwise("%3", "tanh", "%2"),
+        constraint("%4", "%1", '[{}, {"y"}]'),
+        elementwise("%5", "negate", "%4"),
+        "return %3, %5 : tensor<8x8xf32>, tensor<8x8xf32>",
+    ]
+    given = 'tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {"y"}]>}'
+    text = f"{HEADER}func.func @main(%a: {given}) -> ({ROWS}, {COLUMNS}) {{\n{chr(10).join(body)}\n}}\n}}"
+    price = pipeline.cost_loaded(pipeline.load_module(text.encode(), pipeline.Request(form=form))).price
+    moved = [(c.kind, len(c.axes)) for c in price.collectives if c.kind != "all_slice"]
+    assert moved == [("all_gather", 2)]
+
+
+@pytest.mark.parametrize("form", ["xla", "shardy"])
+def test_a_written_plan_has_as_many_temporary_values(form: Form) -> None:
+    """A move of its own makes none, and what the first op makes is one."""
+    body = [
+        constraint("%0", "%a", '[{}, {"x"}]'),
+        "%1 = stablehlo.dot_general %a, %0, contracting_dims = [1] x [0] : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>",
+        "return %1, %0 : tensor<8x8xf32>, tensor<8x8xf32>",
+    ]
+    for kept in (body, [body[1].replace("%0", "%a"), body[2].replace("%0", "%a")]):
+        text = f"{HEADER}func.func @main(%a: {WHOLE}) -> ({WHOLE}, {WHOLE}) {{\n{chr(10).join(kept)}\n}}\n}}"
+        assert pipeline.load_module(text.encode(), pipeline.Request(form=form)).program.num_temporary == 1

@@ -225,6 +225,17 @@ def test_a_shared_copy_for_a_loop_and_beyond_is_made_before_the_loop() -> None:
     assert written.count("sdy.reshard %arg0") == 1
 
 
+def test_a_shared_copy_is_made_before_a_loop_where_beyond_it_the_value_is_read_as_it_settles() -> None:
+    """It is paid once, so it is written once."""
+    source, listing, handles = read_text(main_of(LOOP))
+    whole, split = TensorSharding.replicated_closed(2), sharding('[{"x"}, {}]')
+    produced = {n: whole for n, v in enumerate(listing.values) if v.type is not None and v.type.rank}
+    inside = next(i for i, op in enumerate(listing.ops) if op.operands[1:] == (0,))
+    plan = Decisions(produced, produced, {0: split}, {(inside, 1): split})
+    written = write(source, handles, listing, plan, "shardy")
+    assert written.index("sdy.reshard %arg0") < written.index("stablehlo.while")
+
+
 KEPT = f"""
 #line = loc("model.py":7:1)
 #name = loc("jit(step)/dense/tanh"(#line))
