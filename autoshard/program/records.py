@@ -294,9 +294,9 @@ class Program:
     def num_temporary(self) -> int:
         """Of values with a buffer that are made while the program runs, where the compiler has memory to spare.
 
-        Copies in another sharding are not among them, planned or written.
+        Results are not among them, nor copies in another sharding, planned or written.
         """
-        left_out = {argument.value for argument in self.listing.arguments}
+        left_out = {argument.value for argument in self.listing.arguments} | self.returned
         left_out.update(v for kernel in self.kernels if kernel.shape.name in MOVES for v in kernel.results)
         return sum(
             life.is_own_buffer and value not in left_out for value, life in self.ample_lifetimes.items()

@@ -76,9 +76,10 @@ def price() -> Price:
     negate_ns = chips.kernel_ns(16 * 16, 2 * whole, "f32")
     scatter_ns = subject().communication.reduce_scatter_ns(whole, ["y"])
     compute_ns = dot_ns + tanh_ns + negate_ns
-    assert chips.vector_memory is not None
-    tables = chips.vector_memory.tables_bytes(1)  # of the product
-    peak_bytes = min(_handed_bytes() + tables, needed_bytes())  # the rest is in vector memory
+    in_tiles, scattered_in_tiles = 16 * 128 * 4, 8 * 128 * 4
+    peak_bytes = (
+        2 * in_tiles + scattered_in_tiles
+    )  # both arguments, and the result; the rest is in vector memory
     sent = (EmittedCollective("reduce_scatter", 2, whole),)
     scatter = PlannedCollective(
         "reduce_scatter", ("y",), whole, scatter_ns, 1, "stablehlo.dot_general", emitted=sent
@@ -86,16 +87,11 @@ def price() -> Price:
     return Price(compute_ns + scatter_ns, compute_ns, scatter_ns, peak_bytes, (scatter,))
 
 
-def _handed_bytes() -> int:
-    """Both arguments, and the result."""
-    return 2 * 16 * 128 * 4 + 8 * 128 * 4
-
-
 def needed_bytes() -> int:
     """Of memory that need not be vector memory: partial sums too, and what the scattered ones take beyond the result's bytes."""
     in_tiles, scattered_in_tiles = 16 * 128 * 4, 8 * 128 * 4
     beyond = math.floor(1.06 * scattered_in_tiles) - Y.num_bytes // 8
-    return _handed_bytes() + math.floor(1.06 * in_tiles) + beyond
+    return price().peak_bytes + math.floor(1.06 * in_tiles) + beyond
 
 
 def plan() -> Plan:
