@@ -131,8 +131,9 @@ def keep_costly(
             is_again = root.results and root.results[0] in repeated and not keeps(root.results[0], stored)
             if not is_again and root.results and keeps(root.results[0], stored):
                 spared.add(root.results[0])
-            if is_again and (len(stored) == 1 or root.results[0] in as_stored.products):
-                narrowed[root.results[0]] = as_cut(stored, cut)
+            whole = as_cut(stored, cut)
+            if is_again and (len(whole) == 1 or root.results[0] in as_stored.products):
+                narrowed[root.results[0]] = whole
             made_of |= dict.fromkeys(root.results, stored)
             found.append(kernel)
             continue
@@ -140,7 +141,7 @@ def keep_costly(
         if value in cut:
             found.append(kernel)
             continue
-        is_stored, is_in_place = False, kernel.is_in_place
+        is_stored, is_in_place, whole = False, kernel.is_in_place, as_cut(stored, cut)
         if may_repeat.includes(root, len(reads)):
             is_just_widened = value in reduced and softmaxes.are_just_widened(value)
             is_dear_itself = is_costly(kernel.ops, listing) and not is_just_widened
@@ -165,13 +166,14 @@ def keep_costly(
                     or (
                         is_dear_itself
                         and (stored or value not in as_stored.products)
-                        and _replaces(kernel, stored, readers, listing, width)
+                        and _replaces(kernel, whole, readers, listing, width)
                     )
                 )
             )
-            is_stored = is_kept or not may_repeat.is_recomputed(root, stored, listing)
-            if is_stored and not is_kept and (len(stored) == 1 or value in as_stored.products):
-                narrowed[value] = as_cut(stored, cut)
+            is_free = any(may_repeat.is_recomputed(root, buffers, listing) for buffers in (stored, whole))
+            is_stored = is_kept or not is_free
+            if is_stored and not is_kept and (len(whole) == 1 or value in as_stored.products):
+                narrowed[value] = whole
             if is_dear and not is_stored:
                 costly.add(value)
         if is_stored:

@@ -88,3 +88,23 @@ def test_what_is_gated_is_stored_where_it_is_of_two_buffers(made: str, gate: str
     """And just multiplied: for v5p (libtpu 0.0.51) six gated perceptrons take 2.73 GB with SiLU, 2.06 with rectifiers and GELU."""
     found = stored(layer(CUT[made], gate, keeps=True))
     assert ("multiply" in found) is (made == "apart" and gate == SILU)
+
+
+def test_costly_work_on_a_part_does_not_take_the_place_of_all() -> None:
+    """An exponential of a slice, summed as in a softmax: what it is cut from stays, for other slices, and each reader repeats the work."""
+    wide, half, sums = "tensor<8x32xf32>", "tensor<8x16xf32>", "tensor<8xf32>"
+    body = f"""
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %z = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : (tensor<8x16xf32>, tensor<16x32xf32>) -> {wide}
+      %g = stablehlo.slice %z [0:8, 0:16] : ({wide}) -> {half}
+      %h = stablehlo.slice %z [0:8, 16:32] : ({wide}) -> {half}
+      %e = stablehlo.exponential %g : {half}
+      %s = stablehlo.reduce(%e init: %zero) applies stablehlo.add across dimensions = [1] : ({half}, tensor<f32>) -> {sums}
+      %b = stablehlo.broadcast_in_dim %s, dims = [0] : ({sums}) -> {half}
+      %q = stablehlo.divide %e, %b : {half}
+      %0 = stablehlo.dot_general %q, %a, contracting_dims = [0] x [0] : ({half}, tensor<8x16xf32>) -> tensor<16x16xf32>
+      %1 = stablehlo.dot_general %h, %a, contracting_dims = [0] x [0] : ({half}, tensor<8x16xf32>) -> tensor<16x16xf32>
+      return %0, %1 : tensor<16x16xf32>, tensor<16x16xf32>"""
+    given, made = "%a: tensor<8x16xf32>, %w: tensor<16x32xf32>", "tensor<16x16xf32>, tensor<16x16xf32>"
+    program = build_program(listed(main_of(body, given, made)), compiler=Compiler(is_xla_tpu=True))
+    assert "exponential" not in stored(program, 8 * 16 * 4)
