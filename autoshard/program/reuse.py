@@ -43,10 +43,12 @@ def reuse_results(
         for v, life in lives.items()
         if life.is_own_buffer and v in made and v not in results and stored_bytes(listing, v) > least
     ]
-    for value in sorted(temporary, key=lambda v: (-stored_bytes(listing, v), v)):
-        life = lives[value]
-        for result, room in rooms.items():
-            if life.end <= made.get(result, 0) and room.takes(stored_bytes(listing, value), life):
+    bytes_of = {value: stored_bytes(listing, value) for value in temporary}
+    places = [(result, made.get(result, 0), room) for result, room in rooms.items()]
+    for value in sorted(temporary, key=lambda v: (-bytes_of[v], v)):
+        life, needed = lives[value], bytes_of[value]
+        for result, begin, room in places:
+            if life.end <= begin and room.takes(needed, life):
                 found[value] = replace(life, is_own_buffer=False, within=result)
                 break
     return found
@@ -64,11 +66,13 @@ class _Room:
 
     def takes(self, bytes_: int, life: Lifetime) -> bool:
         """Whether the value found its place."""
+        if bytes_ > self._bytes:
+            return False
         at = bisect_left(self._taken, (life.begin, life.end))
         is_free = (at == 0 or self._taken[at - 1][1] <= life.begin) and (
             at == len(self._taken) or life.end <= self._taken[at][0]
         )
-        if is_free and bytes_ <= self._bytes:
+        if is_free:
             insort(self._taken, (life.begin, life.end))
             return True
         return False
