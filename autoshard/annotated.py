@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from autoshard.baselines import propagated
 from autoshard.breakdown import Breakdown, break_down
 from autoshard.cost import PricedGraph, follow, look_through
+from autoshard.held import HeldMemory, held_memory
 from autoshard.loading import Loaded, compiler_of
 from autoshard.mlir import passes
 from autoshard.plans import Plan
@@ -33,6 +34,10 @@ class AsWritten:
     def breakdown(self) -> Breakdown:
         """Where the time goes."""
         return break_down(self.priced, self.choice, self.loaded.hardware)
+
+    def held(self) -> HeldMemory:
+        """Where the memory goes."""
+        return held_memory(self.priced, self.choice)
 
 
 def cost_loaded(loaded: Loaded, progress: Progress = silent) -> Plan:

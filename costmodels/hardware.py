@@ -25,7 +25,7 @@ from .compute import Quantity, Roofline, Unit
 from .distinct import distinct_placements
 from .errors import HardwareError
 from .figures import Chip, FullMesh, Link, Switch, Topology, Torus
-from .heap import alive_bytes
+from .heap import Occupancy, most_alive
 from .listing import Figure, figures_of
 from .placing import outer_network, place_in_nodes, place_on_torus, topology_text
 from .shapes import checked_mesh, compact_slices, default_node
@@ -36,7 +36,7 @@ from .topology import MeshSizes
 from .torus import TorusCommunication
 from .vector_memory import VectorMemory
 
-__all__ = ["Chip", "FullMesh", "Hardware", "Link", "Switch", "Topology", "Torus"]
+__all__ = ["Chip", "FullMesh", "Hardware", "Link", "Occupancy", "Switch", "Topology", "Torus"]
 
 TABLES = ("chip", "tiles", "vector_memory", "link", "core_link", "topology", "network")
 """Those of a profile, in the order in which they are listed."""
@@ -155,19 +155,29 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         reads it last, at the least. What is temporary has its part of the gaps that is usual (`stored_bytes`); where buffers that come and
         go leave larger ones, these count.
         """
-        alive = begin < end
-        begin, end, bytes, handed_over = begin[alive], end[alive], bytes[alive], handed_over[alive]
+        return self.occupancy(begin, end, bytes, handed_over, values=values, waiting_ns=waiting_ns).peak_bytes
+
+    def occupancy(
+        self,
+        begin: NDArray[np.int64],
+        end: NDArray[np.int64],
+        bytes: NDArray[np.int64],
+        handed_over: NDArray[np.bool_],
+        *,
+        values: int,
+        waiting_ns: NDArray[np.float64],
+    ) -> Occupancy:
+        """What takes main memory when it holds the most; arguments as of `peak_bytes`."""
+        stays = begin < end
         if self.vector_memory is not None:
-            is_long = waiting_ns[alive] > self.vector_memory.holds_for_ns(self.hbm_bytes_per_s)
-            stays = handed_over | self.vector_memory.leaves(
-                begin, end, np.where(handed_over, 0, bytes), is_long
-            )
-            begin, end, bytes, handed_over = begin[stays], end[stays], bytes[stays], handed_over[stays]
+            waits = waiting_ns > self.vector_memory.holds_for_ns(self.hbm_bytes_per_s)
+            moved = np.where(handed_over, 0, bytes)
+            stays &= handed_over | self.vector_memory.leaves(begin, end, moved, waits)
         tables = 0 if self.vector_memory is None else self.vector_memory.tables_bytes(values)
-        gaps = (
-            0 if self.tiles is None else self.tiles.more_gaps(*(a[~handed_over] for a in (begin, end, bytes)))
-        )
-        return alive_bytes(begin, end, bytes) + tables + gaps
+        in_heap = stays & ~handed_over
+        gaps = 0 if self.tiles is None else self.tiles.more_gaps(begin[in_heap], end[in_heap], bytes[in_heap])
+        alive, time = most_alive(begin[stays], end[stays], bytes[stays])
+        return Occupancy(alive + tables + gaps, stays & (begin <= time) & (time < end), tables, gaps)
 
     def peak_flop_per_s(self, dtype: str, unit: Unit = "matrix") -> float:
         """Nominal peak of one device for an MLIR element type; vector, where the matrix unit has not the type."""

@@ -6,6 +6,7 @@ that the part that gaps take is bounded by `MOST_GAPS`.
 """
 
 from bisect import bisect, insort
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +22,30 @@ SMALLEST_PARTS = (100, 300, 1000)
 so that the heap with the most gaps counts."""
 
 
+class Occupancy(NamedTuple):
+    """Main memory when it holds the most: what is alive there, tables of the program's temporary values, and gaps beyond the usual ones."""
+
+    peak_bytes: int
+    held: NDArray[np.bool_]  # of each buffer, whether it is there then
+    tables_bytes: int
+    gap_bytes: int
+
+
 def alive_bytes(begin: Ints, end: Ints, bytes: Ints) -> int:
     """The most at any time of what is alive in half-open intervals."""
+    return most_alive(begin, end, bytes)[0]
+
+
+def most_alive(begin: Ints, end: Ints, bytes: Ints) -> tuple[int, int]:
+    """The most at any time of what is alive in half-open intervals, and the first time that has it."""
+    if not len(bytes):
+        return 0, 0
     changes = np.concatenate([bytes, -bytes])
-    order = np.lexsort((changes, np.concatenate([begin, end])))
-    return int(np.cumsum(changes[order]).max(initial=0))
+    times = np.concatenate([begin, end])
+    order = np.lexsort((changes, times))
+    alive = np.cumsum(changes[order])
+    first = int(alive.argmax())
+    return int(alive[first]), int(times[order][first])
 
 
 def gap_bytes(begin: Ints, end: Ints, bytes: Ints) -> int:

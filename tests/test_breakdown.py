@@ -85,7 +85,7 @@ def test_a_reshard_names_who_reads_what(terminal: Terminal) -> None:
 
 
 def test_tables_for_people(terminal: Terminal) -> None:
-    """Both tables come after the summary, and only when asked for."""
+    """The tables come after the summary, and only when asked for."""
     terminal.write("m.mlir", matmul('[{}, {"x"}]', '[{"x"}, {}]', "[{}, {}]"))
     plain, explained = terminal("cost", "m.mlir").out, terminal("cost", "m.mlir", "--explain").out
     assert explained.startswith(plain)
@@ -95,6 +95,7 @@ def test_tables_for_people(terminal: Terminal) -> None:
         "[64, 8] by [8, 16]",
         "why each collective",
         "partial sums",
+        "memory at its peak",
     ):
         assert word in explained.removeprefix(plain)
 

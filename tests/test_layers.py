@@ -26,6 +26,7 @@ FLOORS = {
     "autoshard.explanations": 6,
     "autoshard.comparisons": 6,
     "autoshard.breakdown": 6,
+    "autoshard.held": 6,
     "autoshard.naming": 6,
     "autoshard.priorities": 7,
     "autoshard.mlir.write": 7,

@@ -13,6 +13,7 @@ from autoshard.cli.options import carry_option, json_option, parse_carry, read_m
 from autoshard.cli.progress import progress_bar
 
 if TYPE_CHECKING:
+    from autoshard.held import HeldMemory
     from autoshard.plans import Plan
     from autoshard.progress import Progress
     from autoshard.xla.compiled import DoesNotFitError
@@ -88,7 +89,7 @@ def compile_command(
     found = parse_target(target)
     if plan_file is not None and no_predict:
         raise AutoshardError("--plan and --no-predict contradict each other", fix="give one of them")
-    plan = None if plan_file is None else _plan(plan_file, found)
+    plan, held = None if plan_file is None else _plan(plan_file, found), None
     profile = hardware or found.profile or "tpu-v5e"
     load_hardware(profile)
     model = read_model(planned)
@@ -108,14 +109,14 @@ def compile_command(
         if keep_hlo is not None:
             _write(keep_hlo, compiled.hlo_text)
         if plan is None and not no_predict:
-            plan = _priced(model, found, profile, carry, progress)
+            plan, held = _priced(model, found, profile, carry, progress)
     source = (
         "autoshard cost of the module as written"
         if plan_file is None or plan is None
         else f"the plan {plan_file}{_elsewhere(plan, found)}"
     )
     places = {} if plan is None or plan_file is None else _places(model, plan)
-    report = CompileReport(compiled, None if plan is None else prediction_of(plan, source), places)
+    report = CompileReport(compiled, None if plan is None else prediction_of(plan, source, held), places)
     click.echo(report.to_json() if as_json else report.to_text(show_all=show_all), nl=as_json)
 
 
@@ -172,10 +173,12 @@ def _places(model: str | bytes, plan: "Plan") -> dict[str, str]:
     return places_before(load(model), replace(original, name=plan.module_name or original.name))
 
 
-def _priced(model: str | bytes, target: "Target", hardware: str, carry: str, progress: "Progress") -> "Plan":
-    """The module's shardings as `autoshard cost` prices them."""
+def _priced(
+    model: str | bytes, target: "Target", hardware: str, carry: str, progress: "Progress"
+) -> "tuple[Plan, HeldMemory]":
+    """The module's shardings as `autoshard cost` prices them, and what they hold in memory."""
     from autoshard.loading import Request, load_module
-    from autoshard.pipeline import cost_loaded
+    from autoshard.pipeline import price_as_written
 
     request = Request(
         hardware=hardware,
@@ -183,7 +186,8 @@ def _priced(model: str | bytes, target: "Target", hardware: str, carry: str, pro
         memory_bytes=None,
         carry=parse_carry(carry),
     )
-    return cost_loaded(load_module(model, request, progress), progress)
+    written = price_as_written(load_module(model, request, progress), progress)
+    return written.plan(), written.held()
 
 
 def _report_misfit(error: "DoesNotFitError", as_json: bool) -> None:

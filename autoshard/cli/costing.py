@@ -56,7 +56,7 @@ def cost() -> None:
 @click.option(
     "--explain",
     is_flag=True,
-    help="Also print what bounds each kind of kernel, and which op needs each collective and why.",
+    help="Also print what bounds each kind of kernel, which op needs each collective and why, and what is in memory at its peak.",
 )
 @json_option
 @all_option
@@ -68,7 +68,7 @@ def cost_module(model: str, asked: Asked, explain: bool, as_json: bool, show_all
     with progress_bar() as progress:
         loaded = pipeline.load_module(read_model(model), request, progress)
         found = pipeline.price_as_written(loaded, progress)
-        parts = found.breakdown() if explain else None
+        parts = (found.breakdown(), found.held()) if explain else None
     print_plan(found.plan(), as_json, show_all, parts=parts)
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from autoshard.breakdown import Breakdown
     from autoshard.comparisons import Comparison
     from autoshard.explanations import Explanation
+    from autoshard.held import HeldMemory
     from autoshard.pipeline import Request
     from autoshard.plans import Plan
 
@@ -287,18 +288,20 @@ def print_plan(
     as_json: bool,
     show_all: bool,
     clash: "Explanation | None" = None,
-    parts: "Breakdown | None" = None,
+    parts: "tuple[Breakdown, HeldMemory] | None" = None,
     compared: "Comparison | None" = None,
 ) -> None:
-    """The summary of a plan; where there is none, also what clashes; where they are asked for, the parts of its time; what it
-    was the best of."""
+    """The summary of a plan; where there is none, also what clashes; where they are asked for, the parts of its time and of its memory;
+    what it was the best of."""
     from autoshard.report import (
         breakdown_data,
         clash_data,
         clash_text,
         comparison_data,
         comparison_text,
+        held_data,
         print_breakdown,
+        print_held,
         print_summary,
         summary_data,
     )
@@ -306,7 +309,9 @@ def print_plan(
     if as_json:
         data = summary_data(found) | ({} if clash is None else {"clash": clash_data(clash)})
         data |= {} if compared is None else comparison_data(compared)
-        click.echo(json.dumps(data | ({} if parts is None else breakdown_data(parts)), indent=1))
+        if parts is not None:
+            data |= breakdown_data(parts[0]) | held_data(parts[1])
+        click.echo(json.dumps(data, indent=1))
         return
     console = report_console()
     print_summary(found, console, show_all=show_all)
@@ -315,7 +320,8 @@ def print_plan(
     if clash is not None:
         console.print(clash_text(clash))
     if parts is not None:
-        print_breakdown(parts, console, show_all=show_all)
+        print_breakdown(parts[0], console, show_all=show_all)
+        print_held(parts[1], console, show_all=show_all)
 
 
 def report_console() -> "Console":

@@ -10,6 +10,7 @@ from autoshard.cost.graph import Graph, Wanted
 from autoshard.cost.kernel import inner_sums, is_part_of_readers, local_work
 from autoshard.cost.levels import level_masks, wanted_at_levels
 from autoshard.cost.lowering import CollectivePrices, Emitted, Lowering
+from autoshard.cost.peak import Held, Peak
 from autoshard.cost.readback import Chosen, ChosenCollective, ChosenValue, chosen_ends, read_back
 from autoshard.cost.recall import recall
 from autoshard.cost.requirements import Requirement, bound, decider, joined, masked, requirement
@@ -28,8 +29,10 @@ __all__ = [
     "Emitted",
     "Given",
     "Graph",
+    "Held",
     "Lowering",
     "Operand",
+    "Peak",
     "PricedGraph",
     "Requirement",
     "Tie",

@@ -19,8 +19,9 @@ from autoshard.cost.kernel import KernelPrices, price_kernel
 from autoshard.cost.layouts import Ints
 from autoshard.cost.looped import Looped, looped_sums
 from autoshard.cost.lowering import CollectivePrices, Lowering
-from autoshard.cost.memory import add_memory, copies_count, copy_bytes, expected_peak, shard_bytes
+from autoshard.cost.memory import add_memory, copies_count, copy_bytes, shard_bytes
 from autoshard.cost.overlap import ASYNCHRONOUS, begins, hidden_ns, hideable_ns, value_of
+from autoshard.cost.peak import Peak, PeakModel
 from autoshard.cost.reshard import Decompose, ReshardPrices
 from autoshard.cost.sizes import Sizes
 from autoshard.cost.ties import Ties, find_ties, tie_table
@@ -48,8 +49,15 @@ class PricedGraph:
     looped: Looped
 
     def expected_peak(self, choice: ArrayLike) -> int:
-        """Bytes that the program takes once compiled: see `memory.expected_peak`."""
-        return expected_peak(self.graph, self.sizes, self.problem, choice, self.lowering, self.looped)
+        """Bytes that the program takes once compiled: see `PeakModel.expected`."""
+        return self._peaks().expected(choice)
+
+    def peak(self, choice: ArrayLike) -> Peak:
+        """What the program holds when it holds the most."""
+        return self._peaks().held(choice)
+
+    def _peaks(self) -> PeakModel:
+        return PeakModel(self.graph, self.sizes, self.problem, self.lowering, self.looped)
 
 
 def assemble(

@@ -57,19 +57,23 @@ class LoopedSums:
         if summed.any():
             minor = self._graph.program.minor_dims.get(kernel.results[0])
             before = self._sizes.temporary(shape.results[0], node.space.produced[0], minor)
-            yield Item(kernel.time, kernel.time + 1, np.where(summed, before, 0))
+            partial = np.where(summed, before, 0)
+            yield Item(kernel.time, kernel.time + 1, partial, note="before it is summed")
         if looped is None:
             return
         part = self._sizes.temporary(shape.results[0], node.choices.supplies[0])
-        yield Item(kernel.time, kernel.time + 1, np.where(looped, (_PARTS - 1) * part, 0))
+        parts = np.where(looped, (_PARTS - 1) * part, 0)
+        yield Item(kernel.time, kernel.time + 1, parts, note="parts that a loop sums")
         for operand, use in enumerate(kernel.uses):
             bytes_ = self._sizes.temporary(shape.travels[operand], node.choices.demands[operand])
             if operand == 0 and _is_transposed(shape):
-                yield Item(kernel.time, kernel.time + 1, np.where(looped, bytes_, 0))
+                handed = np.where(looped, bytes_, 0)
+                yield Item(kernel.time, kernel.time + 1, handed, note="operand transposed for a loop")
             repeated = self._repeated.get(use.value)
             if repeated is not None and not self._lives[repeated.origin].is_own_buffer:
                 begin = repeated.stored_from(self._lives, kernel.time)
-                yield Item(begin, kernel.time + 1, np.where(looped, bytes_, 0))
+                handed = np.where(looped, bytes_, 0)
+                yield Item(begin, kernel.time + 1, handed, note="operand worked out for a loop")
 
     def _are_whole(self, space: KernelSpace) -> NDArray[np.bool_]:
         """Of each strategy; kernels of equal layers share a space."""

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from autoshard.cost.graph import Edge, Graph, Node
 from autoshard.cost.layouts import Ints
@@ -25,7 +25,7 @@ from autoshard.cost.looped import Looped, LoopedSums
 from autoshard.cost.lowering import Lowering
 from autoshard.cost.sizes import Item, Sizes
 from autoshard.cost.strips import strip_items
-from autoshard.problem import Problem, ProblemBuilder, evaluate, item_usages
+from autoshard.problem import ProblemBuilder
 from autoshard.program import Flow, FlowKind, Lifetime, MinorDims
 from autoshard.sharding import TensorType
 
@@ -49,41 +49,6 @@ def node_items(
             items += [sums.items(node), strip_items(graph, node, sizes, lives)]
         for item in chain(*items):
             yield number, item
-
-
-def expected_peak(
-    graph: Graph, sizes: Sizes, problem: Problem, choice: ArrayLike, lowering: Lowering, looped: Looped
-) -> int:
-    """Bytes that the program takes at its peak once compiled: what it stores with memory to spare, unless that is beyond the limit.
-
-    Close to what the hardware has, results lend their memory; beyond the limit, the compiler repeats elementwise work until the program
-    fits. What it keeps in vector memory counts in the peak of the problem, which has to be within the limit, and does not here.
-    """
-    chosen = np.asarray(choice, dtype=np.int64)
-    needed, limit = evaluate(problem, chosen).peak, problem.memory_limit
-    if limit is not None and needed > limit:
-        return needed
-    copied = item_usages(problem, chosen)[1]
-    copies = np.column_stack([problem.edge_item[:, 1:3], copied, np.zeros_like(copied)])
-
-    def peak(lives: Mapping[int, Lifetime]) -> int:
-        items = _chosen_items(node_items(graph, sizes, lives, lowering, looped), chosen)
-        return sizes.peak(np.vstack([items, copies]))
-
-    program = graph.program
-    spared = peak(program.ample_lifetimes)
-    if sizes.are_short(spared):
-        spared = peak(program.lent_lifetimes)
-    stored = max(peak(program.lifetimes), spared)
-    return stored if limit is None else min(stored, limit)
-
-
-def _chosen_items(items: Iterator[tuple[int, Item]], chosen: Ints) -> Ints:
-    """[item, (begin, end, bytes, whether it is handed over)]."""
-    found = [
-        (item.begin, item.end, int(item.bytes[chosen[number]]), item.is_handed_over) for number, item in items
-    ]
-    return np.asarray(found, dtype=np.int64).reshape(-1, 4)
 
 
 def copy_bytes(sizes: Sizes, type_: TensorType, supply: Ints, demand: Ints) -> Ints:
@@ -126,6 +91,7 @@ def _items(
                 graph.program.num_times,
                 sizes.permanent(flow.type, node.choices.demands[0]),
                 is_handed_over=True,
+                note="copied to be returned",
             )
         lifetime = lives.get(flow.value)
         if flow.kind is not FlowKind.RESULT and lifetime is not None and lifetime.is_own_buffer:
@@ -137,7 +103,8 @@ def _items(
             yield Item(lifetime.begin, lifetime.end, bytes_, is_permanent)
         if flow.kind is FlowKind.ARGUMENT and flow.value in graph.program.row_copies:
             dims, end = graph.program.row_copies[flow.value]
-            yield Item(0, end, _in_rows(sizes, flow.type, node.choices.supplies[0], dims))
+            in_rows = _in_rows(sizes, flow.type, node.choices.supplies[0], dims)
+            yield Item(0, end, in_rows, note="copied into rows of whole slices")
     elif node.space is not None:
         yield from _kernel_items(graph, node, sizes, lives, looped)
 
@@ -160,7 +127,8 @@ def _kernel_items(
             is_moved &= ~looped[node.space]
         if is_moved.any():
             unsettled = sizes.temporary(type_, produced, minor)
-            yield Item(kernel.time, kernel.time + 1, np.where(is_moved, unsettled, 0))
+            moved = np.where(is_moved, unsettled, 0)
+            yield Item(kernel.time, kernel.time + 1, moved, note="before it is moved")
         lifetime = lives.get(value)
         if lifetime is None:
             continue
@@ -168,14 +136,17 @@ def _kernel_items(
         if value in program.scattered_rows:
             dims, count = program.scattered_rows[value]
             in_rows = np.where(is_made, _in_rows(sizes, type_, settled, dims), 0)
-            yield from [Item(kernel.time, kernel.time + 1, in_rows)] * count
+            rows = Item(kernel.time, kernel.time + 1, in_rows, note="scattered in rows of whole slices")
+            yield from [rows] * count
         if (transform := program.transforms.get(value)) is not None:
             whole = sizes.temporary(transform.whole, produced)
-            yield Item(kernel.time, kernel.time + 1, whole * transform.halves // 2)
-            yield Item(lifetime.begin, lifetime.end, whole * transform.kept // 2)
+            note = "products of a Fourier transform"
+            yield Item(kernel.time, kernel.time + 1, whole * transform.halves // 2, note=note)
+            yield Item(lifetime.begin, lifetime.end, whole * transform.kept // 2, note=note)
         for whole in program.wholes.get(value, ()):
             if not (whole.is_value and lifetime.is_own_buffer):
-                yield Item(whole.begin, whole.end, sizes.temporary(whole.type, settled, whole.dims))
+                stored = sizes.temporary(whole.type, settled, whole.dims)
+                yield Item(whole.begin, whole.end, stored, note="stored for its readers")
         held = sizes.held(value, type_)
         smallest, written = sizes.temporary(held, settled), sizes.temporary(held, settled, minor)
         if lifetime.is_own_buffer:
@@ -183,14 +154,15 @@ def _kernel_items(
             bytes_ = sizes.permanent(type_, settled) if is_result else written
             yield Item(lifetime.begin, lifetime.end, np.where(is_made, bytes_, 0), is_result)
             if is_result and (written != smallest).any():
-                yield Item(kernel.time, kernel.time + 1, np.where(written != smallest, written, 0))
+                padded = np.where(written != smallest, written, 0)
+                yield Item(kernel.time, kernel.time + 1, padded, note="as the matrix unit writes it")
         elif lifetime.within is not None:
             excess = np.maximum(written - _least_bytes(graph, lifetime.within), 0)
-            yield Item(lifetime.begin, lifetime.end, excess)
+            yield Item(lifetime.begin, lifetime.end, excess, note="beyond the result in whose memory it lies")
         elif kernel.is_alias and value not in program.as_made:
             least = sizes.unpadded(held, settled) if value in program.padding_names else smallest
             if (written != least).any():
-                yield Item(lifetime.begin, lifetime.end, written - least)
+                yield Item(lifetime.begin, lifetime.end, written - least, note="padding of another layout")
 
 
 def _is_made(graph: Graph, value: int, type_: TensorType, settled: Ints) -> NDArray[np.bool_]:

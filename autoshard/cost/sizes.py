@@ -11,6 +11,7 @@ from autoshard.cost.overlap import pace_of
 from autoshard.program import SHORT_SHARE, Images, MinorDims
 from autoshard.sharding import TensorType, dtype_bits
 from costmodels import Hardware
+from costmodels.hardware import Occupancy
 
 _WORD_BYTES = 4
 
@@ -20,6 +21,7 @@ class Item(NamedTuple):
     end: int
     bytes: Ints  # of every choice of the node
     is_handed_over: bool = False  # an argument or a result, which a runtime allocates
+    note: str = ""  # what it is beside the value that the node makes; "": that value
 
 
 class Sizes:
@@ -69,11 +71,15 @@ class Sizes:
 
     def peak(self, items: Ints) -> int:
         """Bytes of main memory at the peak of [item, (begin, end, bytes, whether it is handed over)]."""
+        return self.occupancy(items).peak_bytes
+
+    def occupancy(self, items: Ints) -> Occupancy:
+        """What takes main memory at the peak of such items."""
         begin, end, bytes_, fixed = items.T
         lives = zip(begin.tolist(), end.tolist(), strict=True)
         waiting_ns = np.asarray([self._pace.waiting_ns(*life) for life in lives], dtype=np.float64)
         values = self._graph.program.num_temporary
-        return self._hardware.peak_bytes(begin, end, bytes_, fixed > 0, values=values, waiting_ns=waiting_ns)
+        return self._hardware.occupancy(begin, end, bytes_, fixed > 0, values=values, waiting_ns=waiting_ns)
 
     def are_short(self, bytes_: int) -> bool:
         """Whether a program that takes so many bytes would make its compiler save memory."""

@@ -25,12 +25,16 @@ def strip_items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Life
                 kernel.shape.travels, node.choices.demands, gradient.operands, strict=True
             )
         )
-        yield Item(gradient.first, gradient.end, images * gradient.taps)
-        yield Item(kernel.time, gradient.end, back)
+        shifted = images * gradient.taps
+        yield Item(
+            gradient.first, gradient.end, shifted, note="images in strips, one for each column of the filter"
+        )
+        yield Item(kernel.time, gradient.end, back, note="gradients in strips")
     for value, type_, layouts in zip(
         kernel.results, kernel.shape.results, node.choices.supplies, strict=False
     ):
         life = lives.get(value)
         if value in strips.kept and life is not None and not life.is_own_buffer:
             held = sizes.held(value, type_)
-            yield Item(life.begin, life.end, sizes.strips(held, layouts, strips.kept[value], NO_OVERLAP))
+            kept = sizes.strips(held, layouts, strips.kept[value], NO_OVERLAP)
+            yield Item(life.begin, life.end, kept, note="in strips")

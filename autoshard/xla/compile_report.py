@@ -12,6 +12,7 @@ from rich.text import Text
 from autoshard.report.units import bytes_text, time_text
 from autoshard.xla.beside import Side, by_kind, differences
 from autoshard.xla.compiled import Compiled
+from autoshard.xla.held_beside import HeldSide, held_differences, temporary_bytes
 from autoshard.xla.prediction import Prediction
 from autoshard.xla.targets import parse_target
 
@@ -39,6 +40,12 @@ class CompileReport:
         return differences(self.prediction.collectives, self.compiled.collectives, {**self.places, **readers})
 
     @property
+    def held_differences(self) -> tuple[HeldSide, ...]:
+        if self.prediction is None or self.prediction.held is None:
+            return ()
+        return held_differences(self.prediction.held, self.compiled)
+
+    @property
     def note(self) -> str:
         """What to keep in mind where the prediction is for other hardware than the target."""
         profile = parse_target(self.compiled.target).profile
@@ -56,6 +63,10 @@ class CompileReport:
             data["prediction"] = msgspec.to_builtins(self.prediction)
             data["kinds"] = msgspec.to_builtins(self.kinds)
             data["differences"] = msgspec.to_builtins(self.differences)
+            data["held_differences"] = [
+                {**msgspec.to_builtins(side), "difference_bytes": side.difference_bytes}
+                for side in self.held_differences
+            ]
             data["note"] = self.note
         return msgspec.json.format(msgspec.json.encode(data), indent=1).decode()
 
@@ -75,6 +86,7 @@ class CompileReport:
             if table is not None:
                 console.print(table)
         self._print_differences(console, show_all)
+        self._print_held(console, show_all)
         for warning in compiled.warnings:
             console.print(f"warning: {warning}")
         return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
@@ -108,9 +120,16 @@ class CompileReport:
             ("  arguments", memory.argument_bytes),
             ("  outputs", memory.output_bytes),
             ("  of which in donated arguments", -memory.alias_bytes),
-            ("  temporary", memory.temporary_bytes),
         ):
             table.add_row(name, "", ("-" if size < 0 else "") + bytes_text(abs(size)))
+        held = None if self.prediction is None else self.prediction.held
+        temporary = 0 if held is None else temporary_bytes(held)
+        table.add_row(
+            "  temporary",
+            "" if held is None else bytes_text(temporary),
+            bytes_text(memory.temporary_bytes),
+            "" if held is None else _difference(temporary, memory.temporary_bytes),
+        )
         return self._without_prediction(table)
 
     def _time(self) -> Table | None:
@@ -150,9 +169,7 @@ class CompileReport:
 
     def _place(self, side: Side) -> str:
         """Of a constraint, with the op that reads through it."""
-        place = side.predicted_where or side.compiled_where or "?"
-        reader = self.compiled.readers.get(place)
-        return place if reader is None else f"{place}, read by {reader}"
+        return self._op_of(side.predicted_where or side.compiled_where)
 
     def _print_differences(self, console: Console, show_all: bool) -> None:
         found = self.differences
@@ -179,6 +196,34 @@ class CompileReport:
         console.print(table)
         if not show_all and len(found) > _MOST_ROWS:
             console.print(f"… {len(found) - _MOST_ROWS} smaller differences (--all shows them)")
+
+    def _print_held(self, console: Console, show_all: bool) -> None:
+        """What is in memory at the peak: where both sides differ, or what the compiler has where nothing is predicted."""
+        rows: list[tuple[str, ...]] = []
+        if self.prediction is not None and self.prediction.held is not None and self.compiled.held:
+            titles = ("temporary memory at the peak", "predicted", "compiled", "for the op")
+            for side in self.held_differences:
+                sign = "+" if side.difference_bytes > 0 else "-"
+                sides = (side.predicted_bytes, side.compiled_bytes)
+                difference = sign + bytes_text(abs(side.difference_bytes))
+                rows.append((difference, *map(bytes_text, sides), self._op_of(side.where)))
+        else:
+            titles = ("temporary memory at the peak", "compiled as", "for the op")
+            rows = [(bytes_text(one.bytes), one.type, self._op_of(one.where)) for one in self.compiled.held]
+        if not rows:
+            return
+        table = _table(*titles)
+        table.columns[0].justify, table.columns[-1].justify = "right", "left"
+        for row in rows if show_all else rows[:_MOST_ROWS]:
+            table.add_row(*map(Text, row))
+        console.print(table)
+        if not show_all and len(rows) > _MOST_ROWS:
+            console.print(f"… {len(rows) - _MOST_ROWS} smaller ones (--all shows them)")
+
+    def _op_of(self, where: str) -> str:
+        """Of a constraint, with the op that reads through it."""
+        reader = self.compiled.readers.get(where)
+        return where or "?" if reader is None else f"{where}, read by {reader}"
 
 
 _PREDICTED = ("predicted", "difference", "predicted count", "predicted operand bytes a device")

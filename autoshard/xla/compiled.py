@@ -8,6 +8,7 @@ import msgspec
 
 from autoshard.errors import AutoshardError
 from autoshard.xla.collectives import CompiledCollective
+from autoshard.xla.heap import CompiledBuffer
 from autoshard.xla.memory import CompiledMemory
 
 
@@ -75,6 +76,9 @@ class Compiled:
         repr=False
     )  # of a constraint among the places, the op that reads through it
     hlo_text: str = field(repr=False)
+    held: tuple[CompiledBuffer, ...] = field(
+        default=(), repr=False
+    )  # in the heap at its peak, where the compiler says what is, the largest first
 
     def totals(self) -> dict[str, KindTotal]:
         """By kind of collective."""

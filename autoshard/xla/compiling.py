@@ -22,11 +22,13 @@ from autoshard.xla.collectives import CompiledCollective, Walked, collectives_in
 from autoshard.xla.compiled import Compiled, CompiledTime, DoesNotFitError
 from autoshard.xla.flops import matrix_flops
 from autoshard.xla.fusions import fusion_cycles
+from autoshard.xla.heap import CompiledBuffer, held_in_heap
 from autoshard.xla.hlo import HloModule, parse_hlo
 from autoshard.xla.interconnect import scheduler_ns
 from autoshard.xla.labels import Labels, label
 from autoshard.xla.launching import run_worker, worker_environment
 from autoshard.xla.layouts import pin_transforms
+from autoshard.xla.makers import Makers
 from autoshard.xla.memory import CompiledMemory, memory_of_assignment, out_of_memory
 from autoshard.xla.module import Model, Program, read_program
 from autoshard.xla.prepare import for_one_device, for_partitions
@@ -47,6 +49,7 @@ _GPU_FLAGS = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
 
 _FINAL = "after_optimizations_after_buffer_assignment.txt"
 _ASSIGNMENT = "after_optimizations-buffer-assignment.txt"
+_LIVES = "after_optimizations-live-range.txt"
 _SCHEDULE = ".schedule.txt"
 
 
@@ -57,6 +60,7 @@ class _Dumped:
     hlo_text: str
     schedule: str | None
     memory: CompiledMemory
+    held: tuple[CompiledBuffer, ...]
 
 
 def compile_planned(
@@ -205,19 +209,23 @@ def _dumped(folder: Path, dump: Path, probe: int | None, target: Target) -> _Dum
     result = folder / "result.json"
     final = folder / "compiled.hlo" if result.exists() else dumped_file(dump, _FINAL)
     assert final is not None, "the worker is stopped only when the final module is there"
-    assignment = dumped_file(dump, _ASSIGNMENT)
+    assignment, lives = dumped_file(dump, _ASSIGNMENT), dumped_file(dump, _LIVES)
+    held: tuple[CompiledBuffer, ...] = ()
     if target.kind == "tpu" and assignment is not None:
         memory = memory_of_assignment(assignment.read_text(), probe)
+        if lives is not None:
+            held = held_in_heap(assignment.read_text(), lives.read_text())
     else:
         sizes = json.loads(result.read_text())
         memory = CompiledMemory(sizes["argument"], sizes["output"], sizes["alias"], sizes["temp"])
-    return _Dumped(final.read_text(), None if schedule is None else schedule.read_text(), memory)
+    return _Dumped(final.read_text(), None if schedule is None else schedule.read_text(), memory, held)
 
 
 def _read(
     target: Target, ids: Sequence[int], is_full: bool, dumped: _Dumped, labels: Labels, seconds: float
 ) -> Compiled:
     module = parse_hlo(dumped.hlo_text)
+    makers = Makers(module)
     walked = collectives_in(module)
     own = replace(walked, collectives=tuple(one for one in walked.collectives if not _is_probe(one)))
     flops = matrix_flops(module)
@@ -237,6 +245,7 @@ def _read(
         round(seconds, 2),
         labels.readers,
         labels.readable(dumped.hlo_text),
+        tuple(replace(one, where=labels.where(makers.op_name(one.name))) for one in dumped.held),
     )
 
 

@@ -5,6 +5,7 @@ One convention for bytes: those of the operands on one device, over all runs of 
 
 from dataclasses import dataclass
 
+from autoshard.held import HeldMemory
 from autoshard.plans import Plan
 
 
@@ -26,7 +27,7 @@ class PredictedCollective:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Of one step on one device; `source` says whose it is."""
+    """Of one step on one device; `source` says whose it is, `held` what is in memory at its peak, where that is known."""
 
     source: str
     hardware: str
@@ -34,13 +35,14 @@ class Prediction:
     peak_bytes: int
     compute_ns: int
     communication_ns: int
+    held: HeldMemory | None = None
 
     @property
     def step_ns(self) -> int:
         return self.compute_ns + self.communication_ns
 
 
-def prediction_of(plan: Plan, source: str) -> Prediction:
+def prediction_of(plan: Plan, source: str, held: HeldMemory | None = None) -> Prediction:
     price = plan.price
     return Prediction(
         source,
@@ -49,6 +51,7 @@ def prediction_of(plan: Plan, source: str) -> Prediction:
         price.peak_bytes,
         price.compute_ns,
         price.communication_ns,
+        held,
     )
 
 

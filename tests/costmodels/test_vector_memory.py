@@ -56,3 +56,17 @@ def test_peak() -> None:
     )
     assert tpu == 300 * MIB + 2 * 48 * 1024
     assert gpu == 400 * MIB
+
+
+def test_what_is_there_at_the_peak() -> None:
+    """Values of 100 MiB each, two of them at a time: one is in vector memory, and what does not overlap the peak is not there."""
+    begin, end, size = np.asarray(
+        [(0, 9, 200), (1, 3, 100), (2, 4, 100), (5, 6, 90), (7, 7, 500)], dtype=np.int64
+    ).T
+    fixed, waiting_ns = np.asarray([True, False, False, False, False]), np.full(5, 9e9)
+    found = costmodels.load("tpu-v5e").occupancy(
+        begin, end, size * MIB, fixed, values=0, waiting_ns=waiting_ns
+    )
+    assert found.held.tolist() == [True, True, True, False, False]
+    assert found.peak_bytes == 400 * MIB + found.gap_bytes
+    assert found.tables_bytes == 0

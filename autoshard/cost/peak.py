@@ -1,0 +1,129 @@
+"""What a program holds when it holds the most: the predicted peak, and all that is in it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from autoshard.cost.graph import Graph
+from autoshard.cost.layouts import Ints
+from autoshard.cost.looped import Looped
+from autoshard.cost.lowering import Lowering
+from autoshard.cost.memory import node_items
+from autoshard.cost.sizes import Sizes
+from autoshard.problem import Problem, evaluate, item_usages
+from autoshard.program import Lifetime
+
+
+class Held(NamedTuple):
+    """A buffer on one device, of a node of the graph or of the copy that is made on an edge (the other is -1), over program time."""
+
+    node: int
+    edge: int
+    begin: int
+    end: int  # half-open
+    bytes: int
+    is_handed_over: bool
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """`held`: what is there then, the largest first. What is in vector memory is not, but counts where the plan does not fit.
+
+    tables: with which values are handed to and from vector memory. gaps: of the heap, beyond those that are usual.
+    rest: what the compiler stores besides while there is room, or of a plan that does not fit, what vector memory would hold.
+    """
+
+    bytes: int
+    held: tuple[Held, ...]
+    tables_bytes: int = 0
+    gap_bytes: int = 0
+    rest_bytes: int = 0
+
+
+Lives = Mapping[int, Lifetime]
+
+
+class PeakModel:
+    """Of all choices of a graph."""
+
+    def __init__(
+        self, graph: Graph, sizes: Sizes, problem: Problem, lowering: Lowering, looped: Looped
+    ) -> None:
+        self._graph, self._sizes, self._problem = graph, sizes, problem
+        self._lowering: Lowering = lowering
+        self._looped = looped
+
+    def expected(self, choice: ArrayLike) -> int:
+        """Bytes that the program takes at its peak once compiled: what it stores with memory to spare, unless that is beyond the limit.
+
+        Close to what the hardware has, results lend their memory; beyond the limit, the compiler repeats elementwise work until the
+        program fits. What it keeps in vector memory counts in the peak of the problem, which has to be within the limit, and does
+        not here.
+        """
+        chosen = np.asarray(choice, dtype=np.int64)
+        needed, limit = evaluate(self._problem, chosen).peak, self._problem.memory_limit
+        if limit is not None and needed > limit:
+            return needed
+        stored = max(peak for peak, _ in self._stored(chosen))
+        return stored if limit is None else min(stored, limit)
+
+    def held(self, choice: ArrayLike) -> Peak:
+        """All that is in `expected`."""
+        chosen = np.asarray(choice, dtype=np.int64)
+        expected, program = self.expected(chosen), self._graph.program
+        alternatives = list(self._stored(chosen))
+        limit = self._problem.memory_limit
+        stored, lives = max(alternatives, key=lambda one: one[0])
+        is_short = limit is not None and stored > limit
+        items = self._items(chosen, program.lifetimes if is_short else lives)
+        found = self._sizes.occupancy(_columns(items))
+        there = (item for item, is_held in zip(items, found.held.tolist(), strict=True) if is_held)
+        return Peak(
+            expected,
+            tuple(sorted((item for item in there if item.bytes), key=lambda item: -item.bytes)),
+            found.tables_bytes,
+            found.gap_bytes,
+            expected - found.peak_bytes,
+        )
+
+    def _stored(self, chosen: Ints) -> Iterator[tuple[int, Lives]]:
+        """Bytes at the peak of what is stored where memory is short and where there is some to spare, with the lives of values then."""
+        program = self._graph.program
+        yield self._peak(chosen, program.lifetimes), program.lifetimes
+        spared = self._peak(chosen, program.ample_lifetimes)
+        if self._sizes.are_short(spared):
+            yield self._peak(chosen, program.lent_lifetimes), program.lent_lifetimes
+        else:
+            yield spared, program.ample_lifetimes
+
+    def _peak(self, chosen: Ints, lives: Lives) -> int:
+        return self._sizes.peak(_columns(self._items(chosen, lives)))
+
+    def _items(self, chosen: Ints, lives: Lives) -> list[Held]:
+        of_nodes = node_items(self._graph, self._sizes, lives, self._lowering, self._looped)
+        found = [
+            Held(
+                number,
+                -1,
+                item.begin,
+                item.end,
+                int(item.bytes[chosen[number]]),
+                item.is_handed_over,
+                item.note,
+            )
+            for number, item in of_nodes
+        ]
+        copied = item_usages(self._problem, chosen)[1].tolist()
+        for (edge, begin, end, _), bytes_ in zip(self._problem.edge_item.tolist(), copied, strict=True):
+            found.append(Held(-1, edge, begin, end, bytes_, False, ""))
+        return found
+
+
+def _columns(items: list[Held]) -> Ints:
+    """[item, (begin, end, bytes, whether it is handed over)]."""
+    rows = [(item.begin, item.end, item.bytes, item.is_handed_over) for item in items]
+    return np.asarray(rows, dtype=np.int64).reshape(-1, 4)
