@@ -7,6 +7,7 @@ from autoshard.xla.hlo import HloModule, Instruction
 _INDEX = re.compile(r"\bindex=(\d+)")
 _OP_NAME = re.compile(r'\bop_name="((?:[^"\\]|\\.)*)"')
 _VIEWS = frozenset({"bitcast", "copy", "copy-start", "copy-done", "slice-start", "slice-done", "opt-barrier"})
+_Place = tuple[str, int]  # an instruction, and which of its results
 _BUFFER = re.compile(r"([^{]+)(?:\{(\d+)[\d,]*\})?")
 
 
@@ -20,54 +21,56 @@ class Makers:
         self._arguments = {one.name: one.arguments for one in entry if one.opcode == "parameter"}
 
     def op_name(self, buffer: str) -> str:
-        """What XLA notes of the op that the buffer is made for, "" where it notes nothing; of `fusion.5{1}` the second result."""
+        """What XLA notes of the op that the buffer is made for, "" where it notes nothing; of `fusion.5{1}` the second result.
+
+        Of what an argument is handed on as, the argument's number. Where what is behind it has no name, the nearest name before that.
+        """
         parts = _BUFFER.fullmatch(buffer)
-        return "" if parts is None else self._of(parts[1], int(parts[2] or 0), set())
+        place = None if parts is None else (parts[1], int(parts[2] or 0))
+        seen, name = set[_Place](), ""
+        while place is not None and place not in seen and place[0] in self._found:
+            seen.add(place)
+            if place[0] in self._arguments:
+                return f"argument {self._arguments[place[0]]}"
+            one = self._found[place[0]]
+            name = _own(one) or name
+            place = self._behind(one, place[1])
+        return name
 
-    def _of(self, name: str, index: int, seen: set[tuple[str, int]]) -> str:
-        """The name of what is behind it, else its own; of an argument its number."""
-        if name in self._arguments:
-            return f"argument {self._arguments[name]}"
-        if name not in self._found or (name, index) in seen:
-            return ""
-        seen.add((name, index))
-        one = self._found[name]
-        return self._behind(one, index, seen) or _own(one)
-
-    def _behind(self, one: Instruction, index: int, seen: set[tuple[str, int]]) -> str:
+    def _behind(self, one: Instruction, index: int) -> _Place | None:
+        """Where that result comes from; None where it is made."""
         operands = one.operands
         if one.opcode == "fusion":
-            return self._made_inside(one.callee("calls"), index, seen, operands)
+            return self._made_in(one.callee("calls"), index, operands)
         if not operands:
-            return ""
+            return None
         if one.opcode == "get-tuple-element":
             found = _INDEX.search(one.attributes)
-            return self._of(operands[0], int(found[1]) if found else 0, seen)
+            return operands[0], int(found[1]) if found else 0
         if one.opcode in _VIEWS:
-            return self._of(operands[0], 0, seen)
-        if one.opcode == "tuple" and index < len(operands):
-            return self._of(operands[index], 0, seen)
+            return operands[0], 0
+        if one.opcode == "tuple":
+            return (operands[index], 0) if index < len(operands) else None
         if one.opcode == "while":
-            made = self._made_inside(one.callee("body"), index, seen)
-            return made or self._of(operands[0], index, seen)
-        return ""
+            return self._made_in(one.callee("body"), index, ()) or (operands[0], index)
+        return None
 
-    def _made_inside(
-        self, called: str | None, index: int, seen: set[tuple[str, int]], operands: tuple[str, ...] = ()
-    ) -> str:
-        """Of a result of a computation; of one that it only hands on, of the operand of that number."""
+    def _made_in(self, called: str | None, index: int, operands: tuple[str, ...]) -> _Place | None:
+        """A result of a computation; of one that it only hands on, the operand of that number."""
         computation = self._computations.get(called or "")
         if computation is None or computation.root is None:
-            return ""
-        root = computation.root
-        name = root.operands[index] if root.opcode == "tuple" and index < len(root.operands) else root.name
-        while self._found[name].opcode in _VIEWS and self._found[name].operands:
-            name = self._found[name].operands[0]
-        one = self._found[name]
+            return None
+        one = computation.root
+        if one.opcode == "tuple" and index < len(one.operands):
+            one = self._found[one.operands[index]]
+        while one.opcode in _VIEWS and one.operands:
+            one = self._found[one.operands[0]]
+        if one.opcode == "get-tuple-element" and self._found[one.operands[0]].opcode == "parameter":
+            return None
         if one.opcode != "parameter":
-            return self._of(name, 0, seen)
+            return one.name, 0
         number = int(one.arguments) if one.arguments.isdigit() else len(operands)
-        return self._of(operands[number], 0, seen) if number < len(operands) else ""
+        return (operands[number], 0) if number < len(operands) else None
 
 
 def _own(one: Instruction) -> str:

@@ -75,11 +75,20 @@ HLO = """HloModule m, num_partitions=2
   ROOT %both = (f32[8], f32[8]) tuple(%sum, %view)
 }
 
+%doubled (p2: f32[8], p3: f32[8]) -> (f32[8], f32[8]) {
+  %p2 = f32[8] parameter(0)
+  %p3 = f32[8] parameter(1)
+  %less = f32[8] subtract(%p2, %p3), metadata={op_name="subtracts"}
+  %more = f32[8] add(%p2, %p3), metadata={op_name="doubles"}
+  ROOT %results = (f32[8], f32[8]) tuple(%less, %more)
+}
+
 %body (state: (f32[8], f32[8])) -> (f32[8], f32[8]) {
   %state = (f32[8], f32[8]) parameter(0)
   %kept = f32[8] get-tuple-element(%state), index=0
   %moved = f32[8] get-tuple-element(%state), index=1
-  %twice = f32[8] add(%moved, %moved), metadata={op_name="doubles"}
+  %pair = (f32[8], f32[8]) fusion(%moved, %moved), kind=kLoop, calls=%doubled
+  %twice = f32[8] get-tuple-element(%pair), index=1
   ROOT %next = (f32[8], f32[8]) tuple(%kept, %twice)
 }
 
