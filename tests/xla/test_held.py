@@ -16,6 +16,7 @@ from autoshard.xla.hlo import parse_hlo
 from autoshard.xla.makers import Makers
 from autoshard.xla.memory import CompiledMemory
 from autoshard.xla.prediction import prediction_of
+from autoshard.xla.probe import PROBE
 from tests.xla.test_compile import needs_libtpu
 
 ASSIGNMENT = """BufferAssignment:
@@ -172,6 +173,16 @@ def test_beside_the_compiler() -> None:
     report = CompileReport(found, prediction_of(autoshard.price(WIDE.encode()), "cost", held))
     assert "temporary memory at the peak" in report.to_text()
     assert json.loads(report.to_json())["compiled"]["held"]
+
+
+@needs_libtpu
+def test_without_collectives() -> None:
+    """What prices collectives is not in the module whose memory is told; such a program waits for nothing."""
+    found = compile_planned(WIDE.encode(), "tpu:v5e:2x2")
+    assert found.collectives == ()
+    assert PROBE not in found.hlo_text
+    assert found.time is not None
+    assert (found.time.communication_ns, found.time.step_ns) == (0, found.time.matmul_ns)
 
 
 WIDE = """
