@@ -101,7 +101,9 @@ def test_scatters_of_another_kind_are_two(dims: str, ids: str, updates: str, num
     """Their indices and updates cannot be put together."""
     both = f"{one_scatter('a0')}\n{one_scatter('b1', dims, ids, updates)}"
     arguments = f"%i0: {IDS}, %u0: {UPDATES}, %i1: {ids}, %u1: {updates}"
-    body = f"%zeros = stablehlo.constant dense<0.0> : {ROWS}\n{both}\n%end = stablehlo.add %a0, %b1 : {ROWS}\n"
+    body = (
+        f"%zeros = stablehlo.constant dense<0.0> : {ROWS}\n{both}\n%end = stablehlo.add %a0, %b1 : {ROWS}\n"
+    )
     program = program_of(main_of(f"{body}return %end : {ROWS}", arguments, ROWS))
     assert len(program.merged_scatters) == number
 
