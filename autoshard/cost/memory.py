@@ -186,7 +186,7 @@ def _kernel_items(
                 yield Item(kernel.time, kernel.time + 1, np.where(written != smallest, written, 0))
         elif lifetime.within is not None:
             excess = np.maximum(written - _least_bytes(graph, lifetime.within), 0)
-            yield Item(lifetime.begin, lifetime.end, excess)
+            yield Item(lifetime.begin, lifetime.end, np.where(is_made, excess, 0))
         elif kernel.is_alias and value not in program.as_made:
             least = sizes.unpadded(held, settled) if value in program.padding_names else smallest
             if (written != least).any():
