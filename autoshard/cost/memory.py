@@ -158,7 +158,8 @@ def _kernel_items(
                 yield Item(kernel.time, kernel.time + 1, padded, note="as the matrix unit writes it")
         elif lifetime.within is not None:
             excess = np.maximum(written - _least_bytes(graph, lifetime.within), 0)
-            yield Item(lifetime.begin, lifetime.end, excess, note="beyond the result in whose memory it lies")
+            beyond = np.where(is_made, excess, 0)
+            yield Item(lifetime.begin, lifetime.end, beyond, note="beyond the result in whose memory it lies")
         elif kernel.is_alias and value not in program.as_made:
             least = sizes.unpadded(held, settled) if value in program.padding_names else smallest
             if (written != least).any():

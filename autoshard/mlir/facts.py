@@ -6,7 +6,7 @@ from autoshard.mlir.context import ir
 from autoshard.mlir.flops import TypedOp, flops, is_matmul
 from autoshard.mlir.linearity import Ways, body_name, leaves_addends, linear_ways
 from autoshard.mlir.listing import Window
-from autoshard.mlir.rules import own_rule, with_whole_windows
+from autoshard.mlir.rules import own_rule, with_shifted_rows, with_whole_windows
 from autoshard.mlir.windows import windows_of
 from autoshard.sharding import OpShardingRule, TensorType, parse_rule
 
@@ -65,6 +65,8 @@ class FactBook:
         rule = self._parsed(attribute) if attribute is not None else own_rule(op)
         if rule is not None and op.name == "stablehlo.convolution":
             rule = with_whole_windows(op, rule)
+        if rule is not None and op.name == "stablehlo.pad":
+            rule = with_shifted_rows(rule, windows_of(op))
         if rule is None:
             return OpFacts(
                 None, flops(op, None), None, linear=linear_ways(op), is_matmul=is_matmul(op.name, None)

@@ -5,9 +5,11 @@ for an op: one line in `_RULES` (or in `_CUSTOM_CALLS` for a custom call's targe
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from autoshard.mlir.context import chlo, ir, stablehlo
 from autoshard.mlir.flops import TypedOp
+from autoshard.mlir.listing import Window
 from autoshard.sharding import Factor, FactorKind, OpShardingRule, TensorMapping, TensorType
 
 RuleMaker = Callable[[TypedOp], OpShardingRule | None]
@@ -56,6 +58,21 @@ def with_whole_windows(op: TypedOp, rule: OpShardingRule) -> OpShardingRule:
         for index, factor in enumerate(rule.factors)
     )
     return OpShardingRule(factors, rule.operands, rule.results, rule.is_custom)
+
+
+def with_shifted_rows(rule: OpShardingRule, windows: Sequence[Window]) -> OpShardingRule:
+    """Shardy's rule of a pad where rows that come in push others out: it passes a dimension through whose size stays.
+
+    What is split along it needs rows of the neighbours all the same.
+    """
+    moved = {factor for window in windows for factor in rule.operands[window.operand][window.dim]}
+    factors = tuple(
+        replace(factor, kind=FactorKind.PERMUTATION)
+        if index in moved and factor.kind is FactorKind.PASS_THROUGH
+        else factor
+        for index, factor in enumerate(rule.factors)
+    )
+    return replace(rule, factors=factors)
 
 
 def _rank(type_: TensorType | None) -> int:

@@ -129,8 +129,8 @@ def keep_costly(
         stored = stored_operands(root, reads, listing, roots, permanent) if root.results else frozenset()
         if not kernel.is_alias:
             is_again = root.results and root.results[0] in repeated and not keeps(root.results[0], stored)
-            if not is_again and root.results and keeps(root.results[0], stored):
-                spared.add(root.results[0])
+            if not is_again and root.results[:1] == (first,) and keeps(first, stored):
+                spared.add(first)
             whole = as_cut(stored, cut)
             if is_again and (len(whole) == 1 or root.results[0] in as_stored.products):
                 narrowed[root.results[0]] = whole
@@ -151,11 +151,14 @@ def keep_costly(
             is_epilogue = value not in reduced or is_narrower
             is_in_place = kernel.is_in_place and not (is_dear and is_narrower)
             width = 2 if value in reduced and _row(listing, value) <= LONGEST_ROW else 1
+            is_read_again = len(readers.get(value, ())) > 1
             is_kept = (
-                value in as_stored.products and len(readers.get(value, ())) > 1 and keeps(value, stored)
+                value in as_stored.products
+                and (is_read_again or moved.has_equals(value))
+                and keeps(value, stored)
             ) or (
                 is_dear
-                and len(readers.get(value, ())) > 1
+                and is_read_again
                 and (
                     is_wide_inside
                     or (
@@ -178,7 +181,7 @@ def keep_costly(
                 costly.add(value)
         if is_stored:
             made_of[value] = stored
-            if moved.first.get(value) == value and keeps(value, stored):
+            if first == value and keeps(value, stored):
                 spared.add(value)
         else:
             roots[value] = stored
@@ -255,8 +258,10 @@ class _Softmaxes:
 
     def are_dropped(self, value: int) -> bool:
         """Narrow quotients, some of which a comparison drops, of scores that a bias or a mask was added to."""
+        if not _is_narrow(value, self._listing):
+            return False
         before = list(self._ops_behind([value], frozenset({_EXPONENTIAL})))
-        if not _is_narrow(value, self._listing) or all(op.name != _COMPARE for op in before):
+        if all(op.name != _COMPARE for op in before):
             return False
         made = [op.results[0] for op in before if op.name == _EXPONENTIAL]
         return any(op.name in _ADDING for one in made for op in self._wide_behind(one))

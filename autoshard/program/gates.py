@@ -6,6 +6,8 @@ v5e 4x4, perceptrons of six layers and convolutions in bfloat16 and float32). Ma
 are kept as predicates.
 """
 
+from collections import deque
+
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import is_cheap
 
@@ -30,9 +32,12 @@ class Gates:
 
     def _reads(self, reader: Op, buffer: int, besides: int) -> bool:
         first = self._made_at.get(buffer, -1)
-        left, seen = list(reader.operands), {besides}
+        left, seen = (
+            deque(reader.operands),
+            {besides},
+        )  # nearest first: behind each select of a chain is all that came before
         while left:
-            value = left.pop()
+            value = left.popleft()
             if value == buffer:
                 return True
             made_at = self._made_at.get(value, -1)

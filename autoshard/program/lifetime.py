@@ -159,11 +159,15 @@ def recompute(
 
 def keep_until(value: int, end: int, made: Mapping[int, Kernel], lives: dict[int, Lifetime]) -> None:
     """A value, and what it is a name for."""
-    if value in lives and lives[value].end < end:
-        lives[value] = replace(lives[value], end=end)
-    if value in made and made[value].is_alias:
-        for use in made[value].uses:
-            keep_until(use.value, end, made, lives)
+    left, seen = [value], {value}
+    while left:
+        one = left.pop()
+        if one in lives and lives[one].end < end:
+            lives[one] = replace(lives[one], end=end)
+        if one in made and made[one].is_alias:
+            behind = {use.value for use in made[one].uses} - seen
+            seen |= behind
+            left.extend(behind)
 
 
 def slices_in_loops(

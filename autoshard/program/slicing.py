@@ -1,7 +1,7 @@
 """Slices that XLA cuts where they are read, and parts that it puts together there: it stores neither."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from autoshard.mlir.listing import Listing
@@ -81,20 +81,29 @@ def _divided(listing: Listing) -> frozenset[int]:
 def _put_together(listing: Listing, zeros: frozenset[int]) -> frozenset[int]:
     """Values padded with zeros that are added up to one without any, each for that alone."""
     readers = Counter(value for op in listing.ops for value in op.operands)
-    parts: dict[int, frozenset[int]] = {}
+    added: dict[int, tuple[int, ...]] = {}  # what makes sums of parts; of a part itself nothing
     bytes_: dict[int, int] = {}
     found: set[int] = set()
     for op in listing.ops:
         if op.name == _PAD and op.operands[1] in zeros:
-            parts[op.results[0]] = frozenset(op.results)
+            added[op.results[0]] = ()
             bytes_[op.results[0]] = stored_bytes(listing, op.operands[0])
-        elif op.name == _ADD and all(v in parts and readers[v] == 1 for v in op.operands):
+        elif op.name == _ADD and all(v in added and readers[v] == 1 for v in op.operands):
             (value,) = op.results
-            parts[value] = frozenset[int]().union(*(parts[v] for v in op.operands))
+            added[value] = op.operands
             bytes_[value] = sum(bytes_[v] for v in op.operands)
             if bytes_[value] == stored_bytes(listing, value):
-                found |= parts[value]
+                found.update(_parts(value, added))
     return frozenset(found)
+
+
+def _parts(value: int, added: Mapping[int, tuple[int, ...]]) -> Iterator[int]:
+    left = [value]
+    while left:
+        one = left.pop()
+        left.extend(added[one])
+        if not added[one]:
+            yield one
 
 
 def _fuses(reader: Kernel, listing: Listing, fusing: Collection[int]) -> bool:

@@ -18,7 +18,6 @@ from dataclasses import replace
 from autoshard.mlir.listing import Listing
 from autoshard.program.lifetime import stored_bytes
 from autoshard.program.records import Kernel
-from autoshard.program.repeating import Readers, readers_of
 from autoshard.program.widths import Widths
 
 _CONVERT = "stablehlo.convert"
@@ -30,11 +29,14 @@ class Traffic:
         self._listing, self._held = listing, held
         self._arguments = frozenset(argument.value for argument in listing.arguments)
         self.first = _equal_casts(kernels, listing, self._arguments)
-        readers = readers_of(kernels)
+        self._equals = Counter(self.first.values())
         self._products = Counter[int]()
-        for kernel in kernels:
-            for value in kernel.results:
-                self._products[self.first.get(value, value)] += _count(value, readers)
+        for value, products in _products(kernels).items():
+            self._products[self.first.get(value, value)] += products
+
+    def has_equals(self, value: int) -> bool:
+        """Whether a value is the first of several equal casts."""
+        return self._equals[value] > 1
 
     def is_spared(self, value: int, made_of: Collection[int]) -> bool:
         """Whether what is made of these buffers, read by products alone, is stored."""
@@ -58,24 +60,28 @@ def as_first(kernel: Kernel, first: int) -> Kernel:
 
 
 def _equal_casts(kernels: Sequence[Kernel], listing: Listing, arguments: frozenset[int]) -> dict[int, int]:
-    """Of casts of an argument in one body, the first equal one's result, itself included."""
+    """Of casts of an argument in one body, the first equal one's result, itself included; what is returned or demanded is its own."""
     known: dict[tuple[int, object, int], int] = {}
     found: dict[int, int] = {}
+    own = {result.value for result in listing.results}
     for kernel in kernels:
         root = listing.ops[kernel.time]
-        if root.name == _CONVERT and len(kernel.ops) == 1 and kernel.uses[0].value in arguments:
-            (value,) = kernel.results
+        is_of_argument = [use.value in arguments for use in kernel.uses] == [True]
+        if root.name != _CONVERT or len(kernel.ops) > 1 or not is_of_argument or root.demand is not None:
+            continue
+        (value,) = kernel.results
+        if value not in own:
             key = kernel.uses[0].value, listing.values[value].type, root.region
             found[value] = known.setdefault(key, value)
     return found
 
 
-def _count(value: int, readers: Readers) -> int:
-    """Products that read a value, also under another name."""
-    found = 0
-    for kernel in readers.get(value, []):
-        if kernel.shape.is_matmul:
-            found += 1
-        elif kernel.is_alias and len(kernel.uses) == 1:
-            found += sum(_count(result, readers) for result in kernel.results)
+def _products(kernels: Sequence[Kernel]) -> Counter[int]:
+    """How many products read each value, also under another name."""
+    found = Counter[int]()
+    for kernel in reversed(kernels):
+        is_name = kernel.is_alias and len(kernel.uses) == 1
+        read = 1 if kernel.shape.is_matmul else sum(found[value] for value in kernel.results if is_name)
+        if read:
+            found.update({use.value: read for use in kernel.uses})
     return found

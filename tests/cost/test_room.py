@@ -43,3 +43,41 @@ def test_a_value_in_the_memory_of_a_smaller_result_counts(scores: str, result: s
     assert check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed
     tight = pipeline.load_module(text, pipeline.Request(hardware="tpu-v4", memory_bytes=needed - 1))
     assert not pipeline.plan_loaded(tight).fits
+
+
+def test_a_scatter_that_another_makes_takes_no_room_beyond_a_result() -> None:
+    """Two whole gradients of a table, the second of which is there; the result, made later, is a quarter of that on each device."""
+    table, ids, rows, square = (
+        "tensor<512x256xf32>",
+        "tensor<8x1xi32>",
+        "tensor<8x256xf32>",
+        "tensor<256x256xf32>",
+    )
+
+    def scatter(name: str) -> str:
+        return f"""%{name} = "stablehlo.scatter"(%zeros, %i, %{name}_rows) <{{scatter_dimension_numbers = #stablehlo.scatter<
+          update_window_dims = [1], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}}> ({{
+          ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+            %s = stablehlo.add %x, %y : tensor<f32>
+            stablehlo.return %s : tensor<f32>
+        }}) {{sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{{}}, {{}}]>]>}} : ({table}, {ids}, {rows}) -> {table}"""
+
+    def product(name: str, of: str) -> str:
+        return f"%{name} = stablehlo.dot_general %{of}, %w, contracting_dims = [1] x [0] : ({table}, {square}) -> {table}"
+
+    text = f"""
+      sdy.mesh @mesh = <["x"=4]>
+      func.func @main(%i: {ids}, %a_rows: {rows}, %b_rows: {rows}, %w: {square}) -> {table} {{
+        %zeros = stablehlo.constant dense<0.0> : {table}
+        {scatter("a")}
+        {scatter("b")}
+        %both = stablehlo.add %a, %b {{sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{{"x"}}, {{}}]>]>}} : {table}
+        {product("d", "both")}
+        %e = stablehlo.tanh %d : {table}
+        {product("r", "e")}
+        return %r : {table}
+      }}"""
+    whole = 512 * 256 * 4
+    request = pipeline.Request(hardware="tpu-v4", memory_bytes=2 * whole + whole // 4)
+    plan = pipeline.plan_loaded(pipeline.load_module(text.encode(), request))
+    assert plan.fits

@@ -247,3 +247,15 @@ def test_a_kernel_gradient_is_not_split_over_window_positions() -> None:
     assert op.rule is not None
     assert [dim[0] for dim in op.rule.operands[0][1:3]] == whole
     assert [op.rule.operands[0][0][0]] == summed
+
+
+@pytest.mark.parametrize(("low", "high", "moved"), [(0, 0, ""), (3, -3, "i"), (-1, 1, "i")])
+def test_a_pad_that_shifts_rows_moves_them(low: int, high: int, moved: str) -> None:
+    """Shardy's rule passes the dimension through, for its size stays."""
+    op = op_of(
+        f"%0 = stablehlo.pad %a, %z, low = [{low}, 0], high = [{high}, 0], interior = [0, 0] : ({T}, tensor<f32>) -> {T}",
+        f"%a: {T}, %z: tensor<f32>",
+    )
+    assert str(op.rule) == "([i, j], [])->([i, j]) {i=8, j=16}" + (
+        f" permutation={{{moved}}}" if moved else ""
+    )

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoshard import pipeline
+from autoshard.check import Subject, check
 from autoshard.check.halo import rows_from_others
 from autoshard.cost.halo import halo_rows
 from autoshard.mlir.forms import Form
@@ -241,3 +242,19 @@ def test_every_operand_that_moves_has_its_windows() -> None:
       return %0#0, %0#1 : {row}, {row}
     }}"""
     assert windows(pooled) == tuple(Window(0, 8, 3, 1, 1, 1, 1, operand=operand) for operand in range(2))
+
+
+def test_what_a_shift_reads_is_sent_and_not_made_inside() -> None:
+    """Rows that zeros push out, of a value that nothing else reads: four of eight go to the other device."""
+    given = 'tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}'
+    text = f"""sdy.mesh @mesh = <["x"=2]>
+      func.func @main(%a: {given}) -> ({given}) {{
+        %zero = stablehlo.constant dense<0.0> : tensor<f32>
+        %0 = stablehlo.tanh %a : tensor<8x16xf32>
+        %1 = stablehlo.pad %0, %zero, low = [4, 0], high = [-4, 0], interior = [0, 0] : (tensor<8x16xf32>, tensor<f32>) -> tensor<8x16xf32>
+        return %1 : tensor<8x16xf32>
+      }}"""
+    loaded = pipeline.load_module(text.encode(), pipeline.Request())
+    plan = pipeline.plan_loaded(loaded)
+    assert [(one.kind, one.bytes) for one in plan.price.collectives] == [("halo_exchange", 4 * 16 * 4)]
+    assert check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed
