@@ -33,6 +33,7 @@ from autoshard.program import (
     Lifetime,
     MinorDims,
     in_argument_buffers,
+    product_reads,
     repeated_values,
 )
 from autoshard.sharding import TensorSharding, TensorType, dtype_bits
@@ -332,7 +333,7 @@ def _for_loops(
     planned: Planned, reads: Reads, stored: _Stored, lives: Lives, looped: frozenset[int]
 ) -> Iterator[Buffer]:
     """Parts of sums that loops scatter, beside the kept one, and operands: the first transposed, and what readers evaluate."""
-    repeated = repeated_values(planned.program)
+    repeated, reads_of = repeated_values(planned.program), product_reads(planned.program)
     for read in [read for read in reads.kernels if not looped.isdisjoint(read.kernel.results)]:
         kernel, value, time = read.kernel, read.kernel.results[0], read.kernel.time
         part = stored.at_least(kernel.shape.results[0], planned.settled[value])
@@ -345,6 +346,11 @@ def _for_loops(
             evaluated = repeated.get(use.value)
             if evaluated is not None and not lives[evaluated.origin].is_own_buffer:
                 yield Buffer(evaluated.stored_from(lives, time), time + 1, bytes_)
+                others = reads_of.get((use.value, kernel.ops[-1]))
+                type_ = kernel.shape.operands[number]
+                if others and type_ != kernel.shape.travels[number] and sharding.divides(type_.shape):
+                    times = [time, *(root for _, root in others)]
+                    yield Buffer(min(times), max(times) + 1, stored.at_least(type_, sharding))
 
 
 def _summed(planned: Planned, reads: Reads, stored: _Stored, looped: frozenset[int]) -> Iterator[Buffer]:

@@ -45,6 +45,10 @@ class Layouts:
         divisors = self.divisors() if ids is None else self.divisors()[ids]
         return -(-np.asarray(type_.shape, dtype=np.int64) // divisors)
 
+    def divide(self, type_: TensorType, ids: Ints) -> Bools:
+        """Of each sharding, whether it splits every dimension into equal parts."""
+        return (np.asarray(type_.shape, dtype=np.int64) % self.divisors()[ids] == 0).all(axis=1)
+
     def divisors(self) -> Ints:
         """[sharding, dimension] into how many parts each is split."""
         if self._divisors is None:

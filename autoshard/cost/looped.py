@@ -7,8 +7,10 @@ dimension over some, which XLA splits otherwise first). Where XLA makes a loop o
 the result in the end (products of 0.5 to 2 GB on v5e 4x4, cut along either dimension), of which none or two are left in main memory where
 vector memory has room for all (parts of 17 MB and less). The loop is handed its operands as they are, so elementwise work that products
 otherwise repeat inside is stored for it: while it runs, and from when it could first be done where that is behind the product that makes
-what it works on (one fusion makes both). The first operand is transposed in front of the loop where its first dimension is summed over,
-whichever is cut and whichever is larger (four gradients of weights on v5e 4x4). Seen in what libtpu 0.0.51 compiles.
+what it works on (one fusion makes both). What it is handed narrower than it is made, other products read as it is made, which is stored
+besides, unless what the loop is handed is padded: then they repeat the work (gradients of float32 logits in four training steps, 32000 and
+64000 words in equal parts, 30522 and 50265 padded). The first operand is transposed in front of the loop where its first dimension is
+summed over, whichever is cut and whichever is larger (four gradients of weights on v5e 4x4). Seen in what libtpu 0.0.51 compiles.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +22,7 @@ from autoshard.cost.graph import Graph, KernelSpace, Node
 from autoshard.cost.kernel import KernelPrices
 from autoshard.cost.scattering import is_scattered_in_product
 from autoshard.cost.sizes import Item, Sizes
-from autoshard.program import KernelShape, Lifetime, repeated_values
+from autoshard.program import KernelShape, Lifetime, product_reads, repeated_values
 from autoshard.space import Strategy
 
 Looped = Mapping[KernelSpace, NDArray[np.bool_]]
@@ -43,6 +45,7 @@ class LoopedSums:
     def __init__(self, graph: Graph, sizes: Sizes, lives: Mapping[int, Lifetime], looped: Looped) -> None:
         self._graph, self._sizes, self._lives, self._looped = graph, sizes, lives, looped
         self._repeated = repeated_values(graph.program)
+        self._reads = product_reads(graph.program)
         self._whole: dict[KernelSpace, NDArray[np.bool_]] = {}
 
     def items(self, node: Node) -> Iterator[Item]:
@@ -74,6 +77,20 @@ class LoopedSums:
                 begin = repeated.stored_from(self._lives, kernel.time)
                 handed = np.where(looped, bytes_, 0)
                 yield Item(begin, kernel.time + 1, handed, note="operand worked out for a loop")
+                yield from self._as_wide(node, operand, looped)
+
+    def _as_wide(self, node: Node, operand: int, looped: NDArray[np.bool_]) -> Iterator[Item]:
+        """What other products read of an operand that the loop is handed narrower: it is stored for them as it is."""
+        assert node.space is not None
+        kernel, shape = self._graph.program.kernels[node.kernel], node.space.shape
+        type_, taken = shape.operands[operand], shape.travels[operand]
+        others = self._reads.get((kernel.uses[operand].value, kernel.ops[-1]))
+        if others and type_ != taken:
+            times = [kernel.time, *(root for _, root in others)]
+            layouts = node.choices.demands[operand]
+            is_wide = looped & self._graph.layouts[type_.rank].divide(type_, layouts)
+            wide = np.where(is_wide, self._sizes.temporary(type_, layouts), 0)
+            yield Item(min(times), max(times) + 1, wide, note="as wide as other products read it")
 
     def _are_whole(self, space: KernelSpace) -> NDArray[np.bool_]:
         """Of each strategy; kernels of equal layers share a space."""

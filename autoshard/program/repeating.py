@@ -112,13 +112,17 @@ def made_for_gathers(
 
     A loss that picks labels from logits in bfloat16 after their conversion to float32 has these logits twice for a while (libtpu 0.0.51,
     training steps of BERT, BART and a GPT): the loss is needed at the end only, so that where what goes back to the logits is
-    summed too, for a bias, one fusion makes both.
+    summed too, for a bias, one fusion makes both. What is worked out as a product leaves the matrix unit, and has its type, is there in its
+    place: logits with a bias in float32.
     """
     readers = readers_of(kernels)
+    products = {kernel.results[0]: kernel for kernel in kernels if kernel.shape.is_matmul}
     found: dict[int, tuple[Whole, ...]] = {}
     for kernel in kernels:
         if kernel.is_alias and may_repeat.includes(listing.ops[kernel.time], len(kernel.uses)):
             (value,) = kernel.results
+            if any(_is_in_place_of(kernel, products.get(use.value), readers) for use in kernel.uses):
+                continue
             gathers = [
                 reader.time
                 for reader in readers.get(value, ())
@@ -129,6 +133,14 @@ def made_for_gathers(
                 end, type_ = max(*gathers, *sums, 0) + 1, kernel.shape.results[0]
                 found[value] = (Whole(min(gathers), end, type_, is_value=True),)
     return found
+
+
+def _is_in_place_of(kernel: Kernel, product: Kernel | None, readers: "Readers") -> bool:
+    return (
+        product is not None
+        and product.shape.results == kernel.shape.results
+        and len(readers[product.results[0]]) == 1
+    )
 
 
 Readers = dict[int, list[Kernel]]

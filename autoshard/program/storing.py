@@ -8,11 +8,12 @@ which take it several times, all or some are float32), of other products however
 convnets).
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from autoshard.mlir.decisions import Site, sites_of
 from autoshard.mlir.listing import Listing
-from autoshard.program.fusion import is_elementwise, is_reduction
+from autoshard.program.fusion import RESHAPING, is_elementwise, is_reduction
 from autoshard.program.records import Kernel
 from autoshard.program.repeating import readers_of
 from autoshard.program.widths import Widths
@@ -96,7 +97,8 @@ def _finished(
     """Values that one elementwise kernel alone reads, in the fusion that makes them, and what that stores."""
     reading = {site: kernel for kernel in kernels for use in kernel.uses for site in use.sites}
     for kernel in kernels:
-        for value in kernel.results if _is_fusion(kernel, listing) else ():
+        is_fusion = _is_fusion(kernel, listing) or listing.ops[kernel.time].name in RESHAPING
+        for value in kernel.results if is_fusion else ():
             read = sites.get(value, ())
             if not read or value in pinned or not _takes_all_of(kernel, read):
                 continue
@@ -105,18 +107,25 @@ def _finished(
                 continue
             op = listing.ops[reader.time]
             if (
-                is_elementwise(op)
+                (is_elementwise(op) or op.name in RESHAPING)
                 and reader.repeat == kernel.repeat
-                and max(made[use.value].time for use in reader.uses if use.value in made) == kernel.time
+                and max(_made_by(use.value, made) for use in reader.uses) == _made_by(value, made)
                 and _takes_no_more(reader.shape.results[0], listing.values[value].type)
             ):
                 yield value, reader.results[0]
+
+
+def _made_by(value: int, made: Mapping[int, Kernel]) -> int:
+    """When what it is a name for is made; -1 of an argument."""
+    while value in made and made[value].is_alias and len(made[value].uses) == 1:
+        value = made[value].uses[0].value
+    return made[value].time if value in made else -1
 
 
 def _takes_no_more(type_: TensorType, before: TensorType | None) -> bool:
     """The same elements, no wider."""
     return (
         before is not None
-        and type_.shape == before.shape
+        and math.prod(type_.shape) == math.prod(before.shape)
         and dtype_bits(type_.dtype) <= dtype_bits(before.dtype)
     )

@@ -77,6 +77,19 @@ def test_logarithms_that_labels_are_picked_from_are_made() -> None:
     assert stored(program(loss(PRODUCT, "%8"))) == ["dot_general", "subtract"]
 
 
+BIASED = f"""%0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : ({X}, {W}) -> {L}
+      %column = stablehlo.reduce(%w init: %zero) applies stablehlo.add across dimensions = [0] : ({W}, tensor<f32>) -> tensor<{CLASSES}xf32>
+      %bias = stablehlo.broadcast_in_dim %column, dims = [1] : (tensor<{CLASSES}xf32>) -> {L}
+      %1 = stablehlo.add %0, %bias : {L}"""
+
+
+def test_biased_logits_are_there_once() -> None:
+    """The bias is added as the product leaves the matrix unit, and labels are picked from what is stored there."""
+    found = program(loss(BIASED, "%1"))
+    assert stored(found) == ["dot_general"]
+    assert found.wholes == {}
+
+
 def test_converted_logits_are_made_again_for_the_labels() -> None:
     """Those in bfloat16 stay; in float32 they are there while the labels are picked."""
     found = program(loss(CONVERTED, "%1"))
