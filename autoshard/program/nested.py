@@ -62,9 +62,9 @@ def finished(
         if len(chain) == 1 or not is_elementwise(listing.ops[last.time]) or not last.is_alias:
             continue
         (product,), (value,) = kernel.results, last.results
-        bits = [dtype_bits(stored.of_value(v).dtype) for v in (product, value)]
+        is_narrower = dtype_bits(stored.of_value(value).dtype) < dtype_bits(kernel.shape.results[0].dtype)
         reading = readers.get(value, [])
-        if len(reading) > 1 and all(r.shape.is_matmul for r in reading) and bits[1] < bits[0]:
+        if len(reading) > 1 and all(r.shape.is_matmul for r in reading) and is_narrower:
             found[value] = Lifetime(found[product].begin, found[value].end, True)
             found[product] = replace(found[product], is_own_buffer=False, within=None)
             _read_first(value, reading, listing, found)
