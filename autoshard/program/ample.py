@@ -28,6 +28,8 @@ from autoshard.program.widths import Widths
 from autoshard.sharding import dtype_bits
 
 _EXPONENTIAL, _SUBTRACT, _LOG = "stablehlo.exponential", "stablehlo.subtract", "stablehlo.log"
+_REDUCE_WINDOW, _SELECT_AND_SCATTER = "stablehlo.reduce_window", "stablehlo.select_and_scatter"
+_PAD = "stablehlo.pad"
 _ADD, _COMPARE = "stablehlo.add", "stablehlo.compare"
 _JUST_WIDENED = {_EXPONENTIAL, _SUBTRACT, "stablehlo.convert", BROADCAST}
 _ADDING = frozenset({_ADD, "stablehlo.select"})
@@ -64,16 +66,17 @@ def keep_costly(
 ) -> Ample:
     """The same kernels, fewer of them without a buffer: some costly results have one, and so has what needs two.
 
-    A costly result that several kernels read is stored where one of them cannot repeat the work inside (a scatter, say), or where it
-    takes the place of what it is made of: that is no smaller and nothing else reads it any more. So XLA:TPU keeps in training steps the
+    A costly result that several kernels read is stored where one of them cannot repeat the work inside (a scatter, say), or where it takes
+    the place of what it is made of: that is no smaller and nothing else reads it any more. So XLA:TPU keeps in training steps the
     exponentials of a softmax instead of the scores (rows of up to 8192 also where they are wider, unless scores are just widened for the
     softmax), but of a loss the logits, and of float32 ones too where the loss picks or sums some of them afterwards. Products repeat what
-    they read, of one buffer or of several that are stored as long: of an activation function XLA keeps its operands and no result (tanh
-    and logistic functions in GPT-J, CLIP, Qwen3; float32 error functions), the quotients of a softmax are made in each product that reads
-    them. What is computed wider than it is read is stored where it is an error function of bfloat16, a polynomial in float32, beside its
-    operand (ViT, BERT, RoBERTa), or what a loss gives back, beside the logits (BERT, BART and GPTs); other functions that are worked out
-    in float32 and narrowed products repeat, also of normalized values (a VAE's blocks; perceptrons and convnets with logistic functions,
-    tanh and GELU).
+    they read, of one buffer or of several that are stored as long: of an activation function XLA keeps its operands and no result (tanh and
+    logistic functions in GPT-J, CLIP, Qwen3; float32 error functions), the quotients of a softmax are made in each product that reads them.
+    Of what is pooled by its maximum the backward pass looks for these maxima, which repeats nothing: it is stored in the forward pass,
+    beside what it is made of (VGG, Inception). What is computed wider than it is read is stored where it is an error function of bfloat16,
+    a polynomial in float32, beside its operand (ViT, BERT, RoBERTa), or what a loss gives back, beside the logits (BERT, BART and GPTs);
+    other functions that are worked out in float32 and narrowed products repeat, also of normalized values (a VAE's blocks; perceptrons and
+    convnets with logistic functions, tanh and GELU).
 
     Args:
         repeated: results with a buffer that a compiler short of memory would repeat.
@@ -85,7 +88,7 @@ def keep_costly(
     kernels = [_as_left(kernel, behind) for kernel in kernels]
     readers, as_stored = readers_of(kernels), _read_as_stored(kernels, listing, may_repeat)
     made_by = {value: op for op in listing.ops for value in op.results}
-    softmaxes = _Softmaxes(listing, made_by)
+    softmaxes, pooled = _Softmaxes(listing, made_by), _pooled(listing, made_by)
     reduced = _made_of_sums(kernels, listing, may_repeat)
     of_exponentials = _made_of_sums(
         kernels, listing, may_repeat, _costly_inside(kernels, listing, may_repeat)
@@ -153,23 +156,27 @@ def keep_costly(
             width = 2 if value in reduced and _row(listing, value) <= LONGEST_ROW else 1
             is_read_again = len(readers.get(value, ())) > 1
             is_kept = (
-                value in as_stored.products
-                and (is_read_again or moved.has_equals(value))
-                and keeps(value, stored)
-            ) or (
-                is_dear
-                and is_read_again
-                and (
-                    is_wide_inside
-                    or (
-                        is_epilogue
-                        and value in as_stored.all
-                        and (is_narrower or value not in as_stored.products)
-                    )
-                    or (
-                        is_dear_itself
-                        and (stored or value not in as_stored.products)
-                        and _replaces(kernel, whole, readers, listing, width)
+                value in pooled
+                or (
+                    value in as_stored.products
+                    and (is_read_again or moved.has_equals(value))
+                    and keeps(value, stored)
+                )
+                or (
+                    is_dear
+                    and is_read_again
+                    and (
+                        is_wide_inside
+                        or (
+                            is_epilogue
+                            and value in as_stored.all
+                            and (is_narrower or value not in as_stored.products)
+                        )
+                        or (
+                            is_dear_itself
+                            and (stored or value not in as_stored.products)
+                            and _replaces(kernel, whole, readers, listing, width)
+                        )
                     )
                 )
             )
@@ -187,6 +194,21 @@ def keep_costly(
             roots[value] = stored
         found.append(replace(kernel, is_alias=not is_stored, is_in_place=is_in_place))
     return Ample(found, narrowed)
+
+
+def _pooled(listing: Listing, made_by: Mapping[int, Op]) -> frozenset[int]:
+    """Values whose windows are reduced, and whose windows gradients are scattered to, as they are or where nothing is padded."""
+    reduced = {op.operands[0] for op in listing.ops if op.name == _REDUCE_WINDOW}
+    found: set[int] = set()
+    for op in listing.ops:
+        if op.name == _SELECT_AND_SCATTER:
+            value = op.operands[0]
+            maker = made_by.get(value)
+            if maker is not None and maker.name == _PAD:
+                (padded, *_) = maker.operands
+                value = padded if stored_bytes(listing, padded) == stored_bytes(listing, value) else value
+            found.add(value)
+    return frozenset(found & reduced)
 
 
 def _as_left(kernel: Kernel, behind: Mapping[int, int]) -> Kernel:

@@ -82,3 +82,82 @@ def test_what_branches_return_and_nobody_reads_is_removed() -> None:
     read, unread = (flow.target for flow in program.listing.data_flows if flow.kind == "case")
     assert program.lifetimes[read].is_own_buffer
     assert not program.lifetimes[unread].is_own_buffer
+
+
+H, HEADS = "tensor<8x4x4xf32>", "tensor<4x8x8xf32>"
+
+
+def queries(bias: str) -> str:
+    """A product with a bias, cut into heads and scaled, that products of attention alone read."""
+    return main_of(
+        f"""
+      %d = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
+      {bias}
+      %y = stablehlo.add %d, %b : {T}
+      %h = stablehlo.reshape %y : ({T}) -> {H}
+      %s = stablehlo.constant dense<0.5> : {H}
+      %q = stablehlo.multiply %h, %s : {H}
+      %0 = stablehlo.dot_general %q, %k, batching_dims = [1] x [1], contracting_dims = [2] x [2] : ({H}, {H}) -> {HEADS}
+      %1 = stablehlo.dot_general %q, %o, batching_dims = [1] x [1], contracting_dims = [2] x [2] : ({H}, {H}) -> {HEADS}
+      return %0, %1 : {HEADS}, {HEADS}""",
+        f"%a: {T}, %w: {W}, %c: {ROW}, %k: {H}, %o: {H}",
+        f"{HEADS}, {HEADS}",
+    )
+
+
+BIAS = f"""%r = stablehlo.reshape %c : ({ROW}) -> tensor<1x16xf32>
+      %b = stablehlo.broadcast_in_dim %r, dims = [0, 1] : (tensor<1x16xf32>) -> {T}"""
+LATER = f"%b = stablehlo.dot_general %d, %w, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}"
+
+
+@pytest.mark.parametrize(
+    ("bias", "expected"), [(BIAS, "bf16"), (LATER, "f32")], ids=["bias", "another product"]
+)
+def test_what_leaves_the_fusion_of_a_product_is_stored(bias: str, expected: str) -> None:
+    """A bias that is named anew, and heads and a scale behind it: bfloat16; what a later product is added to stays as wide as it is."""
+    program = program_of(queries(bias))
+    product = next(kernel for kernel in program.kernels if kernel.shape.is_matmul)
+    assert program.stored.of_value(product.results[0]).dtype == expected
+
+
+IMAGE, POOLED = "tensor<8x8x8x16xf32>", "tensor<8x4x4x16xf32>"
+WINDOWS = "window_dimensions = array<i64: 1, 2, 2, 1>, window_strides = array<i64: 1, 2, 2, 1>"
+
+
+def pooling(has_gradient: bool) -> str:
+    gradient = f"""
+      %g = "stablehlo.select_and_scatter"(%y, %p, %zero) <{{{WINDOWS}}}> ({{
+        ^bb0(%l: tensor<f32>, %r: tensor<f32>):
+          %ge = stablehlo.compare GE, %l, %r : (tensor<f32>, tensor<f32>) -> tensor<i1>
+          stablehlo.return %ge : tensor<i1>
+      }}, {{
+        ^bb0(%l: tensor<f32>, %r: tensor<f32>):
+          %sum = stablehlo.add %l, %r : tensor<f32>
+          stablehlo.return %sum : tensor<f32>
+      }}) : ({IMAGE}, {POOLED}, tensor<f32>) -> {IMAGE}"""
+    result = ("%g", IMAGE) if has_gradient else ("%p", POOLED)
+    return main_of(
+        f"""
+      {ZERO}
+      %zeros = stablehlo.constant dense<0.0> : {IMAGE}
+      %d = stablehlo.dot_general %a, %w, contracting_dims = [3] x [0] : ({IMAGE}, {W}) -> {IMAGE}
+      %y = stablehlo.maximum %d, %zeros : {IMAGE}
+      %p = "stablehlo.reduce_window"(%y, %zero) <{{{WINDOWS}}}> ({{
+        ^bb0(%l: tensor<f32>, %r: tensor<f32>):
+          %max = stablehlo.maximum %l, %r : tensor<f32>
+          stablehlo.return %max : tensor<f32>
+      }}) : ({IMAGE}, tensor<f32>) -> {POOLED}
+      {gradient if has_gradient else ""}
+      %m = stablehlo.compare GT, %d, %zeros : ({IMAGE}, {IMAGE}) -> tensor<8x8x8x16xi1>
+      return {result[0]}, %m : {result[1]}, tensor<8x8x8x16xi1>""",
+        f"%a: {IMAGE}, %w: {W}",
+        f"{result[1]}, tensor<8x8x8x16xi1>",
+    )
+
+
+@pytest.mark.parametrize("has_gradient", [True, False])
+def test_what_is_pooled_is_stored_for_its_gradient(has_gradient: bool) -> None:
+    """Gradients go to the largest of each window, which reads what was pooled as it is; pooling alone repeats rectifiers."""
+    program = program_of(pooling(has_gradient))
+    rectified = next(kernel for kernel in program.kernels if kernel.shape.name == "stablehlo.maximum")
+    assert program.ample_lifetimes[rectified.results[0]].is_own_buffer is has_gradient
