@@ -19,6 +19,7 @@ from autoshard.program.widths import Widths
 from autoshard.sharding import TensorType, dtype_bits
 
 _ADD = "stablehlo.add"
+_RENAMING = ("stablehlo.reshape", "stablehlo.transpose")
 _CONVOLUTION = "stablehlo.convolution"
 
 
@@ -93,30 +94,39 @@ def _finished(
     sites: Mapping[int, tuple[Site, ...]],
     pinned: frozenset[int],
 ) -> Iterator[tuple[int, int]]:
-    """Values that one elementwise kernel alone reads, in the fusion that makes them, and what that stores."""
+    """Values that one elementwise kernel alone reads, transposed or reshaped or neither, in the fusion that makes them, and what that stores."""
     reading = {site: kernel for kernel in kernels for use in kernel.uses for site in use.sites}
+
+    def reader_of(value: int) -> tuple[int, Kernel] | None:
+        """The one kernel that reads it, and under which name."""
+        read = sites.get(value, ())
+        reader = reading.get(read[0]) if read else None
+        if value in pinned or reader is None or any(reading.get(site) is not reader for site in read):
+            return None
+        is_renamed = listing.ops[reader.time].name in _RENAMING and len(reader.uses) == 1
+        return reader_of(reader.results[0]) if is_renamed else (value, reader)
+
     for kernel in kernels:
         for value in kernel.results if _is_fusion(kernel, listing) else ():
-            read = sites.get(value, ())
-            if not read or value in pinned or not _takes_all_of(kernel, read):
+            found = reader_of(value)
+            if found is None:
                 continue
-            reader = reading.get(read[0])
-            if reader is None or any(reading.get(site) is not reader for site in read):
-                continue
-            op = listing.ops[reader.time]
+            name, reader = found
+            made_at = {use.value: made[use.value].time for use in reader.uses if use.value in made}
             if (
-                is_elementwise(op)
+                _takes_all_of(kernel, sites[name])
+                and is_elementwise(listing.ops[reader.time])
                 and reader.repeat == kernel.repeat
-                and max(made[use.value].time for use in reader.uses if use.value in made) == kernel.time
-                and _takes_no_more(reader.shape.results[0], listing.values[value].type)
+                and max(kernel.time if one == name else time for one, time in made_at.items()) == kernel.time
+                and _takes_no_more(reader.shape.results[0], listing.values[name].type)
             ):
                 yield value, reader.results[0]
 
 
 def _takes_no_more(type_: TensorType, before: TensorType | None) -> bool:
-    """The same elements, no wider."""
+    """As many elements, no wider."""
     return (
         before is not None
-        and type_.shape == before.shape
+        and type_.num_elements == before.num_elements
         and dtype_bits(type_.dtype) <= dtype_bits(before.dtype)
     )
