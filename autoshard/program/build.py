@@ -65,6 +65,7 @@ from autoshard.program.repeating import (
 )
 from autoshard.program.reshaped import merged_broadcasts
 from autoshard.program.reuse import reuse_results
+from autoshard.program.rowwise import copied_slices
 from autoshard.program.slicing import as_cut, cut_from, cut_where_read
 from autoshard.program.storing import stored_types
 from autoshard.program.strips import find_strips
@@ -159,6 +160,11 @@ def build_program(
     indexed = written_at_index(listing)
     read_so, named_so = as_read(kernels, listing) if compiler.is_xla_tpu else ({}, frozenset[int]())
     dims = returned_as_made(kernels, listing, fresh) | minor_dims(kernels, listing) | read_so | indexed
+    wholes = made_for_gathers(kernels, listing, may_repeat)
+    if compiler.is_xla_tpu:
+        wholes |= merged_broadcasts(kernels, listing, fusion.free)
+        for value, whole in copied_slices(kernels, listing, dims, ample):
+            wholes[value] = (*wholes.get(value, ()), whole)
     return Program(
         listing,
         kernels,
@@ -177,8 +183,7 @@ def build_program(
         fresh,
         copied_results(listing, kernels, handing, pairs, fusion.free),
         later,
-        made_for_gathers(kernels, listing, may_repeat)
-        | (merged_broadcasts(kernels, listing, fusion.free) if compiler.is_xla_tpu else {}),
+        wholes,
         rows | {one.gradient: (one.dims, 0 if one.is_in_state else 1) for one in updates},
         given_rows(kernels, listing) | row_copies(updates),
         padding_names(kernels, listing, dims, ample),

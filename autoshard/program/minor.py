@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import is_elementwise
 from autoshard.program.records import Kernel, KernelShape, MinorDims
+from autoshard.program.rowwise import as_asked
 from autoshard.sharding import TensorMapping
 
 
@@ -26,7 +27,10 @@ def minor_dims(kernels: Sequence[Kernel], listing: Listing) -> dict[int, MinorDi
             found[kernel.results[0]] = dims
     for value, dims in _reads(kernels, listing):
         found.setdefault(value, dims)
-    return found
+    return {
+        value: dims if (type_ := listing.values[value].type) is None else as_asked(type_, dims)
+        for value, dims in found.items()
+    }
 
 
 def evaluated_as_made(kernels: Sequence[Kernel], listing: Listing) -> frozenset[int]:
