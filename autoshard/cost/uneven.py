@@ -33,9 +33,7 @@ _LONG_COLUMN_BYTES = 256 * 1024
 
 def has_long_columns(type_: TensorType) -> bool:
     """Whether some gather of what travels so may be `is_along_lanes`."""
-    return any(
-        _is_long_column(type_, dim, _WORD_BYTES * size) for dim, size in enumerate(type_.shape)
-    )
+    return any(_is_long_column(type_, dim, _WORD_BYTES * size) for dim, size in enumerate(type_.shape))
 
 
 def is_along_lanes(step: CollectiveStep, before: TensorSharding, type_: TensorType, widening: int) -> bool:

@@ -59,7 +59,7 @@ def made_with_products(program: Program) -> frozenset[int]:
 
 
 def lone_operands(program: Program) -> frozenset[tuple[int, int]]:
-    """(value, root op) of products that alone in their loop body, branch or function read a value made there, transposed, widened or not."""
+    """(value, root op) of products that alone in their loop, branch or function read a value made there, transposed, widened or not."""
     return frozenset(read for read, others in product_reads(program).items() if not others)
 
 

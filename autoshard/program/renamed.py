@@ -47,9 +47,7 @@ def padding_names(
     return frozenset(longest.values())
 
 
-def worked_on(
-    kernels: Sequence[Kernel], listing: Listing, dims: Mapping[int, MinorDims]
-) -> dict[int, int]:
+def worked_on(kernels: Sequence[Kernel], listing: Listing, dims: Mapping[int, MinorDims]) -> dict[int, int]:
     """Elementwise names -> what they are made of element by element, as far as that leads to what a matrix unit laid out."""
     found: dict[int, int] = {}
     made = {value for kernel in kernels if kernel.shape.is_matmul for value in kernel.results} & dims.keys()

@@ -94,7 +94,7 @@ def _finished(
     sites: Mapping[int, tuple[Site, ...]],
     pinned: frozenset[int],
 ) -> Iterator[tuple[int, int]]:
-    """Values that one elementwise kernel alone reads, transposed or reshaped or neither, in the fusion that makes them, and what that stores."""
+    """Values that one elementwise kernel alone reads, transposed, reshaped or not, in the fusion that makes them, and what it stores."""
     reading = {site: kernel for kernel in kernels for use in kernel.uses for site in use.sites}
 
     def reader_of(value: int) -> tuple[int, Kernel] | None:
