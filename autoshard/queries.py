@@ -160,7 +160,7 @@ class Resharder:
         shards = _shards([self.before, *(step.out_sharding for step in self.sequence)])
         return np.asarray(
             [
-                sends_otherwise(self.prices.lowering, TensorType(tuple(shape), dtype), shards).any()
+                sends_otherwise(self.prices, TensorType(tuple(shape), dtype), shards).any()
                 for shape in shapes.tolist()
             ],
             dtype=np.bool_,

@@ -90,13 +90,25 @@ def sent_for_step(
     if step.kind == "all_gather" and is_summed_vector(type_) and held & 511:
         return (*permutes, Sent("all_reduce", step.axes, held * devices))
     if step.kind == "all_gather":
-        return (*permutes, _compiled(compiler, Sent(step.kind, step.axes, held), times))
+        one = Sent(step.kind, step.axes, held)
+        stays = not compiler.is_cubic and _is_along_lanes(before, after, type_, times)
+        return (*permutes, one if stays else _compiled(compiler, one, times))
     if step.kind == "all_to_all" and permutes:
         everywhere = tuple(axis for dim in before.dims for axis in dim.axes)
         return (_compiled(compiler, Sent("all_gather", everywhere, held), times),)
     if step.kind == "all_to_all":
         return (Sent(step.kind, step.axes, _padded_bytes(before, after, type_)),)
     return (_compiled(compiler, Sent(step.kind, step.axes, held), times),)
+
+
+def _is_along_lanes(before: TensorSharding, after: TensorSharding, type_: TensorType, times: int) -> bool:
+    """Whether one dimension of 256 KiB is gathered that lies along the lanes, as the rows behind it are narrower than these."""
+    dims = [dim for dim, axes in enumerate(before.axes) if axes != after.axes[dim]]
+    if len(dims) != 1:
+        return False
+    row = math.prod(type_.shape[dims[0] + 1 :])
+    column = TensorType((type_.shape[dims[0]] * times,), type_.dtype).num_bytes
+    return 1 < row < 128 and column >= 1 << 18
 
 
 def is_summed_vector(type_: TensorType) -> bool:

@@ -33,6 +33,7 @@ from autoshard.program import (
     Lifetime,
     MinorDims,
     in_argument_buffers,
+    lies_as_read,
     product_reads,
     repeated_values,
 )
@@ -223,7 +224,9 @@ def _renamed(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> I
                 continue
             if lifetime.is_own_buffer and value in planned.program.returned:
                 yield Buffer(time, time + 1, written)
-            elif not lifetime.is_own_buffer and lifetime.within is None and read.kernel.is_alias:
+            elif lifetime.is_own_buffer or lifetime.within is not None or not read.kernel.is_alias:
+                continue
+            elif not lies_as_read(value, planned.program, lives):
                 yield Buffer(lifetime.begin, lifetime.end, written - least)
 
 

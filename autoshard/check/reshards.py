@@ -31,7 +31,7 @@ from autoshard.check.scattering import (
 from autoshard.check.sums import adds_exactly, is_scattered_sum
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.mlir.passes import decompose_reshards
-from autoshard.program import lone_operands
+from autoshard.program import gathered_as, lone_operands
 from autoshard.sharding import Mesh, TensorSharding, TensorType, dtype_bits
 
 
@@ -60,7 +60,7 @@ def reshards_of(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Resh
     hideable = hideable_of(planned, reads, prices)
     loops = gathered_in_products(planned, reads, prices)
     made = {v: read for read in reads.kernels for v in read.kernel.results}
-    first_of = planned.listing.first_of
+    first_of, known_as = planned.listing.first_of, gathered_as(planned.program)
     yield from _sums_inside(planned, reads)
     for value, run in made.items():
         kernel = run.kernel
@@ -106,7 +106,7 @@ def reshards_of(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Resh
         for read in mine:
             hidden = hideable.of_read(value, read.op)
             source = value if read.source < 0 else read.source
-            reader = first_of(source), frozenset(read.where.items())
+            reader = first_of(known_as.get(source, source)), frozenset(read.where.items())
             is_copy = found == settled or read.sharding != settled
             loop = loops.get((value, read.op)) if read.sharding != found else None
             reader = reader if loop is None else None

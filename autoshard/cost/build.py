@@ -21,6 +21,7 @@ from autoshard.program import (
     Kernel,
     Program,
     demands_of,
+    gathered_as,
 )
 from autoshard.sharding import Mesh, TensorSharding, TensorType
 from autoshard.space import (
@@ -90,9 +91,10 @@ def build_graph(
     by_value: dict[int, list[_Read]] = {}
     for read in reads:
         by_value.setdefault(read.value, []).append(_hoisted(graph, read) if hoists else read)
+    known_as = gathered_as(program)
     for value, mine in by_value.items():
         if value in graph.provider:  # a value without one is recomputed for each use
-            _connect(graph, value, mine)
+            _connect(graph, value, mine, known_as.get(value, value))
     return graph
 
 
@@ -202,8 +204,8 @@ def _add_kernel(graph: Graph, index: int, kernel: Kernel) -> list[_Read]:
     ]
 
 
-def _connect(graph: Graph, value: int, reads: list[_Read]) -> None:
-    """Join a value's provider to its readers, through a hub where there are several.
+def _connect(graph: Graph, value: int, reads: list[_Read], known_as: int) -> None:
+    """Join a value's provider to its readers, through a hub where there are several; `known_as`: what is brought to them in its place.
 
     State that is handed back to itself is not moved.
     """
@@ -227,7 +229,7 @@ def _connect(graph: Graph, value: int, reads: list[_Read]) -> None:
                 read.time,
                 read.end,
                 read.sites,
-                listing.first_of(value if read.source < 0 else read.source),
+                listing.first_of(known_as if read.source < 0 else read.source),
                 read.place.loops,
                 read.trips,
                 (listing.first_of(value), read.inside),

@@ -8,7 +8,8 @@ Kinds, axes and bytes of a plan's collectives are Shardy's; what is emitted, and
       of padded parts (`cost.padding`).
     - What lies over all devices of a slice of more than 32 is gathered by summing zero-padded arrays, in its own type where it would travel
       in a narrower one: up to 16 MiB in all (v5e and v6e, 4x16, 8x8, 8x16 and 16x16: 256 KiB a device over 64 and 64 over 256, not 4 KiB
-      more), and any size on a torus of three dimensions (v4, v5p and tpu7x, 64 to 256 devices, shards of 32 KiB to 128 MiB). Gathers
+      more), and any size on a torus of three dimensions (v4, v5p and tpu7x, 64 to 256 devices, shards of 32 KiB to 128 MiB). On two
+      dimensions long columns of narrow rows, which lie along the lanes, are gathered (`cost.uneven`). Gathers
       over 16 and 32 devices, and over 64 of 128 or 256, are left as they are.
     - What loops carry unchanged is brought to another sharding before them (`cost.loops`), sums that they add up are made after them
       (`cost.accumulation`).
@@ -47,6 +48,8 @@ LOCAL = frozenset({"all_slice", "replicated_to_unreduced", "sharded_to_unreduced
 MOST_SUMMED_BYTES = 16 * 2**20
 MANY_DEVICES = 33
 CUBIC = 3  # dimensions of a torus
+ALONG_LANES = "all_gather_along_lanes"
+"""A gather that stays one, however little it brings."""
 SHORT_VECTOR_BYTES = 64 * 1024
 COMBINED_LATENCY_SHARE = 4  # an all-reduce pays one part in so many of its latency
 
@@ -83,6 +86,11 @@ class CollectivePrices:
     def gathers_ahead(self) -> bool:
         """Whether the compiler starts gathers early, and copies shards of arguments for that, whatever a plan assumes."""
         return self.lowering == "xla-tpu" and self.hardware.gathers_behind_compute
+
+    @property
+    def sums_little(self) -> bool:
+        """Whether the compiler gathers what lies over all devices by a sum, but for what is large."""
+        return self.lowering == "xla-tpu" and 0 < self._most_summed_bytes(self.devices) < math.inf
 
     @property
     def sums_after_loops(self) -> bool:
@@ -144,7 +152,7 @@ class CollectivePrices:
         return Emitted("all_reduce", one.axes, one.bytes) if one.kind == "reduce_scatter" else one
 
     def ns_of_emitted(self, one: Emitted, widening: int = 1) -> int:
-        """Of one run."""
+        """Of one run; what is a gather here is priced as what it is carried out as."""
         bytes_ = one.bytes * total_size(one.axes) if one.kind == "all_gather" else one.bytes
         return self.ns_of_one(one.kind, bytes_, one.axes, widening)
 
@@ -173,6 +181,8 @@ class CollectivePrices:
                 return self._all_reduce(sizes, axes)
             if kind == "all_to_all":
                 return self._itself("relayed_all_to_all", sizes, axes)
+            if kind == ALONG_LANES:
+                return self._itself("all_gather", sizes, axes)
             devices = total_size(axes)
             if kind == "all_gather" and (most := self._most_summed_bytes(devices)) > 0:
                 summed = self._all_reduce(sizes * widening, axes)

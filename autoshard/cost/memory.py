@@ -26,7 +26,7 @@ from autoshard.cost.lowering import Lowering
 from autoshard.cost.sizes import Item, Sizes
 from autoshard.cost.strips import strip_items
 from autoshard.problem import ProblemBuilder
-from autoshard.program import Flow, FlowKind, Lifetime, MinorDims
+from autoshard.program import Flow, FlowKind, Lifetime, MinorDims, lies_as_read
 from autoshard.sharding import TensorType
 
 
@@ -162,7 +162,7 @@ def _kernel_items(
             yield Item(lifetime.begin, lifetime.end, beyond, note="beyond the result in whose memory it lies")
         elif kernel.is_alias and value not in program.as_made:
             least = sizes.unpadded(held, settled) if value in program.padding_names else smallest
-            if (written != least).any():
+            if (written != least).any() and not lies_as_read(value, program, lives):
                 yield Item(lifetime.begin, lifetime.end, written - least, note="padding of another layout")
 
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from autoshard.cost.layouts import Ints, LayoutsByRank
 from autoshard.cost.loops import made_inside
-from autoshard.cost.lowering import LOCAL, CollectivePrices, Emitted, Lowering, is_short_vector
+from autoshard.cost.lowering import ALONG_LANES, LOCAL, CollectivePrices, Emitted, is_short_vector
 from autoshard.cost.meshes import crossing, is_crossing
 from autoshard.cost.padding import scattered
-from autoshard.cost.uneven import emitted_step
+from autoshard.cost.uneven import emitted_step, has_long_columns, is_along_lanes
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.problem.model import Bools
 from autoshard.program import MinorDims
@@ -282,16 +282,17 @@ class ReshardPrices:
 
     def _is_uneven(self, steps: _Steps, type_: TensorType) -> Bools:
         """[N] whether the compiler may send something else than the step's bytes."""
-        is_padded = sends_otherwise(self._prices.lowering, type_, self._layouts[type_.rank].divisors())
+        is_padded = sends_otherwise(self._prices, type_, self._layouts[type_.rank].divisors())
         return is_padded[steps.before] | is_padded[steps.after]
 
 
-def sends_otherwise(lowering: Lowering, type_: TensorType, shards: Ints) -> Bools:
+def sends_otherwise(prices: CollectivePrices, type_: TensorType, shards: Ints) -> Bools:
     """[N] whether a step from or to parts of so many shards [N, dimension] may send something else than its bytes: for parts that do not
-    divide, or are short.
+    divide, or are short, or lie along the lanes.
     """
-    if lowering != "xla-tpu" or is_short_vector(type_):
-        return np.full(len(shards), lowering == "xla-tpu", dtype=np.bool_)
+    is_other = is_short_vector(type_) or (prices.sums_little and has_long_columns(type_))
+    if prices.lowering != "xla-tpu" or is_other:
+        return np.full(len(shards), prices.lowering == "xla-tpu", dtype=np.bool_)
     remainders = np.asarray(type_.shape, dtype=np.int64) % shards
     return np.asarray(remainders.any(axis=1), dtype=np.bool_)
 
@@ -328,9 +329,18 @@ def _carried_out(
     if prices.lowering != "xla-tpu" or _is_between_meshes(step, before):
         ns = prices.ns_of_one(step.kind, bytes_, step.axes, widening)
         return ns, prices.emitted(step.kind, bytes_, step.axes, widening)
+    if prices.sums_little and is_along_lanes(step, before, sent, widening):
+        emitted = tuple(emitted_step(step, before, sent))
+        return sum(_ns_along_lanes(prices, one) for one in emitted), emitted
     emitted = tuple(prices.carried_out(one, widening) for one in emitted_step(step, before, sent))
     copied = prices.ns_of_one(step.kind, bytes_, step.axes) if step.kind in LOCAL else 0
     return copied + sum(prices.ns_of_emitted(one, widening) for one in emitted), emitted
+
+
+def _ns_along_lanes(prices: CollectivePrices, one: Emitted) -> int:
+    if one.kind != "all_gather":
+        return prices.ns_of_emitted(one)
+    return prices.ns_of_one(ALONG_LANES, one.bytes * total_size(one.axes), one.axes)
 
 
 def _is_between_meshes(step: CollectiveStep, before: TensorSharding) -> bool:

@@ -12,16 +12,42 @@ A vector of up to 64 KiB (seen: 53 kB, and not 120 kB, over 4 and over 16 device
 type, unless its parts fill rows of the vector registers, 512 bytes each: over 16 devices 2 kB of bf16 and 4 kB of f32 are summed, 8 kB
 of bf16 are not; over 4 neither 2 kB are.
 
+Narrow rows, of fewer elements together than a register has lanes, lie with the dimension before them along the lanes. Where that is
+gathered over all of many devices on a torus of two dimensions and takes 256 KiB or more, a sum is not made in the place of the gather (34
+gathers on v5e 8x8, 8x16 and v6e 8x8; on v5p 4x4x4 one is, and of bfloat16 half of that sufficed in one of seven).
+
 Seen in what libtpu 0.0.51 compiles for v5e 4x4: dimensions of 52 and 197 over axes of 4 and 4, all pairs of shardings of two dimensions.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 
 from autoshard.cost.lowering import Emitted, is_short_vector
 from autoshard.mlir.collective import CollectiveStep
-from autoshard.sharding import AxisRef, TensorSharding, TensorType, total_size
+from autoshard.sharding import AxisRef, TensorSharding, TensorType, dtype_bits, total_size
 
 _ROW_BYTES = 512
+_LANES, _WORD_BYTES = 128, 4
+_LONG_COLUMN_BYTES = 256 * 1024
+
+
+def has_long_columns(type_: TensorType) -> bool:
+    """Whether some gather of what travels so may be `is_along_lanes`."""
+    return any(_is_long_column(type_, dim, _WORD_BYTES * size) for dim, size in enumerate(type_.shape))
+
+
+def is_along_lanes(step: CollectiveStep, before: TensorSharding, type_: TensorType, widening: int) -> bool:
+    """Whether a step gathers a long dimension of narrow rows; `widening`: how many times as wide the value is as what travels."""
+    after = step.out_sharding
+    gathered = [dim for dim, axes in enumerate(before.axes) if axes != after.axes[dim]]
+    if step.kind != "all_gather" or len(gathered) != 1:
+        return False
+    (dim,) = gathered
+    return _is_long_column(type_, dim, type_.shape[dim] * dtype_bits(type_.dtype) * widening // 8)
+
+
+def _is_long_column(type_: TensorType, dim: int, column_bytes: int) -> bool:
+    return 1 < math.prod(type_.shape[dim + 1 :]) < _LANES and column_bytes >= _LONG_COLUMN_BYTES
 
 
 def emitted_step(step: CollectiveStep, before: TensorSharding, type_: TensorType) -> tuple[Emitted, ...]:

@@ -18,7 +18,7 @@ from autoshard.program.generators import with_whole_generators
 from autoshard.program.groups import both, with_group_demands
 from autoshard.program.linearity import LinearWay
 from autoshard.program.minor import minor_of_sum
-from autoshard.program.outputs import lone_operands, product_reads, repeated_values
+from autoshard.program.outputs import gathered_as, lone_operands, product_reads, repeated_values
 from autoshard.program.pace import Pace
 from autoshard.program.prefetch import Ahead, in_argument_buffers, prefetchable
 from autoshard.program.records import (
@@ -40,6 +40,7 @@ from autoshard.program.records import (
     Use,
     Window,
 )
+from autoshard.program.renamed import lies_as_read
 from autoshard.program.reuse import SHORT_SHARE
 from autoshard.program.unreduced import refuse_unsound, without_unreduced
 
@@ -78,9 +79,11 @@ __all__ = [
     "demands_of",
     "donated_pairs",
     "free_values",
+    "gathered_as",
     "group_demands_of",
     "in_argument_buffers",
     "kernel_reads",
+    "lies_as_read",
     "lone_operands",
     "minor_of_sum",
     "prefetchable",

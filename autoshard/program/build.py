@@ -33,6 +33,7 @@ from autoshard.program.lifetime import (
 from autoshard.program.linearity import linear_ways
 from autoshard.program.merging import NO_MERGED, merged_scatters, without_merged
 from autoshard.program.minor import (
+    as_read,
     evaluated_as_made,
     given_rows,
     minor_dims,
@@ -55,7 +56,7 @@ from autoshard.program.records import (
     Use,
     Window,
 )
-from autoshard.program.renamed import padding_names
+from autoshard.program.renamed import padding_names, worked_on
 from autoshard.program.repeating import (
     Repeatable,
     made_for_gathers,
@@ -64,6 +65,7 @@ from autoshard.program.repeating import (
 )
 from autoshard.program.reshaped import merged_broadcasts
 from autoshard.program.reuse import reuse_results
+from autoshard.program.rowwise import copied_slices
 from autoshard.program.slicing import as_cut, cut_from, cut_where_read
 from autoshard.program.storing import stored_types
 from autoshard.program.strips import find_strips
@@ -156,7 +158,13 @@ def build_program(
     updates = updates_in_rows(kernels, listing, rows, zeros)
     lives, ample = updated_at_once(lives, updates), updated_at_once(ample, updates)
     indexed = written_at_index(listing)
-    dims = returned_as_made(kernels, listing, fresh) | minor_dims(kernels, listing) | indexed
+    read_so, named_so = as_read(kernels, listing) if compiler.is_xla_tpu else ({}, frozenset[int]())
+    dims = returned_as_made(kernels, listing, fresh) | minor_dims(kernels, listing) | read_so | indexed
+    wholes = made_for_gathers(kernels, listing, may_repeat)
+    if compiler.is_xla_tpu:
+        wholes |= merged_broadcasts(kernels, listing, fusion.free)
+        for value, whole in copied_slices(kernels, listing, dims, ample):
+            wholes[value] = (*wholes.get(value, ()), whole)
     return Program(
         listing,
         kernels,
@@ -175,14 +183,14 @@ def build_program(
         fresh,
         copied_results(listing, kernels, handing, pairs, fusion.free),
         later,
-        made_for_gathers(kernels, listing, may_repeat)
-        | (merged_broadcasts(kernels, listing, fusion.free) if compiler.is_xla_tpu else {}),
+        wholes,
         rows | {one.gradient: (one.dims, 0 if one.is_in_state else 1) for one in updates},
         given_rows(kernels, listing) | row_copies(updates),
         padding_names(kernels, listing, dims, ample),
+        worked_on(kernels, listing, dims),
         find_strips(kernels, listing),
         in_pieces(kernels, listing),
-        evaluated_as_made(kernels, listing),
+        evaluated_as_made(kernels, listing) | named_so,
         transforms(kernels, permanent, fresh, ample) if compiler.is_xla_tpu else {},
         indexed,
         frozenset(merged.into),

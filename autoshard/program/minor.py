@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import is_elementwise
 from autoshard.program.records import Kernel, KernelShape, MinorDims
+from autoshard.program.rowwise import as_asked
 from autoshard.sharding import TensorMapping
 
 
@@ -26,7 +27,10 @@ def minor_dims(kernels: Sequence[Kernel], listing: Listing) -> dict[int, MinorDi
             found[kernel.results[0]] = dims
     for value, dims in _reads(kernels, listing):
         found.setdefault(value, dims)
-    return found
+    return {
+        value: dims if (type_ := listing.values[value].type) is None else as_asked(type_, dims)
+        for value, dims in found.items()
+    }
 
 
 def evaluated_as_made(kernels: Sequence[Kernel], listing: Listing) -> frozenset[int]:
@@ -128,6 +132,74 @@ def _reads(kernels: Sequence[Kernel], listing: Listing) -> Iterator[tuple[int, M
         updates = _updates(listing.ops[kernel.time])
         if updates is not None:
             yield updates
+
+
+def as_read(kernels: Sequence[Kernel], listing: Listing) -> tuple[dict[int, MinorDims], frozenset[int]]:
+    """Of what a matmul makes and matmuls alone read, transposed, with dimensions merged or neither: how they read it, where they agree.
+
+    XLA:TPU copies it so behind the product that makes it, and keeps the copy (seven small training steps of attention, libtpu 0.0.51, v5e:
+    queries, keys and values of 49 or 77 positions take tiles of positions by elements of a head, though sequences could be minor in what
+    makes them; what attention returns takes none of the padding that it is made with). Also the names that lie so.
+    """
+    pinned = {result.value for result in listing.results}
+    pinned.update(source.value for flow in listing.data_flows for source in flow.sources)
+    reads: dict[int, list[MinorDims | None]] = {value: [None] for value in pinned}
+    found, behind = dict[int, MinorDims](), dict[int, int]()
+    for kernel in reversed(kernels):
+        mine = [one for value in kernel.results for one in reads.get(value, ())]
+        if kernel.shape.is_matmul:
+            for use, mapping in zip(kernel.uses, kernel.shape.rule.operands, strict=True):
+                reads.setdefault(use.value, []).append(_dims(kernel.shape, mapping, ("mn", "k")))
+            agreed = {None if one is None else _either_way(one) for one in mine}
+            first = mine[0] if len(agreed) == 1 else None
+            if first is not None:
+                found[kernel.results[0]] = first
+            continue
+        places = _places(kernel) if kernel.is_alias and len(kernel.uses) == 1 else None
+        for use in kernel.uses:
+            if places is None:
+                reads.setdefault(use.value, []).append(None)
+                continue
+            behind[kernel.results[0]] = use.value
+            reads.setdefault(use.value, []).extend(_moved(one, places) for one in mine)
+    named = set(found)
+    for name in sorted(behind):
+        if behind[name] in named:
+            named.add(name)
+    return found, frozenset(named.difference(found))
+
+
+def _either_way(dims: MinorDims) -> frozenset[tuple[int, ...]]:
+    return frozenset(dims[:2])
+
+
+def _places(kernel: Kernel) -> dict[int, int] | None:
+    """For each dimension of what a transposition or a merging reshape makes, the (most minor) one of its operand that it is."""
+    operand, result = kernel.shape.operands[0].shape, kernel.shape.results[0].shape
+    if kernel.shape.name == "stablehlo.transpose":
+        rule = kernel.shape.rule
+        return {d: rule.operands[0].index(factors) for d, factors in enumerate(rule.results[0]) if factors}
+    if kernel.shape.name != "stablehlo.reshape" or len(result) >= len(operand):
+        return None
+    found: dict[int, int] = {}
+    left = iter(enumerate(operand))
+    for dim, size in enumerate(result):
+        covered = 1
+        while covered < size:
+            place, part = next(left, (-1, 0))
+            covered *= part
+            if not part or size % covered:
+                return None
+            if part > 1:
+                found[dim] = place
+    return found
+
+
+def _moved(dims: MinorDims | None, places: Mapping[int, int]) -> MinorDims | None:
+    if dims is None or any(one not in places for one in (*dims[0], *dims[1])):
+        return None
+    first, second = (tuple(sorted(places[one] for one in side)) for side in dims[:2])
+    return first, second, dims[2]
 
 
 def given_rows(kernels: Sequence[Kernel], listing: Listing) -> dict[int, tuple[MinorDims, int]]:

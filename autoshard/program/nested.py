@@ -55,6 +55,7 @@ def finished(
 ) -> dict[int, Lifetime]:
     """Store what several products read narrower than the product that it is made of in that one's place."""
     readers, found = readers_of(kernels), dict(lives)
+    made_at = {value: kernel.time for kernel in kernels for value in kernel.results}
     for kernel in kernels:
         if not kernel.shape.is_matmul:
             continue
@@ -67,17 +68,27 @@ def finished(
         if len(reading) > 1 and all(r.shape.is_matmul for r in reading) and is_narrower:
             found[value] = Lifetime(found[product].begin, found[value].end, True)
             found[product] = replace(found[product], is_own_buffer=False, within=None)
-            _read_first(value, reading, listing, found)
+            _read_first(value, reading, made_at, listing, found)
     return found
 
 
-def _read_first(value: int, reading: Sequence[Kernel], listing: Listing, lives: dict[int, Lifetime]) -> None:
-    """Of what is ready, what takes least runs first: a projection that makes less than the first reader does not wait for its turn."""
+def _read_first(
+    value: int,
+    reading: Sequence[Kernel],
+    made_at: Mapping[int, int],
+    listing: Listing,
+    lives: dict[int, Lifetime],
+) -> None:
+    """Of what is ready, what takes least runs first: a projection that makes less than the first reader does not wait for its turn.
+
+    Products of the backward pass, which read what goes back too, are not ready.
+    """
     first, *others = reading
     most, end = stored_bytes(listing, first.results[0]), first.time + 1
     for kernel in others:
         (made,) = kernel.results
-        if stored_bytes(listing, made) < most and kernel.repeat == first.repeat:
+        is_ready = all(made_at.get(use.value, 0) < first.time for use in kernel.uses)
+        if is_ready and stored_bytes(listing, made) < most and kernel.repeat == first.repeat:
             lives[made] = replace(lives[made], begin=first.time)
         else:
             end = kernel.time + 1

@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import is_elementwise
 from autoshard.program.prefetch import prefetchable
 from autoshard.program.records import Lifetime, Program
+from autoshard.sharding import dtype_bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +59,16 @@ def made_with_products(program: Program) -> frozenset[int]:
 
 
 def lone_operands(program: Program) -> frozenset[tuple[int, int]]:
-    """(value, root op) of products that alone in their loop body, branch or function read a value made there, transposed or not."""
+    """(value, root op) of products that alone in their loop, branch or function read a value made there, transposed, widened or not."""
     return frozenset(read for read, others in product_reads(program).items() if not others)
 
 
 def product_reads(program: Program) -> dict[tuple[int, int], frozenset[tuple[int, int]]]:
     """(value, root op) of products that read a value made in their loop body, branch or function -> the other products there that read it,
-    transposed or not, in the same terms.
+    transposed, widened or not, in the same terms.
 
-    What loops, branches and manual computations hand on is made elsewhere; arguments are made where main begins.
+    What loops, branches and manual computations hand on is made elsewhere; arguments are made where main begins. XLA takes a product's
+    widening of what it reads away before it partitions (libtpu 0.0.51), but no narrowing.
     """
     ops = program.listing.ops
     made_by = {value: op for op in ops for value in op.results}
@@ -76,7 +79,7 @@ def product_reads(program: Program) -> dict[tuple[int, int], frozenset[tuple[int
         root = kernel.ops[-1]
         for use in kernel.uses if kernel.shape.is_matmul else ():
             value = use.value
-            while (made := made_by.get(value)) is not None and made.name == "stablehlo.transpose":
+            while (made := made_by.get(value)) is not None and _is_same_operand(made, program.listing):
                 value = made.operands[0]
             key = value, ops[root].region
             readers.setdefault(key, set()).add((use.value, root))
@@ -84,3 +87,32 @@ def product_reads(program: Program) -> dict[tuple[int, int], frozenset[tuple[int
             if place == ops[root].region and all(op == root for op, _ in use.sites):
                 reads.append((key, (use.value, root)))
     return {read: frozenset(one for one in readers[key] if one[1] != read[1]) for key, read in reads}
+
+
+def gathered_as(program: Program) -> dict[int, int]:
+    """Widened values that products alone read -> what was widened, which is gathered for them."""
+    ops = program.listing.ops
+    others = {value for op in ops if not op.is_matmul for value in op.operands}
+    others |= {result.value for result in program.listing.results}
+    others |= {source.value for flow in program.listing.data_flows for source in flow.sources}
+    return {
+        op.results[0]: op.operands[0]
+        for op in ops
+        if op.name != "stablehlo.transpose"
+        and _is_same_operand(op, program.listing)
+        and others.isdisjoint(op.results)
+    }
+
+
+def _is_same_operand(op: Op, listing: Listing) -> bool:
+    """Whether products that read what an op makes and what it reads read one operand: transposed, or floating point numbers widened."""
+    if op.name != "stablehlo.convert":
+        return op.name == "stablehlo.transpose"
+    before, after = (listing.values[values[0]].type for values in (op.operands, op.results))
+    return (
+        before is not None
+        and after is not None
+        and "f" in before.dtype
+        and "f" in after.dtype
+        and dtype_bits(before.dtype) < dtype_bits(after.dtype)
+    )

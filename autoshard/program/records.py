@@ -274,6 +274,7 @@ class Program:
     )  # of arguments that are copied into such rows, as if when the program begins, how they lie then, and until when
 
     padding_names: frozenset[int] = frozenset()  # names of buffers that take what they pad of their elements
+    worked_on: dict[int, int] = field(default_factory=dict[int, int])  # see `renamed.worked_on`
     strips: Strips = field(default_factory=Strips)
     pieces: dict[int, int] = field(
         default_factory=dict[int, int]

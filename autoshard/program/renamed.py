@@ -8,8 +8,9 @@ what libtpu 0.0.51 compiles for v5e of CLIP and vision transformers: the buffers
 from collections.abc import Mapping, Sequence
 
 from autoshard.mlir.listing import Listing
+from autoshard.program.fusion import is_elementwise
 from autoshard.program.lifetime import stored_bytes
-from autoshard.program.records import Kernel, Lifetime, MinorDims
+from autoshard.program.records import Kernel, Lifetime, MinorDims, Program
 
 
 def padding_names(
@@ -44,6 +45,37 @@ def padding_names(
             if best is None or lives[value].end > lives[best].end:
                 longest[buffer] = value
     return frozenset(longest.values())
+
+
+def worked_on(kernels: Sequence[Kernel], listing: Listing, dims: Mapping[int, MinorDims]) -> dict[int, int]:
+    """Elementwise names -> what they are made of element by element, as far as that leads to what a matrix unit laid out."""
+    found: dict[int, int] = {}
+    made = {value for kernel in kernels if kernel.shape.is_matmul for value in kernel.results} & dims.keys()
+    for kernel in kernels:
+        if not kernel.is_alias or not is_elementwise(listing.ops[kernel.time]):
+            continue
+        result = kernel.shape.rule.results[0]
+        operands = zip(kernel.uses, kernel.shape.rule.operands, strict=True)
+        alike = (use.value for use, mapping in operands if mapping == result)
+        known = next((value for value in alike if value in made or value in found), None)
+        if known is not None:
+            found[kernel.results[0]] = known
+    return found
+
+
+def lies_as_read(value: int, program: Program, lives: Mapping[int, Lifetime]) -> bool:
+    """Whether a matrix unit wrote the buffer that a name is worked out from with the two minor dimensions that the name's readers ask for.
+
+    Where the exponentials of a softmax are stored they are laid out for the products that read quotients of them, and the scores are
+    not; where only the scores are stored, they lie so already.
+    """
+    buffer = value
+    while buffer in program.worked_on and not (buffer in lives and lives[buffer].is_own_buffer):
+        buffer = program.worked_on[buffer]
+    wanted, made = program.minor_dims.get(value), program.minor_dims.get(buffer)
+    if buffer == value or buffer in program.worked_on or wanted is None or made is None:
+        return False
+    return {wanted[:2], wanted[1::-1]} >= {made[:2]}
 
 
 def _rank(listing: Listing, value: int) -> int:

@@ -8,18 +8,18 @@ which take it several times, all or some are float32), of other products however
 convnets).
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from autoshard.mlir.decisions import Site, sites_of
 from autoshard.mlir.listing import Listing
-from autoshard.program.fusion import RESHAPING, is_elementwise, is_reduction
+from autoshard.program.fusion import is_elementwise, is_reduction
 from autoshard.program.records import Kernel
 from autoshard.program.repeating import readers_of
 from autoshard.program.widths import Widths
 from autoshard.sharding import TensorType, dtype_bits
 
 _ADD = "stablehlo.add"
+_RENAMING = ("stablehlo.reshape", "stablehlo.transpose")
 _CONVOLUTION = "stablehlo.convolution"
 
 
@@ -94,28 +94,36 @@ def _finished(
     sites: Mapping[int, tuple[Site, ...]],
     pinned: frozenset[int],
 ) -> Iterator[tuple[int, int]]:
-    """Values that one elementwise kernel alone reads, in the fusion that makes them, and what that stores."""
+    """Values that one elementwise kernel alone reads, transposed, reshaped or not, in the fusion that makes them, and what it stores."""
     reading = {site: kernel for kernel in kernels for use in kernel.uses for site in use.sites}
+
+    def reader_of(value: int) -> tuple[int, Kernel] | None:
+        """The one kernel that reads it, and under which name."""
+        read = sites.get(value, ())
+        reader = reading.get(read[0]) if read else None
+        if value in pinned or reader is None or any(reading.get(site) is not reader for site in read):
+            return None
+        is_renamed = listing.ops[reader.time].name in _RENAMING and len(reader.uses) == 1
+        return reader_of(reader.results[0]) if is_renamed else (value, reader)
+
     for kernel in kernels:
-        is_fusion = _is_fusion(kernel, listing) or listing.ops[kernel.time].name in RESHAPING
-        for value in kernel.results if is_fusion else ():
-            read = sites.get(value, ())
-            if not read or value in pinned or not _takes_all_of(kernel, read):
+        for value in kernel.results if _is_fusion(kernel, listing) else ():
+            found = reader_of(value)
+            if found is None:
                 continue
-            reader = reading.get(read[0])
-            if reader is None or any(reading.get(site) is not reader for site in read):
-                continue
-            op = listing.ops[reader.time]
+            name, reader = found
+            others = (_made_at_time(use.value, made) for use in reader.uses if use.value != name)
             if (
-                (is_elementwise(op) or op.name in RESHAPING)
+                _takes_all_of(kernel, sites[name])
+                and is_elementwise(listing.ops[reader.time])
                 and reader.repeat == kernel.repeat
-                and max(_made_by(use.value, made) for use in reader.uses) == _made_by(value, made)
-                and _takes_no_more(reader.shape.results[0], listing.values[value].type)
+                and max(others, default=-1) <= kernel.time
+                and _takes_no_more(reader.shape.results[0], listing.values[name].type)
             ):
                 yield value, reader.results[0]
 
 
-def _made_by(value: int, made: Mapping[int, Kernel]) -> int:
+def _made_at_time(value: int, made: Mapping[int, Kernel]) -> int:
     """When what it is a name for is made; -1 of an argument."""
     while value in made and made[value].is_alias and len(made[value].uses) == 1:
         value = made[value].uses[0].value
@@ -123,9 +131,9 @@ def _made_by(value: int, made: Mapping[int, Kernel]) -> int:
 
 
 def _takes_no_more(type_: TensorType, before: TensorType | None) -> bool:
-    """The same elements, no wider."""
+    """As many elements, no wider."""
     return (
         before is not None
-        and math.prod(type_.shape) == math.prod(before.shape)
+        and type_.num_elements == before.num_elements
         and dtype_bits(type_.dtype) <= dtype_bits(before.dtype)
     )

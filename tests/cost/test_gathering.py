@@ -63,14 +63,30 @@ def test_others_are_gathered_before(text: bytes, hardware: str) -> None:
     assert "collective_permute" not in emitted_bytes(plan.price)
 
 
-def test_lone_operands_are_told_through_transposes() -> None:
+def test_lone_operands_are_told_through_transposes_and_widening() -> None:
     transposed = f"""%t = stablehlo.transpose %w, dims = [1, 0] : (tensor<{WIDTH}x{WIDTH}xbf16>) -> tensor<{WIDTH}x{WIDTH}xbf16>
         %1 = stablehlo.dot_general %0, %t, contracting_dims = [1] x [0]
           : (tensor<64x{WIDTH}xbf16>, tensor<{WIDTH}x{WIDTH}xbf16>) -> tensor<64x{WIDTH}xbf16>"""
-    for then, alone in ((PASSES, True), (AGAIN, False), (transposed, False)):
+    widened = f"""%h = stablehlo.convert %w : (tensor<{WIDTH}x{WIDTH}xbf16>) -> tensor<{WIDTH}x{WIDTH}xf32>
+        %1 = stablehlo.dot_general %0, %h, contracting_dims = [1] x [0]
+          : (tensor<64x{WIDTH}xbf16>, tensor<{WIDTH}x{WIDTH}xf32>) -> tensor<64x{WIDTH}xbf16>"""
+    for then, alone in ((PASSES, True), (AGAIN, False), (transposed, False), (widened, False)):
         program = pipeline.load_module(layer(64, then), pipeline.Request()).program
         weight = program.listing.arguments[1].value
         assert any(value == weight for value, _ in lone_operands(program)) == alone
+
+
+def test_what_is_widened_for_one_product_is_gathered_once_for_two() -> None:
+    """As XLA takes the widening away before it partitions."""
+    wide = f"tensor<{WIDTH}x{WIDTH}xf32>"
+    text = layer(
+        1 << 20,
+        f"""%h = stablehlo.convert %w : (tensor<{WIDTH}x{WIDTH}xbf16>) -> {wide}
+        %1 = stablehlo.dot_general %0, %h, contracting_dims = [1] x [1]
+          : (tensor<{{rows}}x{WIDTH}xbf16>, {wide}) -> tensor<{{rows}}x{WIDTH}xbf16>""",
+    )
+    plan, _ = planned(text)
+    assert emitted_bytes(plan.price) == {"all_gather": PART_BYTES}
 
 
 WHOLE = f"""%0 = sdy.sharding_constraint %w <@mesh, [{{}}, {{}}]> : tensor<{WIDTH}x{WIDTH}xbf16>

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from autoshard.check.emitted import Compiler, sent_for
-from autoshard.cost import CollectivePrices, Emitted
+from autoshard.check.emitted import Compiler, sent_for, sent_for_step
+from autoshard.cost import CollectivePrices, Emitted, priced_steps
 from autoshard.cost.uneven import emitted_step
 from autoshard.hardware import load_hardware
 from autoshard.mlir.passes import decompose_reshards
@@ -77,6 +77,31 @@ def test_small_shards_over_many_devices_are_summed() -> None:
     assert prices.emitted("all_gather", small // 2, both, 2) == (Emitted("all_reduce", both, small),)
     assert prices.emitted("all_gather", large // 2, both, 2) == (Emitted("all_gather", both, large // 128),)
     assert prices.ns_of_one("all_gather", small // 2, both, 2) == prices.ns_of_one("all_reduce", small, both)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "kind"),
+    [
+        ((1 << 16, 32), "f32", "all_gather"),
+        ((1 << 15, 32), "f32", "all_reduce"),
+        ((1 << 16, 32), "bf16", "all_reduce"),
+        ((1 << 17, 4, 4), "bf16", "all_gather"),
+        ((1 << 16, 1), "f32", "all_reduce"),
+        ((1 << 14, 128), "f32", "all_reduce"),
+    ],
+)
+def test_long_columns_of_narrow_rows_are_gathered(shape: tuple[int, ...], dtype: str, kind: str) -> None:
+    """However little it is, by compilations for v5e 8x8; a plan and its check say the same."""
+    prices, type_ = CollectivePrices(communication(WIDE), HARDWARE, "xla-tpu"), TensorType(shape, dtype)
+    rest = ", {}" * (len(shape) - 1)
+    split, whole = (parse_sharding(f"[{first}{rest}]", WIDE) for first in ('{"x", "y"}', "{}"))
+    (step,) = decompose_reshards(WIDE, [(len(shape), split, whole)])[0]
+    (one,) = priced_steps(prices, split, [step], type_)
+    (sent,) = sent_for_step(Compiler("xla-tpu", 64, is_cubic=False), step, split, type_, 1)
+    assert [emitted.kind for emitted in one.emitted] == [sent.kind] == [kind]
+    assert one.emitted[0].bytes == sent.bytes
+    if kind == "all_gather":
+        assert one.ns == prices.communication.all_gather_ns(type_.num_bytes, ["x", "y"])
 
 
 @pytest.mark.parametrize(

@@ -84,3 +84,29 @@ def test_what_several_products_read_narrow_is_stored_as_that() -> None:
 def test_only_xla_for_tpus_nests(hardware: str, stored: list[bool]) -> None:
     loaded = load_module(_chain([DEPTHWISE, POINTWISE]).encode(), Request(hardware=hardware))
     assert _stored(loaded.program) == stored
+
+
+@pytest.mark.parametrize("is_backward", [False, True])
+def test_of_what_is_ready_the_least_runs_first(is_backward: bool) -> None:
+    """A projection of what an earlier product reads too, unless it reads what is made later."""
+    rows, small = "tensor<1024x64xf32>", "tensor<64x64xf32>"
+    other = "%g" if is_backward else "%b"
+    program = program_of(
+        main_of(
+            f"""
+      %p = stablehlo.dot_general %x, %a, contracting_dims = [1] x [0] : ({rows}, {small}) -> {rows}
+      %r = stablehlo.reshape %c : (tensor<64xf32>) -> tensor<1x64xf32>
+      %w = stablehlo.broadcast_in_dim %r, dims = [0, 1] : (tensor<1x64xf32>) -> {rows}
+      %q = stablehlo.add %p, %w : {rows}
+      %s = stablehlo.dot_general %q, %x, contracting_dims = [1] x [1] : ({rows}, {rows}) -> tensor<1024x1024xf32>
+      %g = stablehlo.dot_general %s, %x, contracting_dims = [1] x [0] : (tensor<1024x1024xf32>, {rows}) -> {rows}
+      %h = stablehlo.dot_general %q, {other}, contracting_dims = [0] x [0] : ({rows}, {rows}) -> {small}
+      return %g, %h : {rows}, {small}""",
+            f"%x: {rows}, %a: {small}, %b: {rows}, %c: tensor<64xf32>",
+            f"{rows}, {small}",
+        )
+    )
+    products = [kernel for kernel in program.kernels if kernel.shape.is_matmul]
+    scores, last = (products[number].time for number in (1, 3))
+    made = products[1].uses[0].value
+    assert program.ample_lifetimes[made].end == (last if is_backward else scores) + 1

@@ -103,3 +103,25 @@ def test_rows_that_are_given() -> None:
     )
     (scatter,) = (k for k in program.kernels if k.shape.name == "stablehlo.scatter")
     assert program.row_copies == {program.listing.arguments[1].value: (SLICES, scatter.time + 1)}
+
+
+@pytest.mark.parametrize(("indices", "is_copied"), [(3, True), (8, False), (77, True)])
+def test_rows_that_do_not_fill_tiles_are_copied(indices: int, is_copied: bool) -> None:
+    """What a gather makes of several indices for each of 16 is copied from rows, unless eight of them make a tile."""
+    rows = f"tensor<16x{indices}x256xf32>"
+    program = program_of(
+        main_of(
+            f"""
+      %0 = "stablehlo.gather"(%t, %i) <{{dimension_numbers = #stablehlo.gather<offset_dims = [2], collapsed_slice_dims = [0],
+        start_index_map = [0], index_vector_dim = 2>, indices_are_sorted = false, slice_sizes = array<i64: 1, 256>}}>
+        : (tensor<64x256xf32>, tensor<16x{indices}x1xi32>) -> {rows}
+      %1 = stablehlo.dot_general %0, %w, contracting_dims = [2] x [0] : ({rows}, tensor<256x256xf32>) -> {rows}
+      return %1 : {rows}""",
+            f"%t: tensor<64x256xf32>, %i: tensor<16x{indices}x1xi32>, %w: tensor<256x256xf32>",
+            rows,
+        )
+    )
+    value = made_by(program, "stablehlo.gather")
+    lies_in_rows = ((2,), (0,), True)
+    assert [one.dims for one in program.wholes.get(value, ())] == ([lies_in_rows] if is_copied else [])
+    assert program.minor_dims[value] == ((2,), (1,) if is_copied else (0, 1), True)

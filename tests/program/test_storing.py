@@ -161,3 +161,25 @@ def test_what_is_pooled_is_stored_for_its_gradient(has_gradient: bool) -> None:
     program = program_of(pooling(has_gradient))
     rectified = next(kernel for kernel in program.kernels if kernel.shape.name == "stablehlo.maximum")
     assert program.ample_lifetimes[rectified.results[0]].is_own_buffer is has_gradient
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_what_is_added_behind_a_transposition_is_stored_as_that_is_read(is_turned: bool) -> None:
+    """A layer with a bias whose features come first (`vmap` of a matrix times each row), for products."""
+    turned = f"%t = stablehlo.transpose %p, dims = [1, 0] : ({W}) -> {W}" if is_turned else ""
+    program = program_of(
+        main_of(
+            f"""
+      %p = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({W}, {W}) -> {W}
+      {turned}
+      %o = stablehlo.add {"%t" if is_turned else "%p"}, %b : {W}
+      %c = stablehlo.reshape %o : ({W}) -> tensor<16x4x4xf32>
+      %d = stablehlo.multiply %c, %e : tensor<16x4x4xf32>
+      %r = stablehlo.dot_general %d, %d, contracting_dims = [1, 2] x [1, 2] : (tensor<16x4x4xf32>, tensor<16x4x4xf32>) -> {W}
+      return %r : {W}""",
+            f"%a: {W}, %w: {W}, %b: {W}, %e: tensor<16x4x4xf32>",
+            W,
+        )
+    )
+    product = next(kernel for kernel in program.kernels if kernel.shape.is_matmul)
+    assert program.stored.of_value(product.results[0]).dtype == "bf16"
