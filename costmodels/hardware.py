@@ -179,6 +179,12 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         alive, time = most_alive(begin[stays], end[stays], bytes[stays])
         return Occupancy(alive + tables + gaps, stays & (begin <= time) & (time < end), tables, gaps)
 
+    def waiting_ns(self, product_ns: float, memory_ns: float) -> float:
+        """How long values wait for a kernel, by the least times of its product and of what it moves to and from memory (`occupancy`)."""
+        if self.vector_memory is None:
+            return max(product_ns, memory_ns)
+        return self.vector_memory.waiting_ns(product_ns, memory_ns)
+
     def peak_flop_per_s(self, dtype: str, unit: Unit = "matrix") -> float:
         """Nominal peak of one device for an MLIR element type; vector, where the matrix unit has not the type."""
         peak = compute.matrix_flop_per_ns(self.chip, dtype) if unit == "matrix" else None

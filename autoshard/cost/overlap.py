@@ -70,10 +70,10 @@ def begins(graph: Graph, hideable: Mapping[int, int], prices: CollectivePrices) 
 
 
 def pace_of(graph: Graph, hardware: Hardware) -> Pace:
-    """By the least time of each kernel under any strategy: its product on the matrix unit, or what goes to and from memory."""
+    """By the least times of each kernel under any strategy: its product on the matrix unit, and what goes to and from memory."""
     devices = graph.mesh.num_devices
     shapes = [kernel.shape for kernel in graph.program.kernels]
-    return Pace(graph.program, [_least_run_ns(shape, devices, hardware) for shape in shapes])
+    return Pace(graph.program, [_waiting_ns(shape, devices, hardware) for shape in shapes])
 
 
 def hidden_ns(asynchronous_ns: Ints, hideable: int) -> Ints:
@@ -107,9 +107,9 @@ def _least_ns(shape: KernelShape, devices: int, hardware: Hardware) -> float:
     return float(line.work_ns)
 
 
-def _least_run_ns(shape: KernelShape, devices: int, hardware: Hardware) -> float:
+def _waiting_ns(shape: KernelShape, devices: int, hardware: Hardware) -> float:
     memory_ns = shape.traffic_bytes / devices / hardware.hbm_bytes_per_s * 1e9
-    return max(_least_ns(shape, devices, hardware), memory_ns)
+    return hardware.waiting_ns(_least_ns(shape, devices, hardware), memory_ns)
 
 
 def _kernel_readers(graph: Graph) -> dict[int, list[int]]:
