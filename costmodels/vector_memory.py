@@ -22,9 +22,9 @@ LONGEST_COPIES = 8
 
 SCHEDULED_PRODUCT = 4
 """How long a product takes by the compiler's own times, which it makes before tiles are chosen, of the least it can take; what streams
-takes as long as its bytes do. Of 31 compiled training steps of 0.3 to 1.2 GB a device 24 take within 10 % of what is predicted, 23 if products
-take no longer, 20 with 8; of 42 plans of programs of real size 35 each. Two copies by least times: 21 and 33 (and of 109 older plans of
-real size 92, 86 with 8)."""
+takes as long as its bytes do. Of 31 compiled training steps of 0.3 to 1.2 GB a device 24 take within 10 % of what is predicted, 23 if
+products take no longer, 20 with 8; of 42 plans of programs of real size 35 each. Two copies by least times: 21 and 33 (and of 109 older
+plans of real size 92, 86 with 8)."""
 
 
 class VectorMemory(Struct, frozen=True, forbid_unknown_fields=True):
