@@ -25,6 +25,11 @@ FAR_LARGER, LITTLE_MORE = 4, Fraction(11, 10)
 """Of two layouts of one size or a little more the one with so many more rows is taken: of sums of (256, 16, 1024) that of 256 rows, of
 (512, 256, 192) that of 256, not 512, in programs compiled by libtpu 0.0.51."""
 
+MOST_PADDED, PADDED_TIMES = 20, 2
+"""A copy of more than one in so many parts of the memory, and of more than so many times the smallest layout, is not made (libtpu 0.0.51,
+29 programs that update a table of 8 to 64 columns by rows: on v5e, of 16 GiB, up to 0.79 GiB are copied, 0.80 GiB are not; on v6e 1.55
+and 1.59, on v5p 3.8)."""
+
 
 class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     """`[tiles]`: `lanes` elements of the minor dimension by `sublanes` of the next; fewer rows fill a tile of the next power of two.
@@ -155,6 +160,12 @@ def _pairs(rank: int, minor: MinorPair | None) -> list[tuple[int, int]]:
 
 def _up(sizes: NDArray[Any], tile: int | NDArray[Any]) -> NDArray[np.int64]:
     return -(-sizes // tile) * tile
+
+
+def pads_too_far(padded: NDArray[np.int64], least: NDArray[np.int64], memory_bytes: int) -> NDArray[np.bool_]:
+    """Whether a compiler avoids a padded copy of what takes `least` bytes otherwise."""
+    is_much = (padded > PADDED_TIMES * least) & (padded * MOST_PADDED > memory_bytes)
+    return np.asarray(is_much, dtype=np.bool_)
 
 
 def untiled_bytes(shapes: NDArray[Any], element_bits: int) -> NDArray[np.int64]:

@@ -101,6 +101,11 @@ class _Stored:
     def in_layout(self, type_: TensorType, sharding: TensorSharding, dims: MinorDims | None) -> int:
         return self._bytes(type_, sharding, dims, is_temporary=True)
 
+    def copied(self, type_: TensorType, sharding: TensorSharding, dims: MinorDims) -> int:
+        """Of a copy in that layout, where one is made."""
+        shape = np.asarray([sharding.local_shape(type_.shape)], dtype=np.int64).reshape(1, type_.rank)
+        return int(self._hardware.copied_bytes(shape, dtype_bits(type_.dtype), dims)[0])
+
     def unpadded(self, type_: TensorType, sharding: TensorSharding) -> int:
         shape = np.asarray([sharding.local_shape(type_.shape)], dtype=np.int64).reshape(1, type_.rank)
         return int(self._hardware.unpadded_bytes(shape, dtype_bits(type_.dtype))[0])
@@ -400,11 +405,11 @@ def _scattered(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) ->
                 planned, value, settled
             ):
                 dims, count = planned.program.scattered_rows[value]
-                rows = _in_rows(stored, type_, settled, dims)
+                rows = stored.copied(type_, settled, dims)
                 yield from [Buffer(time, time + 1, rows)] * count
     for value, (dims, end) in planned.program.row_copies.items():
         type_ = planned.type_of(value)
-        yield Buffer(0, end, _in_rows(stored, type_, _settled(planned, value, type_), dims))
+        yield Buffer(0, end, stored.copied(type_, _settled(planned, value, type_), dims))
 
 
 def _transformed(planned: Planned, stored: _Stored, lives: Lives) -> Iterator[Buffer]:
@@ -417,12 +422,6 @@ def _transformed(planned: Planned, stored: _Stored, lives: Lives) -> Iterator[Bu
                 whole, life = stored.at_least(transform.whole, made), lives[value]
                 yield Buffer(kernel.time, kernel.time + 1, whole * transform.halves // 2)
                 yield Buffer(life.begin, life.end, whole * transform.kept // 2)
-
-
-def _in_rows(stored: _Stored, type_: TensorType, sharding: TensorSharding, dims: MinorDims) -> int:
-    """Where the layout takes more than the smallest one."""
-    rows = stored.in_layout(type_, sharding, dims)
-    return rows if rows > stored.at_least(type_, sharding) else 0
 
 
 def _life_of_shared(reads: Sequence[Read], carrier: Loop | None) -> tuple[int, int]:

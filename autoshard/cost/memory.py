@@ -26,7 +26,7 @@ from autoshard.cost.lowering import Lowering
 from autoshard.cost.sizes import Item, Sizes
 from autoshard.cost.strips import strip_items
 from autoshard.problem import ProblemBuilder
-from autoshard.program import Flow, FlowKind, Lifetime, MinorDims, lies_as_read
+from autoshard.program import Flow, FlowKind, Lifetime, lies_as_read
 from autoshard.sharding import TensorType
 
 
@@ -103,7 +103,7 @@ def _items(
             yield Item(lifetime.begin, lifetime.end, bytes_, is_permanent)
         if flow.kind is FlowKind.ARGUMENT and flow.value in graph.program.row_copies:
             dims, end = graph.program.row_copies[flow.value]
-            in_rows = _in_rows(sizes, flow.type, node.choices.supplies[0], dims)
+            in_rows = sizes.copied(flow.type, node.choices.supplies[0], dims)
             yield Item(0, end, in_rows, note="copied into rows of whole slices")
     elif node.space is not None:
         yield from _kernel_items(graph, node, sizes, lives, looped)
@@ -135,7 +135,7 @@ def _kernel_items(
         is_made = _is_made(graph, value, type_, settled)
         if value in program.scattered_rows:
             dims, count = program.scattered_rows[value]
-            in_rows = np.where(is_made, _in_rows(sizes, type_, settled, dims), 0)
+            in_rows = np.where(is_made, sizes.copied(type_, settled, dims), 0)
             rows = Item(kernel.time, kernel.time + 1, in_rows, note="scattered in rows of whole slices")
             yield from [rows] * count
         if (transform := program.transforms.get(value)) is not None:
@@ -170,12 +170,6 @@ def _is_made(graph: Graph, value: int, type_: TensorType, settled: Ints) -> NDAr
     """Where no later scatter makes it with its own: all values but those, and these where they are left as addends."""
     is_addend = graph.layouts[type_.rank].reduced(settled) != settled
     return is_addend | (value not in graph.program.merged_scatters)
-
-
-def _in_rows(sizes: Sizes, type_: TensorType, layouts: Ints, dims: MinorDims) -> Ints:
-    """Bytes of a copy in that layout, where it takes more."""
-    in_rows = sizes.temporary(type_, layouts, dims)
-    return np.where(in_rows > sizes.temporary(type_, layouts), in_rows, 0)
 
 
 def _least_bytes(graph: Graph, value: int) -> int:

@@ -46,6 +46,11 @@ class Sizes:
         """Of a value that comes and goes in the heap."""
         return self._of(type_, layouts, minor, is_temporary=True)
 
+    def copied(self, type_: TensorType, layouts: Ints, minor: MinorDims) -> Ints:
+        """Of a copy in that layout, where one is made."""
+        shapes = self._graph.layouts[type_.rank].local_shapes(type_, layouts)
+        return self._hardware.copied_bytes(shapes, dtype_bits(type_.dtype), minor)
+
     def strips(self, type_: TensorType, layouts: Ints, images: Images, taps: int) -> Ints:
         """Of a value that comes and goes as strips of few images; 0 where images are not cut."""
         shapes = self._graph.layouts[type_.rank].local_shapes(type_, layouts)

@@ -133,3 +133,23 @@ def test_what_is_added_to_parts_is_told() -> None:
 def test_nothing_is_added_to_parts_without_elements() -> None:
     tiles = replace(TPU, scattered_tiles=3650)
     assert tiles.scattered_part((64, 8, 0, 8), 0, 4, 32) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("chip", "rows", "columns", "is_copied"),
+    [
+        ("tpu-v5e", 1_660_000, 32, True),
+        ("tpu-v5e", 1_680_000, 32, False),
+        ("tpu-v5e", 1_700_000, 64, True),
+        ("tpu-v5e", 1_685_000, 16, False),
+        ("tpu-v6e", 3_250_000, 32, True),
+        ("tpu-v6e", 3_380_000, 32, False),
+        ("tpu-v5p", 8_000_000, 32, True),
+        ("tpu-v5e", 1_000_000, 128, False),
+    ],
+)
+def test_copies_in_rows_of_lanes_as_compiled(chip: str, rows: int, columns: int, is_copied: bool) -> None:
+    """No copy of a table that would take a twentieth of the memory and more than twice the table, or that lies so anyway."""
+    shapes = np.asarray([[rows, columns]])
+    (found,) = costmodels.load(chip).copied_bytes(shapes, 32, ((1,), (0,), True))
+    assert (found > 0) == is_copied
