@@ -67,7 +67,7 @@ from autoshard.program.reshaped import merged_broadcasts
 from autoshard.program.reuse import reuse_results
 from autoshard.program.rowwise import copied_slices
 from autoshard.program.slicing import as_cut, cut_from, cut_where_read
-from autoshard.program.storing import stored_types
+from autoshard.program.storing import finished_products, stored_types
 from autoshard.program.strips import find_strips
 from autoshard.program.traffic import Segment, fuse_into_products, traffic
 from autoshard.program.transforms import transforms
@@ -139,9 +139,14 @@ def build_program(
         kernels, listing, permanent, may_repeat, repeated, behind, cut, compiler, stored
     )
     counters = find_counters(listing) if compiler.is_xla_tpu else NO_COUNTERS
-    _, ample = recompute(kept, lifetimes(listing, kept, pairs, fusion.free, counters), narrowed | slices)
+    finished_names = finished_products(listing, kernels, pinned)
+    _, ample = recompute(
+        kept, lifetimes(listing, kept, pairs, fusion.free, counters, finished_names), narrowed | slices
+    )
     kernels, lives = recompute(
-        kernels, lifetimes(listing, kernels, pairs, fusion.free, counters), repeated | slices
+        kernels,
+        lifetimes(listing, kernels, pairs, fusion.free, counters, finished_names),
+        repeated | slices,
     )
     if compiler.is_xla_tpu:
         lives, ample = (

@@ -29,15 +29,20 @@ def lifetimes(
     pairs: Sequence[tuple[int, int]],
     free: frozenset[int],
     counters: Counters,
+    finished: Mapping[int, int],
 ) -> dict[int, Lifetime]:
-    """Half-open lifetimes of every value that an argument, a data-flow op or a kernel defines, ranked or not."""
+    """Half-open lifetimes of every value that an argument, a data-flow op or a kernel defines, ranked or not.
+
+    Args:
+        finished: of work done as a product leaves the matrix unit, the name under which each result's kernel reads the product.
+    """
     end_of_program = len(listing.ops) + 1
     handing = handing_flows(listing, free)
     begin: dict[int, int] = {argument.value: 0 for argument in listing.arguments}
     begin.update((flow.target, flow.begin) for flow in listing.data_flows)
     for kernel in kernels:
         begin.update(dict.fromkeys(kernel.results, kernel.time))
-    last = _last_uses(listing, kernels, handing, begin)
+    last = _last_uses(listing, kernels, handing, begin, finished)
     aliases = {value for kernel in kernels if kernel.is_alias for value in kernel.results}
     aliases |= {flow.target for flow in handing}
     aliases |= {flow.target for flow in listing.data_flows if flow.kind == "case" and flow.target not in last}
@@ -187,7 +192,11 @@ def _outlives(buffer: Lifetime | None, value: Lifetime) -> bool:
 
 
 def _last_uses(
-    listing: Listing, kernels: Sequence[Kernel], handing: Sequence[DataFlow], begin: dict[int, int]
+    listing: Listing,
+    kernels: Sequence[Kernel],
+    handing: Sequence[DataFlow],
+    begin: dict[int, int],
+    finished: Mapping[int, int],
 ) -> dict[int, int]:
     """Half-open end of the last read of each value; reads inside a loop of a value from outside count until the loop's end."""
     loops = sorted(
@@ -221,8 +230,11 @@ def _last_uses(
         pairs = {pair for use in step.uses for pair in pinned.get(use.value, ())}
         if len(pairs) > 1 and _is_narrow(step):
             time = max(time, step.time + 1)
+        product = finished.get(step.results[0]) if step.is_alias else None
         for use in step.uses:
-            last[use.value] = max(last.get(use.value, 0), time, loop_end(use.value, step.time))
+            is_read_once = product is not None and use.value != product
+            end = step.time + 1 if is_read_once else time
+            last[use.value] = max(last.get(use.value, 0), end, loop_end(use.value, step.time))
     return last
 
 

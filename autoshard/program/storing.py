@@ -9,6 +9,7 @@ convnets).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from autoshard.mlir.decisions import Site, sites_of
 from autoshard.mlir.listing import Listing
@@ -23,21 +24,52 @@ _RENAMING = ("stablehlo.reshape", "stablehlo.transpose")
 _CONVOLUTION = "stablehlo.convolution"
 
 
+class _Finished(NamedTuple):
+    value: int
+    name: int  # under which it is read, transposed or reshaped
+    result: int  # what the fusion that makes it stores
+
+
 def stored_types(listing: Listing, kernels: Sequence[Kernel], pinned: frozenset[int]) -> Widths:
     """Whose `of_value` is the type that a value is stored in.
 
     Args:
         pinned: values that are returned or handed on, and stored for that.
     """
-    sites, made = sites_of(listing), _made_at(kernels)
+    counted = _counted(listing, kernels, pinned)
+    found = _finished(kernels, listing, _made_at(kernels), counted, pinned)
+    return Widths(listing, counted, {one.value: one.result for one in found})
+
+
+def finished_products(listing: Listing, kernels: Sequence[Kernel], pinned: frozenset[int]) -> dict[int, int]:
+    """Of elementwise work that is done as a product leaves the matrix unit, each result with the name under which it reads the product.
+
+    What is stored is the result, so that the other operands (a mask, a bias by position) are read there and not again.
+    """
+    standing = {value for kernel in kernels if kernel.shape.is_matmul for value in kernel.results}
+    names: dict[int, int] = {}
+    for one in _finished(kernels, listing, _made_at(kernels), _counted(listing, kernels, pinned), pinned):
+        if one.value in standing:
+            names[one.result] = one.name
+            standing.add(one.result)
+    return names
+
+
+def _counted(
+    listing: Listing, kernels: Sequence[Kernel], pinned: frozenset[int]
+) -> dict[int, tuple[Site, ...]]:
+    """The reads of each value but for sums beside what makes it."""
+    made = _made_at(kernels)
     beside = {
         site
         for kernel in _beside(kernels, listing, made, pinned)
         for use in kernel.uses
         for site in use.sites
     }
-    counted = {value: tuple(s for s in all_ if s not in beside) or all_ for value, all_ in sites.items()}
-    return Widths(listing, counted, dict(_finished(kernels, listing, made, counted, pinned)))
+    return {
+        value: tuple(site for site in all_ if site not in beside) or all_
+        for value, all_ in sites_of(listing).items()
+    }
 
 
 def _made_at(kernels: Sequence[Kernel]) -> dict[int, Kernel]:
@@ -93,7 +125,7 @@ def _finished(
     made: Mapping[int, Kernel],
     sites: Mapping[int, tuple[Site, ...]],
     pinned: frozenset[int],
-) -> Iterator[tuple[int, int]]:
+) -> Iterator[_Finished]:
     """Values that one elementwise kernel alone reads, transposed, reshaped or not, in the fusion that makes them, and what it stores."""
     reading = {site: kernel for kernel in kernels for use in kernel.uses for site in use.sites}
 
@@ -120,7 +152,7 @@ def _finished(
                 and max(others, default=-1) <= kernel.time
                 and _takes_no_more(reader.shape.results[0], listing.values[name].type)
             ):
-                yield value, reader.results[0]
+                yield _Finished(value, name, reader.results[0])
 
 
 def _made_at_time(value: int, made: Mapping[int, Kernel]) -> int:

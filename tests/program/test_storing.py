@@ -2,6 +2,7 @@
 
 import pytest
 
+from autoshard.program.storing import finished_products
 from tests.mlir.modules import main_of
 from tests.program.modules import program_of
 
@@ -183,3 +184,30 @@ def test_what_is_added_behind_a_transposition_is_stored_as_that_is_read(is_turne
     )
     product = next(kernel for kernel in program.kernels if kernel.shape.is_matmul)
     assert program.stored.of_value(product.results[0]).dtype == "bf16"
+
+
+@pytest.mark.parametrize("is_read_apart", [False, True])
+def test_what_is_added_to_a_product_is_read_there(is_read_apart: bool) -> None:
+    """What leaves the matrix unit is stored: a mask that is added is not read again, unless the product itself has another reader."""
+    more = f"%4 = stablehlo.cosine %d : {T}" if is_read_apart else f"%4 = stablehlo.cosine %y : {T}"
+    program = program_of(
+        main_of(
+            f"""
+      %m = stablehlo.dot_general %b, %w, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
+      %d = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
+      %y = stablehlo.add %d, %m : {T}
+      %1 = stablehlo.dot_general %y, %w, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
+      %2 = stablehlo.dot_general %y, %v, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
+      {more}
+      return %1, %2, %4 : {T}, {T}, {T}""",
+            f"%a: {T}, %b: {T}, %w: {W}, %v: {W}",
+            f"{T}, {T}, {T}",
+        )
+    )
+    returned = frozenset(result.value for result in program.listing.results)
+    finished = finished_products(program.listing, program.kernels, returned)
+    mask, product, *_ = (kernel for kernel in program.kernels if kernel.shape.is_matmul)
+    added = next(kernel for kernel in program.kernels if kernel.shape.name == "stablehlo.add")
+    assert finished.get(added.results[0]) == (None if is_read_apart else product.results[0])
+    life, last = program.lifetimes[mask.results[0]], program.kernels[-1].time
+    assert life.end <= last
