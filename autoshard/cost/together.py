@@ -36,6 +36,12 @@ def sums_emitted(
             read.setdefault(move.edge.provider, []).append(move)
         elif copy is not None and move.target == copy.origin:  # reads what there was before the copy
             read.setdefault(copy.edge.provider, []).append(replace(move, origin=copy.origin))
+    makers = {
+        value: number
+        for number, node in enumerate(graph.nodes)
+        if node.kernel >= 0
+        for value in graph.program.kernels[node.kernel].results  # scalars too
+    }
     for number, node in enumerate(graph.nodes):
         kernel = graph.program.kernels[node.kernel] if node.kernel >= 0 else None
         if node.space is None or kernel is None or len(kernel.results) != 1 or number in after_loops:
@@ -43,7 +49,7 @@ def sums_emitted(
         mine = node.space.strategies[int(choice[number])]
         if not mine.reduced:
             continue
-        first, _ = graph.provider.get(graph.program.listing.first_of(kernel.results[0]), (number, 0))
+        first = makers.get(graph.program.listing.first_of(kernel.results[0]), number)
         other = graph.nodes[first].space
         if first != number and other is not None and other.strategies[int(choice[first])] == mine:
             found[number] = ()

@@ -52,6 +52,16 @@ def test_equal_sums_are_one() -> None:
     assert report.passed, report.to_text()
 
 
+def test_equal_sums_of_all_elements_are_one() -> None:
+    module = TWICE.replace("dimensions = [1]", "dimensions = [0, 1]").replace(
+        f"tensor<{ROWS}xf32>", "tensor<f32>"
+    )
+    loaded, plan, sent = emitted(module.replace("dims = [0]", "dims = []"))
+    assert sent == [("all_reduce", 4)]
+    report = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan)
+    assert report.passed, report.to_text()
+
+
 @pytest.mark.parametrize(
     ("result", "expected"),
     [
