@@ -7,7 +7,7 @@ from importlib import metadata
 import numpy as np
 from numpy.typing import NDArray
 
-from autoshard.cost import Chosen, PricedGraph, follow, local_work, read_back
+from autoshard.cost import Chosen, PricedGraph, follow, local_work, read_back, with_told_copies
 from autoshard.hardware import PricedWork, extrapolated, layout_of
 from autoshard.loading import Loaded
 from autoshard.plans import (
@@ -48,6 +48,7 @@ def plan_of(
         choice = _familiar(priced, solution.choice, hints)
     if choice is None:
         choice = follow(priced, {})
+    choice = with_told_copies(priced, choice)
     statistics: dict[str, float | int | str] = {
         "nodes": priced.problem.node_count,
         "edges": priced.problem.edge_count,

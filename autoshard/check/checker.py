@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoshard.check.bound import bound, status
 from autoshard.check.boundaries import boundaries
 from autoshard.check.compute import compute_ns
-from autoshard.check.deep import compare_emitted
+from autoshard.check.deep import AsWritten, compare_emitted
 from autoshard.check.identity import identity
 from autoshard.check.memory import Compiled, find_peak
 from autoshard.check.movement import differences, find_collectives, find_left_as_reshards, totals
@@ -82,7 +82,12 @@ def check(subject: Subject, plan: Plan, emitted: Sequence[Collective] | None = N
     prices = Prices(subject.hardware, subject.communication, plan.lowering, plan.overlap)
     findings += _figures(subject, plan, planned, reads, prices)
     if emitted is not None:
-        findings.append(compare_emitted(plan, emitted, find_left_as_reshards(planned, reads, prices)))
+        moved = find_collectives(planned, reads, prices)
+        written, prices = find_reads(planned, runs, "shardy")[0], replace(prices, leaves_loops=True)
+        as_written = AsWritten(
+            moved, find_collectives(planned, written, prices), find_left_as_reshards(planned, written, prices)
+        )
+        findings.append(compare_emitted(plan, emitted, as_written))
     return CheckReport(tuple(findings))
 
 

@@ -1,6 +1,7 @@
 """The plan against Shardy's own passes: what those make of the written module is what the plan pays for."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from autoshard.check.emitted import HALO, LOCAL
 from autoshard.check.movement import Totals, differences, totals
@@ -11,24 +12,44 @@ from autoshard.plans import Plan, PlannedCollective
 from autoshard.sharding import AxisRef
 
 
-def compare_emitted(
-    plan: Plan, emitted: Sequence[Collective], left: Sequence[PlannedCollective] = ()
-) -> Finding:
+@dataclass(frozen=True, slots=True)
+class AsWritten:
+    """What the plan needs, as its compiler carries it out and as it is written.
+
+    Attributes:
+        carried_out: with what the compiler does before or after loops that do not change it there.
+        in_loops: the same collectives where Shardy's passes leave them, in those loops.
+        left: those of them that stand for reshards between meshes of different axes, of which Shardy makes no collectives.
+    """
+
+    carried_out: Sequence[PlannedCollective]
+    in_loops: Sequence[PlannedCollective]
+    left: Sequence[PlannedCollective]
+
+
+def compare_emitted(plan: Plan, emitted: Sequence[Collective], written: AsWritten) -> Finding:
     """What moves nothing is left out: Shardy's passes merge slices into what comes before. So are groups of one device, and the rows that
     windows need: Shardy's passes leave those ops as they are, for the partitioner to exchange halos.
-
-    `left` stand for reshards between meshes of different axes, of which Shardy makes no collectives.
     """
     expected = emitted_totals(emitted, [name for name, _ in plan.mesh])
-    for key, (count, bytes_) in totals([c for c in left if c.kind not in LOCAL]).items():
-        others, more = expected.get(key, (0, 0))
-        expected[key] = (others + count, more + bytes_)
-    alone = {name for name, size in plan.mesh if size == 1}
-    found = totals(
-        [c for c in plan.price.collectives if c.kind not in (*LOCAL, HALO) and not alone.issuperset(c.axes)]
-    )
+    _add(expected, _moving(written.left, plan))
+    found = _moving(plan.price.collectives, plan)
+    _add(found, _moving(written.in_loops, plan))
+    _add(found, _moving(written.carried_out, plan), sign=-1)
+    found = {key: total for key, total in found.items() if total != (0, 0)}
     what = "Shardy's passes emit the plan's collectives"
     return of_offenders("emitted", differences(expected, found), len(set(expected) | set(found)), what)
+
+
+def _moving(collectives: Sequence[PlannedCollective], plan: Plan) -> Totals:
+    alone = {name for name, size in plan.mesh if size == 1}
+    return totals([c for c in collectives if c.kind not in (*LOCAL, HALO) and not alone.issuperset(c.axes)])
+
+
+def _add(found: Totals, more: Totals, sign: int = 1) -> None:
+    for key, (count, bytes_) in more.items():
+        others, there = found.get(key, (0, 0))
+        found[key] = (others + sign * count, there + sign * bytes_)
 
 
 def emitted_totals(emitted: Sequence[Collective], mesh_names: Sequence[str]) -> Totals:

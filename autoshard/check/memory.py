@@ -20,11 +20,11 @@ from itertools import starmap
 import numpy as np
 
 from autoshard.check.boundaries import result_sharding
-from autoshard.check.loops import Loop, kept_through
 from autoshard.check.overlap import Hideable, find_pace
 from autoshard.check.planned import Planned
-from autoshard.check.reads import Read, Reads, summed_parts
+from autoshard.check.reads import Reads, summed_parts
 from autoshard.check.scattering import Loop as GatheringLoop
+from autoshard.check.sharing import moved_reads, shared_copy
 from autoshard.check.strips import in_strips
 from autoshard.check.sums import is_scattered_sum
 from autoshard.program import (
@@ -268,12 +268,12 @@ def _copies(planned: Planned, reads: Reads, stored: _Stored, compiled: Compiled)
     hideable = compiled.ahead
     for value, mine in reads.of_value.items():
         type_, settled = planned.type_of(value), planned.settled[value]
-        found = planned.shared.get(value, settled)
-        if found != settled:
-            begin, end = _life_of_shared(mine, planned.loops.carrying.get(value))
-            shared = stored.narrowed(type_, planned.program.widths.of_value(value))
+        found, copy = planned.shared.get(value, settled), shared_copy(planned, value, mine)
+        if copy is not None:
+            begin, end = copy.life(planned.loops.carrying.get(value))
+            shared = stored.narrowed(type_, copy.travels)
             yield Buffer(hideable.begin_of_copy(value, begin), end, stored.at_least(shared, found))
-        for read in mine:
+        for read in moved_reads(copy, mine, settled):
             is_whole = (value, read.op) not in compiled.gathered
             if read.needs_copy and read.sharding != found and is_whole:
                 begin = hideable.begin_of_read(value, read.op, read.time)
@@ -285,9 +285,9 @@ def _pieces(planned: Planned, reads: Reads, stored: _Stored) -> Iterator[Buffer]
     """Of values that are made in pieces where a read, or the copy that others share, takes a part of each shard."""
     for value in planned.program.pieces.keys() & reads.of_value.keys():
         mine, settled = reads.of_value[value], planned.settled[value]
-        found = planned.shared.get(value, settled)
-        moves = [(settled, found, *_life_of_shared(mine, planned.loops.carrying.get(value)))]
-        moves += [(found, read.sharding, read.time, read.end) for read in mine]
+        found, copy = planned.shared.get(value, settled), shared_copy(planned, value, mine)
+        moves = [] if copy is None else [(settled, found, *copy.life(planned.loops.carrying.get(value)))]
+        moves += [(found, read.sharding, read.time, read.end) for read in moved_reads(copy, mine, settled)]
         for held, wanted, begin, end in moves:
             words = stored.at_least(TensorType(planned.type_of(value).shape, "f32"), held)
             if _is_part(wanted, held):
@@ -324,11 +324,13 @@ def _copied_shards(planned: Planned, reads: Reads, stored: _Stored, hideable: Hi
     """Of arguments that come in larger shards: from the start of the program until these are on their way."""
     for value in in_argument_buffers(planned.program) & reads.of_value.keys():
         mine, type_, settled = reads.of_value[value], planned.type_of(value), planned.settled[value]
-        found = planned.shared.get(value, settled)
-        begin = hideable.begin_of_copy(value, _life_of_shared(mine, planned.loops.carrying.get(value))[0])
-        shared = stored.narrowed(type_, planned.program.widths.of_value(value))
-        moves = [(begin, settled, found, shared)]
-        for read in mine:
+        found, copy = planned.shared.get(value, settled), shared_copy(planned, value, mine)
+        moves: list[tuple[int, TensorSharding, TensorSharding, TensorType]] = []
+        if copy is not None:
+            begin, _ = copy.life(planned.loops.carrying.get(value))
+            taken = stored.narrowed(type_, copy.travels)
+            moves.append((hideable.begin_of_copy(value, begin), settled, found, taken))
+        for read in moved_reads(copy, mine, settled):
             taken = stored.narrowed(type_, read.travels)
             moves.append((hideable.begin_of_read(value, read.op, read.time), found, read.sharding, taken))
         for begin, held, wanted, taken in moves:
@@ -422,12 +424,3 @@ def _transformed(planned: Planned, stored: _Stored, lives: Lives) -> Iterator[Bu
                 whole, life = stored.at_least(transform.whole, made), lives[value]
                 yield Buffer(kernel.time, kernel.time + 1, whole * transform.halves // 2)
                 yield Buffer(life.begin, life.end, whole * transform.kept // 2)
-
-
-def _life_of_shared(reads: Sequence[Read], carrier: Loop | None) -> tuple[int, int]:
-    """From the first reader to the last, and through all of a loop that reads what is made outside it."""
-    loops = list(kept_through([read.where for read in reads], carrier))
-    return (
-        min([*(read.time for read in reads), *(loop.begin for loop in loops)]),
-        max([*(read.end for read in reads), *(loop.end for loop in loops)]),
-    )

@@ -37,6 +37,13 @@ class Prices:
     communication: Communication
     lowering: str
     overlap: str
+    leaves_loops: bool = (
+        False  # where Shardy's passes leave it: what the compiler does before and after them is done in them
+    )
+
+    @property
+    def sums_after_loops(self) -> bool:
+        return self.lowering == "xla-tpu" and not self.leaves_loops
 
     @property
     def compiler(self) -> Compiler:

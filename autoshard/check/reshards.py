@@ -21,13 +21,14 @@ from autoshard.check.overlap import MOVED_AHEAD, Hideable, find_hideable
 from autoshard.check.padding import with_padding
 from autoshard.check.parts import parts_of
 from autoshard.check.planned import Planned
-from autoshard.check.reads import Reads
+from autoshard.check.reads import Read, Reads
 from autoshard.check.scattering import (
     Loop,
     gathering_loop,
     in_gathering,
     is_long_enough,
 )
+from autoshard.check.sharing import SharedCopy, moved_reads, shared_copy
 from autoshard.check.sums import adds_exactly, is_scattered_sum
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.mlir.passes import decompose_reshards
@@ -79,31 +80,10 @@ def reshards_of(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Resh
         type_ = planned.type_of(value)
         settled = planned.settled[value]
         found = planned.shared.get(value, settled)
-        if found != settled:
-            made_times = copies_made([read.where for read in mine], planned.loops.carrying.get(value))
-            together = planned.program.widths.of_value(value)
-            hidden = hideable.of_copy(value)
-            taken = [read.travels for read in mine if read.sharding != settled]
-            trips = max(read.trips for read in mine)
-            bodies = {frozenset(read.where.items()) for read in mine}
-            shared_by = (first_of(value), bodies.pop()) if len(bodies) == 1 else None
-            insides = {frozenset(read.inside.items()) for read in mine}
-            inside_of = first_of(value), insides.pop() if len(insides) == 1 else frozenset()
-            yield Reshard(
-                type_,
-                together,
-                settled,
-                found,
-                made_times,
-                mine[0].op,
-                hidden,
-                shared_by,
-                bool(taken),
-                trips,
-                inside_of,
-                copied=max(taken, key=_width) if taken else None,
-            )
-        for read in mine:
+        copy = shared_copy(planned, value, mine)
+        if copy is not None:
+            yield _copied(planned, value, copy, mine, hideable.of_copy(value))
+        for read in moved_reads(copy, mine, settled):
             hidden = hideable.of_read(value, read.op)
             source = value if read.source < 0 else read.source
             reader = first_of(known_as.get(source, source)), frozenset(read.where.items())
@@ -124,6 +104,29 @@ def reshards_of(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Resh
                 (first_of(value), frozenset(read.inside.items())),
                 loop,
             )
+
+
+def _copied(
+    planned: Planned, value: int, copy: SharedCopy, reads: Sequence[Read], hideable_ns: int
+) -> Reshard:
+    first_of, settled = planned.listing.first_of, planned.settled[value]
+    taken = [read.travels for read in reads if read.sharding != settled]
+    bodies = {frozenset(read.where.items()) for read in copy.readers}
+    insides = {frozenset(read.inside.items()) for read in copy.readers}
+    return Reshard(
+        planned.type_of(value),
+        copy.travels,
+        settled,
+        copy.sharding,
+        copies_made([read.where for read in copy.readers], planned.loops.carrying.get(value)),
+        reads[0].op,
+        hideable_ns,
+        (first_of(value), bodies.pop()) if len(bodies) == 1 else None,
+        bool(taken),
+        max(read.trips for read in copy.readers),
+        (first_of(value), insides.pop() if len(insides) == 1 else frozenset()),
+        copied=max(taken, key=_width) if taken else None,
+    )
 
 
 def _sums_inside(planned: Planned, reads: Reads) -> Iterator[Reshard]:

@@ -45,7 +45,7 @@ def sent_by_kernel(planned: Planned, read: KernelRead, reads: Reads, prices: Pri
         produced = planned.produced.get(value, TensorSharding.replicated_closed(type_.rank))
         kind = "reduce_scatter" if is_scattered_sum(planned, read, value) else "all_reduce"
         bytes_, sent_bytes = (produced.local_bytes(one) for one in (whole, type_))
-        total = _total_after_loop(planned, reads, kernel, value) if prices.lowering == "xla-tpu" else None
+        total = _total_after_loop(planned, reads, kernel, value) if prices.sums_after_loops else None
         runs = kernel.repeat if total is None else total.runs
         if total is not None:
             bytes_ = sent_bytes = -(-bytes_ * total.bytes // whole.num_bytes)
@@ -137,7 +137,7 @@ def sent_by_user(planned: Planned, read: KernelRead, reads: Reads, prices: Price
     if kind == "reduce_scatter":
         held *= collective.bytes_per_result_byte
     runs = kernel.repeat
-    if collective.is_sum and prices.lowering == "xla-tpu":
+    if collective.is_sum and prices.sums_after_loops:
         total = _total_after_loop(planned, reads, kernel, kernel.results[0])
         if total is not None:
             runs, held = total.runs, -(-held * total.bytes // kernel.shape.results[0].num_bytes)

@@ -3,7 +3,7 @@
 from autoshard.cost.assemble import PricedGraph, assemble, assemble_at
 from autoshard.cost.build import build_graph
 from autoshard.cost.cheapest import AskedPrices, CheapestPrices, undominated
-from autoshard.cost.follow import decide_hubs, follow
+from autoshard.cost.follow import decide_hubs, follow, with_told_copies
 from autoshard.cost.gathering import Operand, is_gathered_in_product
 from autoshard.cost.given import Given, look_through
 from autoshard.cost.graph import Graph, Wanted
@@ -64,4 +64,5 @@ __all__ = [
     "tie_table",
     "undominated",
     "wanted_at_levels",
+    "with_told_copies",
 ]

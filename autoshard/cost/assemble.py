@@ -25,6 +25,7 @@ from autoshard.cost.peak import Peak, PeakModel
 from autoshard.cost.reshard import Decompose, ReshardPrices
 from autoshard.cost.sizes import Sizes
 from autoshard.cost.ties import Ties, find_ties, tie_table
+from autoshard.cost.told import ToldPairs
 from autoshard.overlaps import Overlap
 from autoshard.problem import Problem, ProblemBuilder, Table
 from autoshard.program import in_argument_buffers
@@ -174,6 +175,7 @@ def _add_edges(
     gathered: dict[int, Gathered] = {}
     looped: dict[tuple[int, int], tuple[Table, Ints]] = {}
     kept = in_argument_buffers(graph.program) if prices.gathers_ahead else frozenset[int]()
+    told = ToldPairs(graph)
     for index, edge in enumerate(graph.edges):
         supply, demand = _ends(graph, edge)
         at_most_ns = hideable.get(index, 0)
@@ -197,7 +199,10 @@ def _add_edges(
             found = by_identity[quick] = (tables[priced], copies[key])
         table, (whole, shard) = found
         value = value_of(graph, edge)
+        pairs = told.of_edge(edge, supply, demand)
         in_product = operands.of_edge(edge, value, reshards)
+        if in_product is not None and pairs is not None and (in_product.is_looped & ~pairs.is_moved).any():
+            in_product = replace(in_product, is_looped=in_product.is_looped & pairs.is_moved)
         if in_product is not None:
             gathered[index] = in_product
             if (id(table), id(in_product)) not in looped:
@@ -210,6 +215,8 @@ def _add_edges(
             table = replace(table, cost=table.cost + again_ns)
         if prices.sums_after_loops and (is_kept := kept_on_the_way(graph, edge, supply, demand)) is not None:
             table = replace(table, allowed=is_kept if table.allowed is None else table.allowed & is_kept)
+        if pairs is not None:
+            table, (whole, shard) = told.table(table, pairs), told.copies(whole, shard, pairs)
         number = builder.add_edge(edge.provider, edge.reader, table)
         for item in operands.memory(edge, in_product) if in_product is not None else ():
             builder.add_edge_usage(number, *item)
@@ -218,6 +225,7 @@ def _add_edges(
             builder.add_edge_usage(number, begin, edge.end, whole)
         if prices.lowering == "xla-tpu" and value in graph.program.pieces:
             pieces = sizes.pieces(edge.type, graph.program.pieces[value], supply, demand)
+            pieces = pieces if pairs is None else np.where(pairs.is_moved, pieces, 0)
             builder.add_edge_usage(number, edge.begin, edge.end, pieces)
         if begin and value in kept and shard.any():
             builder.add_edge_usage(number, 0, begin, shard)

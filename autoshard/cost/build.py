@@ -8,9 +8,10 @@ import numpy as np
 
 from autoshard.cost.given import Given
 from autoshard.cost.graph import Choices, Edge, Graph, Node, Wanted
-from autoshard.cost.layouts import Ints, LayoutsByRank
+from autoshard.cost.layouts import LayoutsByRank
 from autoshard.cost.loops import Loop, Loops, Place
 from autoshard.cost.partial import PartialPlan, plan_partial_sums
+from autoshard.cost.sharing import Sharing, find_sharing
 from autoshard.cost.spaces import kernel_space
 from autoshard.program import (
     MOVES,
@@ -23,7 +24,7 @@ from autoshard.program import (
     demands_of,
     gathered_as,
 )
-from autoshard.sharding import Mesh, TensorSharding, TensorType
+from autoshard.sharding import Mesh, TensorSharding, TensorType, dtype_bits
 from autoshard.space import (
     find_cuts,
     flow_shardings,
@@ -214,9 +215,12 @@ def _connect(graph: Graph, value: int, reads: list[_Read], known_as: int) -> Non
     listing = graph.program.listing
     type_ = listing.values[value].type
     assert type_ is not None
+    taken = [graph.program.widths.of_use(value, read.sites) for read in reads]
+    widest = max((dtype_bits(one.dtype) for one in taken), default=0)
+    are_narrow = [dtype_bits(one.dtype) < widest for one in taken]
     if len(reads) > 1:
-        provider, result = _add_hub(graph, value, type_, reads), 0
-    for read in reads:
+        provider, result = _add_hub(graph, value, type_, reads, are_narrow), 0
+    for read, travels, is_narrow in zip(reads, taken, are_narrow, strict=True):
         graph.edges.append(
             Edge(
                 provider,
@@ -224,7 +228,7 @@ def _connect(graph: Graph, value: int, reads: list[_Read], known_as: int) -> Non
                 read.node,
                 read.operand,
                 type_,
-                graph.program.widths.of_use(value, read.sites),
+                travels,
                 read.repeat,
                 read.time,
                 read.end,
@@ -233,52 +237,67 @@ def _connect(graph: Graph, value: int, reads: list[_Read], known_as: int) -> Non
                 read.place.loops,
                 read.trips,
                 (listing.first_of(value), read.inside),
+                is_narrow,
             )
         )
 
 
-def _add_hub(graph: Graph, value: int, type_: TensorType, reads: list[_Read]) -> int:
+def _add_hub(
+    graph: Graph, value: int, type_: TensorType, reads: list[_Read], are_narrow: Sequence[bool]
+) -> int:
+    provider, result = graph.provider[value]
+    sharing = _sharing(graph, value, type_, reads, are_narrow)
+    ids = sharing.copies
+    graph.nodes.append(Node(Choices((ids,), (ids,)), hub=value, sharing=sharing))
+    hub = len(graph.nodes) - 1
+    copy = _copy(graph, value, reads, graph.program.widths.of_value(value))
+    graph.edges.append(Edge(provider, result, hub, 0, type_, *copy))
+    if sharing.is_narrow.any():
+        mine = [read for read, is_one in zip(reads, are_narrow, strict=True) if is_one]
+        sites = tuple(site for read in mine for site in read.sites)
+        copy = _copy(graph, value, mine, graph.program.widths.of_use(value, sites))
+        graph.edges.append(Edge(provider, result, hub, 0, type_, *copy, is_narrow=True))
+    return hub
+
+
+_Copy = tuple[
+    TensorType,
+    int,
+    int,
+    int,
+    tuple[tuple[int, int], ...],
+    int,
+    tuple[Loop, ...],
+    int,
+    tuple[int, tuple[Loop, ...]],
+]
+"""The fields of `Edge` from `travels` to `inside`."""
+
+
+def _copy(graph: Graph, value: int, reads: Sequence[_Read], travels: TensorType) -> _Copy:
+    """A copy that these readers share."""
+    places = [(replace(read.place, time=read.time), read.end) for read in reads]
+    copy = graph.loops.shared_copy(value, places)
+    trips = max(read.trips for read in reads)
+    first, around = graph.program.listing.first_of(value), list({read.place.loops for read in reads})
+    bodies = {read.inside for read in reads}
+    source, loops = (first, around[0]) if len(around) == 1 else (-1, around[0])
+    inside = (first, reads[0].inside if len(bodies) == 1 else ())
+    return travels, copy.repeat, copy.begin, copy.end, (), source, loops, trips, inside
+
+
+def _sharing(
+    graph: Graph, value: int, type_: TensorType, reads: Sequence[_Read], are_narrow: Sequence[bool]
+) -> Sharing:
     provider, result = graph.provider[value]
     supply = graph.nodes[provider].choices.supplies[result]
     demands = [graph.nodes[read.node].choices.demands[read.operand] for read in reads]
     shared = graph.given.shared.get(value) if graph.given is not None else None
-    ids = (
-        _union([supply, *demands])
-        if shared is None
-        else graph.layouts[type_.rank].ids_of([shared.as_closed()])
-    )
-    graph.nodes.append(Node(Choices((ids,), (ids,)), hub=value))
-    hub = len(graph.nodes) - 1
-    places = [(replace(read.place, time=read.time), read.end) for read in reads]
-    copy = graph.loops.shared_copy(value, places)
-    travels = graph.program.widths.of_value(value)
-    trips = max(read.trips for read in reads)
-    listing, around = graph.program.listing, list({read.place.loops for read in reads})
-    bodies = {read.inside for read in reads}
-    graph.edges.append(
-        Edge(
-            provider,
-            result,
-            hub,
-            0,
-            type_,
-            travels,
-            copy.repeat,
-            copy.begin,
-            copy.end,
-            (),
-            listing.first_of(value) if len(around) == 1 else -1,
-            *around[:1],
-            trips=trips,
-            inside=(listing.first_of(value), reads[0].inside if len(bodies) == 1 else ()),
-        )
-    )
-    return hub
-
-
-def _union(arrays: Sequence[Ints]) -> Ints:
-    """Layout numbers in any of the arrays, in the order of first sight."""
-    seen: dict[int, None] = {}
-    for array in arrays:
-        seen.update(dict.fromkeys(array.tolist()))
-    return np.fromiter(seen, dtype=np.int64, count=len(seen))
+    copy = None if shared is None else graph.layouts[type_.rank].id_of(shared.as_closed())
+    if value in graph.program.sums_after_loops:  # which are handed on as they settle
+        demands, are_narrow = [np.concatenate(demands)], [False]
+    key = (type_.rank, supply.tobytes(), tuple(each.tobytes() for each in demands), tuple(are_narrow), copy)
+    if key not in graph.sharings:
+        shardings = graph.layouts[type_.rank].shardings
+        graph.sharings[key] = find_sharing(supply, demands, are_narrow, shardings, graph.mesh, copy)
+    return graph.sharings[key]

@@ -133,8 +133,14 @@ def _wanted(priced: PricedGraph, node: Node, given: Mapping[int, TensorSharding]
     return graph.layouts[type_.rank].id_of(replace(closed, unreduced=()) if is_whole else closed)
 
 
-def decide_hubs(priced: PricedGraph, choice: NDArray[np.int64]) -> None:
-    """Change `choice` so that every value with several readers is brought once to what is cheapest for them."""
+def decide_hubs(
+    priced: PricedGraph, choice: NDArray[np.int64], among: Mapping[int, NDArray[np.bool_]] | None = None
+) -> None:
+    """Change `choice` so that every value with several readers is brought once to what is cheapest for them.
+
+    Args:
+        among: of hubs, the choices that they have; all, of those that are not there.
+    """
     graph, problem = priced.graph, priced.problem
     costs: dict[int, NDArray[np.float64]] = {}
     for number, edge in enumerate(graph.edges):
@@ -145,4 +151,18 @@ def decide_hubs(priced: PricedGraph, choice: NDArray[np.int64]) -> None:
         elif graph.nodes[edge.provider].hub >= 0:
             costs[edge.provider] = costs.get(edge.provider, 0) + table[:, choice[edge.reader]]
     for hub, cost in costs.items():
+        if among is not None and hub in among:
+            cost = np.where(among[hub], cost, np.inf)
         choice[hub] = int(np.argmin(cost))  # on a tie the provider's own sharding, which comes first
+
+
+def with_told_copies(priced: PricedGraph, choice: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The same choice, every copy that is shared as narrow as those who read it allow."""
+    chosen = choice.copy()
+    hubs = ((number, node.sharing) for number, node in enumerate(priced.graph.nodes))
+    decide_hubs(
+        priced,
+        chosen,
+        {number: one.copies == one.copies[choice[number]] for number, one in hubs if one is not None},
+    )
+    return chosen

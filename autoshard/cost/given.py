@@ -5,7 +5,8 @@ the op is looked through: one that changes nothing is gone, one that changes som
 value. So a written module has the kernels of the module that was planned. An op stays where that would say something else:
 
 - where its readers and what makes the value would be one kernel, in which nothing is moved;
-- where several ops each move one value for several readers: a value has one copy that is shared (see `cost.graph`);
+- where several ops each move one value for several readers: a value has one copy that is shared (see `cost.graph`), beside which others
+  read it as it is where prices know of that (`cost.sharing`);
 - where it moves a value more or less often than its readers read it;
 - where a chain of them is not what Shardy makes of its ends.
 """
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from autoshard.cost.loops import Loops, Place
 from autoshard.cost.reshard import Decompose
+from autoshard.cost.sharing import tells_settled
 from autoshard.mlir.decisions import RESULT_SITE, Site, sites_of
 from autoshard.mlir.linearity import zero_values
 from autoshard.mlir.listing import Listing, Op
@@ -162,8 +164,14 @@ class _Reading:
             settled = self.scattered[value] = self._made(moves_on)
             ends = self._pass(moves_on, value)
             self._note(ends, settled, moves_on)
-        path = self._path(ends[0][0]) if len(ends) == 1 and ends[0][0] in self._moves else []
-        if path and self._is_direct(settled, path) and self._is_shared_copy(value, path):
+        moving = [site[0] for site in ends if site[0] in self._moves]
+        path = self._path(moving[0]) if len(moving) == 1 else []
+        if (
+            path
+            and self._is_direct(settled, path)
+            and self._is_shared_copy(value, path, others=len(ends) - 1)
+            and (len(ends) == 1 or tells_settled(settled, self._made(path[-1]), self._listing.mesh))
+        ):
             settled = self.shared[value] = self._made(path[-1])
             for move in path:
                 ends = self._pass(move, value)
@@ -245,13 +253,16 @@ class _Reading:
         runs = {ops[move].repeat for move in path}
         return not ends or (len(ends) == 1 and runs == {self._repeat(ends[0])})
 
-    def _is_shared_copy(self, value: int, path: Sequence[int]) -> bool:
-        """Whether what the last of these makes is read by several, and as often made as a copy that they share."""
+    def _is_shared_copy(self, value: int, path: Sequence[int], *, others: int) -> bool:
+        """Whether what the last of these makes is read by several, and as often made as a copy that they share; so many read the value
+        as it is.
+        """
         ops = self._listing.ops
         ends = self._peek(ops[path[-1]].results[0])
-        reads = [(self._place(site), self._place(site).time + 1) for site in ends]
         if len(ends) < 2:
             return False
+        beside = self._peek(value) if others else []
+        reads = [(self._place(site), self._place(site).time + 1) for site in (*ends, *beside)]
         return {ops[move].repeat for move in path} == {self._loops.shared_copy(value, reads).repeat}
 
     def _is_direct(self, start: TensorSharding, path: Sequence[int]) -> bool:

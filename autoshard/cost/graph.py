@@ -2,6 +2,7 @@
 
 There is one node per kernel and flow, and one per value with several readers (its hub): the sharding that the value is brought to
 once, for all of them, in a copy that lives from the first reader to the last. Without a hub every reader would pay for its own reshard.
+A hub may have two edges from what provides the value: of a copy for all readers, and of one for those that take it narrow (`cost.sharing`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from autoshard.cost.given import Given
 from autoshard.cost.layouts import Ints, LayoutsByRank
 from autoshard.cost.loops import Loop, Loops
 from autoshard.cost.partial import PartialPlan
+from autoshard.cost.sharing import Sharing
 from autoshard.program import (
     KernelShape,
     Program,
@@ -51,6 +53,7 @@ class Node:
     kernel: int = -1  # index into program.kernels, or -1
     flow: int = -1  # index into program.flows, or -1
     hub: int = -1  # the value that a hub shares, or -1
+    sharing: Sharing | None = None  # of a hub
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +76,7 @@ class Edge:
     loops: tuple[Loop, ...] = ()  # around the read
     trips: int = 0  # of what stays in the loops that the rest is moved out of
     inside: tuple[int, tuple[Loop, ...]] = (-1, ())  # the value in those loops, and the loops
+    is_narrow: bool = False  # of a read: narrower than others; of a hub: the copy that only such readers take
 
 
 Wanted = Mapping[int, Sequence[TensorSharding]]
@@ -100,3 +104,4 @@ class Graph:
         default_factory=dict[int, tuple[int, int]]
     )  # value -> node, result
     spaces: dict[object, KernelSpace] = field(default_factory=dict[object, KernelSpace])  # interned
+    sharings: dict[object, Sharing] = field(default_factory=dict[object, Sharing])  # interned

@@ -2,8 +2,8 @@
 
 Readers that bring one value to one sharding, in one loop body, each have a constraint of their own; what runs is one collective, also for
 the first steps that two changes have in common, in the widest type that any of the readers takes. What is read as it settles is read from
-there, also where other readers share a copy. A plan pays for each reader, and from the copy, since the solver's prices are sums over
-pairs; only what is emitted tells.
+there, also where other readers share a copy (`cost.sharing`). Beside that copy a plan pays for each reader, since the solver's prices are
+sums over pairs; only what is emitted tells.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,8 +21,9 @@ _Path = tuple[int, tuple[Loop, ...], tuple[TensorSharding, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What an edge brings from one layout to another."""
+    """What an edge, of this number, brings from one layout to another."""
 
+    number: int
     edge: Edge
     origin: int
     target: int

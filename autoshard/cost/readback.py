@@ -81,9 +81,9 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
         _inner_values(priced, number, strategy, values)
         _free_reads(priced, number, strategy, uses)
     in_products = _in_products(priced, choice)
-    moves = [replace(m, is_made=m.is_made and i not in in_products) for i, m in enumerate(moves)]
-    for index, (move, emitted) in enumerate(zip(moves, emitted_once(priced.reshards, moves), strict=True)):
-        edge, target = move.edge, move.target
+    moves = [replace(move, is_made=move.is_made and move.number not in in_products) for move in moves]
+    for move, emitted in zip(moves, emitted_once(priced.reshards, moves), strict=True):
+        index, edge, target = move.number, move.edge, move.target
         steps = priced.reshards.collectives(edge.type, move.origin, target, edge.travels)
         steps = [replace(step, emitted=sent) for step, sent in zip(steps, emitted, strict=True)]
         ops = _moving_ops(priced, edge)
@@ -118,9 +118,13 @@ def _emitted_as(collective: Collective, sum_: tuple[Emitted, ...] | None) -> Col
 
 
 def _moves(priced: PricedGraph, choice: NDArray[np.int64]) -> list[Move]:
-    """Of every edge; a reader of a shared copy that takes the value as it settles does not read the copy, nor widens it."""
-    nodes, edges = priced.graph.nodes, priced.graph.edges
-    moves = [Move(edge, *chosen_ends(priced, edge, choice)) for edge in edges]
+    """Of every edge that counts; a reader of a shared copy that takes the value as it settles does not read the copy, nor widens it."""
+    nodes = priced.graph.nodes
+    moves = [
+        Move(number, edge, *chosen_ends(priced, edge, choice))
+        for number, edge in enumerate(priced.graph.edges)
+        if _is_copy(priced, edge, choice)
+    ]
     settled = {move.edge.reader: move.origin for move in moves if nodes[move.edge.reader].hub >= 0}
     takes_copy = [settled.get(move.edge.provider) != move.target for move in moves]
     taken: dict[int, TensorType] = {}  # of what copies: the widest that a reader takes
@@ -131,11 +135,24 @@ def _moves(priced: PricedGraph, choice: NDArray[np.int64]) -> list[Move]:
     return [
         replace(
             move,
+            origin=move.target if _is_spared(priced, move, choice) else move.origin,
             is_made=takes and (move.edge.reader not in settled or move.edge.reader in taken),
             copied=taken.get(move.edge.reader) if move.edge.reader in settled else None,
         )
         for move, takes in zip(moves, takes_copy, strict=True)
     ]
+
+
+def _is_copy(priced: PricedGraph, edge: Edge, choice: NDArray[np.int64]) -> bool:
+    """Whether it is not the edge of the one of two shared copies that is not made."""
+    sharing = priced.graph.nodes[edge.reader].sharing
+    return sharing is None or bool(sharing.is_narrow[choice[edge.reader]]) == edge.is_narrow
+
+
+def _is_spared(priced: PricedGraph, move: Move, choice: NDArray[np.int64]) -> bool:
+    """Whether what a hub's reader asks for is known to be the value as it settles."""
+    sharing = priced.graph.nodes[move.edge.provider].sharing
+    return sharing is not None and bool(sharing.settled[choice[move.edge.provider]] == move.target)
 
 
 def _kept_as_summed(priced: PricedGraph, choice: NDArray[np.int64]) -> frozenset[int]:

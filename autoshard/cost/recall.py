@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoshard.cost.assemble import PricedGraph
+from autoshard.cost.follow import decide_hubs
 from autoshard.cost.graph import Node
 from autoshard.mlir.decisions import Decisions
 from autoshard.program import RESULT_SITE, FlowKind
@@ -15,14 +16,18 @@ from autoshard.sharding import TensorSharding
 def recall(priced: PricedGraph, decisions: Decisions) -> NDArray[np.int64] | None:
     """The cheapest choice that `read_back` would say this of; None where a node has no strategy for it."""
     choice = np.zeros(len(priced.graph.nodes), dtype=np.int64)
+    hubs: dict[int, NDArray[np.bool_]] = {}
     for number, node in enumerate(priced.graph.nodes):
         possible = priced.problem.node_mask(number).copy()
         for ids, rank, sharding in _decided(priced, node, decisions):
             possible &= ids == priced.graph.layouts[rank].id_of(sharding.as_closed())
         if not possible.any():
             return None
+        if node.hub >= 0:
+            hubs[number] = possible
         costs = priced.problem.node_costs(number)
         choice[number] = min(np.flatnonzero(possible).tolist(), key=lambda row: int(costs[row]))
+    decide_hubs(priced, choice, hubs)
     return choice
 
 

@@ -15,6 +15,7 @@ from autoshard.program.demands import demands_of
 from autoshard.program.fusion import (
     Fusion,
     Group,
+    free_values,
     fuse,
     is_elementwise,
     is_reduction,
@@ -109,6 +110,7 @@ def build_program(
     may_repeat = repeatable(listing, zeros, pinned)
     widths = Widths(listing)
     made_once = _with_renamed(pinned.difference(behind.values()), listing)
+    constants = free_values(listing, demanded=True)
     kernels = tuple(
         _kernel(
             group,
@@ -123,6 +125,7 @@ def build_program(
             zeros,
             widths,
             addends,
+            constants,
         )
         for group in fusion.groups
     )
@@ -253,6 +256,7 @@ def _kernel(
     zeros: frozenset[int],
     widths: Widths,
     addends: Addends,
+    constants: frozenset[int],
 ) -> Kernel:
     root = listing.ops[group.root]
     by_read = _sites(group)
@@ -280,7 +284,9 @@ def _kernel(
         (value, [operand for op, operand in sites if op == group.root])
         for (value, _), sites in by_read.items()
     ]
-    moved = ((0,) * len(uses), 0) if is_alias else traffic(root, uses, roots, segment, is_fused=is_fused)
+    is_free = not constants.isdisjoint(root.results)
+    moves_nothing = is_alias or is_free
+    moved = ((0,) * len(uses), 0) if moves_nothing else traffic(root, uses, roots, segment, is_fused=is_fused)
     demands = () if root.demand is None else (root.demand, *root.other_demands)
     shape = KernelShape(
         root.name,
@@ -291,7 +297,7 @@ def _kernel(
         ),
         tuple(reads),
         tuple(_type(listing, value) for value in results),
-        sum(listing.ops[op].flops for op in group.ops),
+        0 if is_free else sum(listing.ops[op].flops for op in group.ops),
         _matmul_roles(rule) if root.is_matmul else "",
         *moved,
         (*demands, *[None] * (len(results) - len(demands))),

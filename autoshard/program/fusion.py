@@ -110,13 +110,19 @@ def _is_of(operand: TensorMapping, result: TensorMapping, op: Op) -> bool:
     )
 
 
-def free_values(listing: Listing, grouped: frozenset[int]) -> frozenset[int]:
-    """Values made of constants and iota only, by ops that cost next to nothing to repeat; none in `grouped`."""
+def free_values(
+    listing: Listing, grouped: frozenset[int] = frozenset(), *, demanded: bool = False
+) -> frozenset[int]:
+    """Values made of constants and iota only, by ops that cost next to nothing to repeat; none in `grouped`.
+
+    Args:
+        demanded: also those of a given sharding.
+    """
     free: set[int] = set()
     for op in listing.ops:
         is_leaf = op.name in FREE_LEAVES
         is_made_of_free = op.operands and is_cheap(op) and all(v in free for v in op.operands)
-        has_a_say = op.demand is not None or not grouped.isdisjoint(op.results)
+        has_a_say = (op.demand is not None and not demanded) or not grouped.isdisjoint(op.results)
         if (is_leaf or is_made_of_free) and not has_a_say:
             free.update(op.results)
     return frozenset(free)

@@ -138,7 +138,7 @@ def test_a_shared_copy_is_as_wide_as_the_widest_reader(monkeypatch: pytest.Monke
         "f32",
     )
     copied = 0
-    for seed in range(2, 18, 3):
+    for seed in range(2, 60, 3):
         plan = pipeline.plan_loaded(loaded, seed=seed)
         copied += bool(plan.values[product].shared)
         report = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan)
@@ -179,3 +179,35 @@ def test_emitted(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     report = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan, emitted)
     assert report.passed, report.to_text()
     assert emitted, "gradients are reduced"
+
+
+INVARIANT = """
+  sdy.mesh @mesh = <["x"=4]>
+  func.func @main(%w: tensor<64x64xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}, %a: tensor<64x64xf32>)
+      -> (tensor<64x64xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"x"}]>}) {
+    %zero = stablehlo.constant dense<0> : tensor<i32>
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %five = stablehlo.constant dense<5> : tensor<i32>
+    %r:3 = stablehlo.while(%n = %zero, %t = %w, %sum = %a) : tensor<i32>, tensor<64x64xf32>, tensor<64x64xf32>
+      attributes {sdy.sharding = #sdy.sharding_per_value<[<@mesh, []>, <@mesh, [{"x"}, {}]>, <@mesh, [{}, {"x"}]>]>}
+      cond {
+        %go = stablehlo.compare LT, %n, %five : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        stablehlo.return %go : tensor<i1>
+      } do {
+        %m = stablehlo.add %n, %one : tensor<i32>
+        %f = stablehlo.add %t, %sum : tensor<64x64xf32>
+        stablehlo.return %m, %t, %f : tensor<i32>, tensor<64x64xf32>, tensor<64x64xf32>
+      }
+    return %r#2 : tensor<64x64xf32>
+  }"""
+"""What the loop carries unchanged is split in rows, and read in columns in each of five trips."""
+
+
+@pytest.mark.parametrize(("form", "runs"), [("xla", 1), ("shardy", 5)])
+def test_what_the_compiler_moves_out_of_loops(form: Form, runs: int) -> None:
+    """Is one exchange of the plan, which Shardy's passes leave in the loop."""
+    request = pipeline.Request(hardware="tpu-v5e", memory_bytes=None, form=form)
+    plan = pipeline.plan_loaded(pipeline.load_module(INVARIANT.encode(), request))
+    assert [(c.kind, c.repeat) for c in plan.price.collectives] == [("all_to_all", runs)]
+    report = pipeline.check_plan(INVARIANT.encode(), plan, deep=True)
+    assert report.passed, report.to_text()

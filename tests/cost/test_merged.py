@@ -38,7 +38,10 @@ def sent(readers: list[Reader], lowering: Lowering = "xla-tpu") -> list[list[int
     reshards.resolve()
     moves = [
         Move(
-            Edge(0, 0, 1 + i, 0, WIDE, travels, 1, 0, 1, ((i, 0),), 7, loops), int(origin[0]), int(target[0])
+            i,
+            Edge(0, 0, 1 + i, 0, WIDE, travels, 1, 0, 1, ((i, 0),), 7, loops),
+            int(origin[0]),
+            int(target[0]),
         )
         for i, ((_, travels, loops), target) in enumerate(zip(readers, targets, strict=True))
     ]

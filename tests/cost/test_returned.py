@@ -32,3 +32,21 @@ def test_products_are_laid_out_anew(words: int, taken: int, work: str) -> None:
     request = pipeline.Request(hardware="tpu-v5e", topology=(2, 2), memory_bytes=None)
     written = price_as_written(pipeline.load_module(scores(words, work).encode(), request))
     assert written.priced.expected_peak(written.choice) == pytest.approx(taken, rel=0.05)
+
+
+def test_a_constant_of_a_given_sharding_is_no_kernel() -> None:
+    """As it is read back: constants are worked out where they are returned or read."""
+    text = """
+      sdy.mesh @mesh = <["x"=2]>
+      func.func @main() -> tensor<8x16xbf16> {
+        %0 = stablehlo.iota dim = 0 : tensor<8x16xf32>
+        %1 = stablehlo.convert %0 {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}, {}]>]>}
+          : (tensor<8x16xf32>) -> tensor<8x16xbf16>
+        return %1 : tensor<8x16xbf16>
+      }"""
+    request = pipeline.Request(hardware="tpu-v5e", memory_bytes=None)
+    loaded = pipeline.load_module(text.encode(), request)
+    plan = pipeline.plan_loaded(loaded)
+    written = pipeline.write_planned(loaded, plan)
+    again = pipeline.cost_loaded(pipeline.load_module(written.encode(), request)).price
+    assert (plan.price.step_ns, plan.price.peak_bytes) == (again.step_ns, again.peak_bytes)
