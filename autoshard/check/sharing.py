@@ -1,7 +1,7 @@
 """Which readers share the copy that a plan has of a value, and what they take of it.
 
-Who reads the value as it settles reads no copy. A plan's prices take that into account (`is_told`) of gathered copies, and on meshes of up
-to two axes of all; of others on larger meshes those readers are paid for as if they read the copy.
+Who reads the value as it settles reads no copy. A plan's prices take that into account (`is_told`) of gathered copies, and on meshes of one
+axis of all; of others on larger meshes those readers are paid for as if they read the copy.
 """
 
 from collections.abc import Iterator, Sequence
@@ -65,4 +65,4 @@ def _is_told(planned: Planned, settled: TensorSharding, copy: TensorSharding) ->
         return False
     splits = zip(settled.axes, copy.axes, strict=True)
     is_gathered = all(before[: len(after)] == after for before, after in splits)
-    return is_gathered or sum(axis.size > 1 for axis in planned.mesh.axes) <= 2
+    return is_gathered or sum(axis.size > 1 for axis in planned.mesh.axes) <= 1

@@ -7,7 +7,7 @@ is no wider for them. Prices are sums over pairs, so for those readers to know, 
     (H, S)         the value settles as S, the copy is H: a reader of S pays nothing, all others from H
     (H, S, narrow) the same, and only those who take the value narrow read the copy, which is sent so
 
-The last two are there where they may spare something, for three readers or more. With three axes or more, where there would be too many,
+The last two are there where they may spare something, for three readers or more. With two axes or more, where there would be too many,
 they are there of what is gathered only, as what products share is.
 """
 
@@ -22,7 +22,7 @@ from autoshard.sharding import Mesh, TensorSharding
 
 _ANY = -1
 _READERS = 3
-_AXES = 2
+_AXES = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
