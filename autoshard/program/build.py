@@ -68,7 +68,7 @@ from autoshard.program.reshaped import merged_broadcasts
 from autoshard.program.reuse import reuse_results
 from autoshard.program.rowwise import copied_slices
 from autoshard.program.slicing import as_cut, cut_from, cut_where_read
-from autoshard.program.storing import finished_products, stored_types
+from autoshard.program.storing import Storing
 from autoshard.program.strips import find_strips
 from autoshard.program.traffic import Segment, fuse_into_products, traffic
 from autoshard.program.transforms import transforms
@@ -137,12 +137,13 @@ def build_program(
     slices = slices_in_loops(kernels, listing, handing)
     cut = cut_from(kernels, listing)
     repeated = {value: as_cut(buffers, cut) for value, buffers in repeated.items()}
-    stored = stored_types(listing, kernels, pinned)
+    storing = Storing(listing, kernels, pinned)
+    stored = storing.types
     kept, narrowed = keep_costly(
         kernels, listing, permanent, may_repeat, repeated, behind, cut, compiler, stored
     )
     counters = find_counters(listing) if compiler.is_xla_tpu else NO_COUNTERS
-    finished_names = finished_products(listing, kernels, pinned)
+    finished_names = storing.finished_products()
     _, ample = recompute(
         kept, lifetimes(listing, kept, pairs, fusion.free, counters, finished_names), narrowed | slices
     )

@@ -30,29 +30,31 @@ class _Finished(NamedTuple):
     result: int  # what the fusion that makes it stores
 
 
-def stored_types(listing: Listing, kernels: Sequence[Kernel], pinned: frozenset[int]) -> Widths:
-    """Whose `of_value` is the type that a value is stored in.
+class Storing:
+    """What the fusions of a listing store.
 
     Args:
         pinned: values that are returned or handed on, and stored for that.
     """
-    counted = _counted(listing, kernels, pinned)
-    found = _finished(kernels, listing, _made_at(kernels), counted, pinned)
-    return Widths(listing, counted, {one.value: one.result for one in found})
 
+    def __init__(self, listing: Listing, kernels: Sequence[Kernel], pinned: frozenset[int]) -> None:
+        counted = _counted(listing, kernels, pinned)
+        self._products = {value for kernel in kernels if kernel.shape.is_matmul for value in kernel.results}
+        self._finished = list(_finished(kernels, listing, _made_at(kernels), counted, pinned))
+        self.types = Widths(listing, counted, {one.value: one.result for one in self._finished})
+        """`of_value` is the type that a value is stored in."""
 
-def finished_products(listing: Listing, kernels: Sequence[Kernel], pinned: frozenset[int]) -> dict[int, int]:
-    """Of elementwise work that is done as a product leaves the matrix unit, each result with the name under which it reads the product.
+    def finished_products(self) -> dict[int, int]:
+        """Of elementwise work that is done as a product leaves the matrix unit, each result with the name under which it reads the product.
 
-    What is stored is the result, so that the other operands (a mask, a bias by position) are read there and not again.
-    """
-    standing = {value for kernel in kernels if kernel.shape.is_matmul for value in kernel.results}
-    names: dict[int, int] = {}
-    for one in _finished(kernels, listing, _made_at(kernels), _counted(listing, kernels, pinned), pinned):
-        if one.value in standing:
-            names[one.result] = one.name
-            standing.add(one.result)
-    return names
+        What is stored is the result, so that the other operands (a mask, a bias by position) are read there and not again.
+        """
+        standing, names = set(self._products), dict[int, int]()
+        for one in self._finished:
+            if one.value in standing:
+                names[one.result] = one.name
+                standing.add(one.result)
+        return names
 
 
 def _counted(
@@ -131,12 +133,14 @@ def _finished(
 
     def reader_of(value: int) -> tuple[int, Kernel] | None:
         """The one kernel that reads it, and under which name."""
-        read = sites.get(value, ())
-        reader = reading.get(read[0]) if read else None
-        if value in pinned or reader is None or any(reading.get(site) is not reader for site in read):
-            return None
-        is_renamed = listing.ops[reader.time].name in _RENAMING and len(reader.uses) == 1
-        return reader_of(reader.results[0]) if is_renamed else (value, reader)
+        while value not in pinned and (read := sites.get(value, ())):
+            reader = reading.get(read[0])
+            if reader is None or any(reading.get(site) is not reader for site in read):
+                return None
+            if listing.ops[reader.time].name not in _RENAMING or len(reader.uses) != 1:
+                return value, reader
+            value = reader.results[0]
+        return None
 
     for kernel in kernels:
         for value in kernel.results if _is_fusion(kernel, listing) else ():
