@@ -148,25 +148,6 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         found = untiled_bytes(shapes, element_bits)
         return found if self.tiles is None else self.tiles.with_gaps(found)
 
-    def peak_bytes(
-        self,
-        begin: NDArray[np.int64],
-        end: NDArray[np.int64],
-        bytes: NDArray[np.int64],
-        handed_over: NDArray[np.bool_],
-        *,
-        values: int,
-        waiting_ns: NDArray[np.float64],
-    ) -> int:
-        """The most main memory at any time, of what is alive in half-open intervals, without what a compiler has in vector memory.
-
-        `handed_over`: whether each is an argument or a result, which is in main memory. `values`: how many temporary ones the program has,
-        each of which takes tables there. `waiting_ns`: how long each lies between what makes it and what
-        reads it last, at the least. What is temporary has its part of the gaps that is usual (`stored_bytes`); where buffers that come and
-        go leave larger ones, these count.
-        """
-        return self.occupancy(begin, end, bytes, handed_over, values=values, waiting_ns=waiting_ns).peak_bytes
-
     def occupancy(
         self,
         begin: NDArray[np.int64],
@@ -177,7 +158,15 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         values: int,
         waiting_ns: NDArray[np.float64],
     ) -> Occupancy:
-        """What takes main memory when it holds the most; arguments as of `peak_bytes`."""
+        """What takes main memory when it holds the most, of what is alive in half-open intervals.
+
+        What a compiler has in vector memory does not.
+
+        `handed_over`: whether each is an argument or a result, which is in main memory. `values`: how many temporary ones the program has,
+        each of which takes tables there. `waiting_ns`: how long each lies between what makes it and what
+        reads it last, at the least. What is temporary has its part of the gaps that is usual (`stored_bytes`); where buffers that come and
+        go leave larger ones, these count.
+        """
         stays = begin < end
         if self.vector_memory is not None:
             waits = waiting_ns > self.vector_memory.holds_for_ns(self.hbm_bytes_per_s)

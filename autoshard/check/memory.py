@@ -177,7 +177,8 @@ def _main_memory(buffers: Sequence[Buffer], planned: Planned, hardware: Hardware
     pace = find_pace(planned, hardware)
     waiting_ns = np.asarray([pace.waiting_ns(one.begin, one.end) for one in buffers], dtype=np.float64)
     values = planned.program.num_temporary
-    return hardware.peak_bytes(begin, end, bytes_, fixed > 0, values=values, waiting_ns=waiting_ns)
+    found = hardware.occupancy(begin, end, bytes_, fixed > 0, values=values, waiting_ns=waiting_ns)
+    return found.peak_bytes
 
 
 def _peak_of(buffers: Sequence[Buffer]) -> Peak:

@@ -65,21 +65,17 @@ class PeakModel:
         not here.
         """
         chosen = np.asarray(choice, dtype=np.int64)
-        needed, limit = evaluate(self._problem, chosen).peak, self._problem.memory_limit
-        if limit is not None and needed > limit:
+        if (needed := self._beyond_limit(chosen)) is not None:
             return needed
-        stored = max(peak for peak, _ in self._stored(chosen))
-        return stored if limit is None else min(stored, limit)
+        return self._within_limit(max(peak for peak, _ in self._stored(chosen)))
 
     def held(self, choice: ArrayLike) -> Peak:
         """All that is in `expected`."""
         chosen = np.asarray(choice, dtype=np.int64)
-        expected, program = self.expected(chosen), self._graph.program
-        alternatives = list(self._stored(chosen))
-        limit = self._problem.memory_limit
-        stored, lives = max(alternatives, key=lambda one: one[0])
-        is_short = limit is not None and stored > limit
-        items = self._items(chosen, program.lifetimes if is_short else lives)
+        stored, lives = max(self._stored(chosen), key=lambda one: one[0])
+        needed, capped = self._beyond_limit(chosen), self._within_limit(stored)
+        expected = capped if needed is None else needed
+        items = self._items(chosen, lives if capped == stored else self._graph.program.lifetimes)
         found = self._sizes.occupancy(_columns(items))
         there = (item for item, is_held in zip(items, found.held.tolist(), strict=True) if is_held)
         return Peak(
@@ -89,6 +85,15 @@ class PeakModel:
             found.gap_bytes,
             expected - found.peak_bytes,
         )
+
+    def _beyond_limit(self, chosen: Ints) -> int | None:
+        """What the program needs, vector memory included, where that is more than there is."""
+        needed, limit = evaluate(self._problem, chosen).peak, self._problem.memory_limit
+        return needed if limit is not None and needed > limit else None
+
+    def _within_limit(self, stored: int) -> int:
+        limit = self._problem.memory_limit
+        return stored if limit is None else min(stored, limit)
 
     def _stored(self, chosen: Ints) -> Iterator[tuple[int, Lives]]:
         """Bytes at the peak of what is stored where memory is short and where there is some to spare, with the lives of values then."""
@@ -101,7 +106,7 @@ class PeakModel:
             yield spared, program.ample_lifetimes
 
     def _peak(self, chosen: Ints, lives: Lives) -> int:
-        return self._sizes.peak(_columns(self._items(chosen, lives)))
+        return self._sizes.occupancy(_columns(self._items(chosen, lives))).peak_bytes
 
     def _items(self, chosen: Ints, lives: Lives) -> list[Held]:
         of_nodes = node_items(self._graph, self._sizes, lives, self._lowering, self._looped)

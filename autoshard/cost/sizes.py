@@ -74,12 +74,8 @@ class Sizes:
         """Of an argument or a result, which a runtime allocates by itself."""
         return self._of(type_, layouts, None, is_temporary=False)
 
-    def peak(self, items: Ints) -> int:
-        """Bytes of main memory at the peak of [item, (begin, end, bytes, whether it is handed over)]."""
-        return self.occupancy(items).peak_bytes
-
     def occupancy(self, items: Ints) -> Occupancy:
-        """What takes main memory at the peak of such items."""
+        """What takes main memory at the peak of [item, (begin, end, bytes, whether it is handed over)]."""
         begin, end, bytes_, fixed = items.T
         lives = zip(begin.tolist(), end.tolist(), strict=True)
         waiting_ns = np.asarray([self._pace.waiting_ns(*life) for life in lives], dtype=np.float64)

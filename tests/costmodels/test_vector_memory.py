@@ -61,7 +61,9 @@ def test_peak() -> None:
     begin, end, size = np.asarray([(0, 9, 200), (1, 3, 100), (2, 4, 100)], dtype=np.int64).T
     fixed, waiting_ns = np.asarray([True, False, False]), np.asarray([9e9, 2e3, 2e3])
     tpu, gpu = (
-        costmodels.load(name).peak_bytes(begin, end, size * MIB, fixed, values=2, waiting_ns=waiting_ns)
+        costmodels.load(name)
+        .occupancy(begin, end, size * MIB, fixed, values=2, waiting_ns=waiting_ns)
+        .peak_bytes
         for name in ("tpu-v5e", "h100")
     )
     assert tpu == 300 * MIB + 2 * 48 * 1024
