@@ -12,6 +12,8 @@ from autoshard.cost import Held, PricedGraph, chosen_ends
 from autoshard.program import FlowKind
 from autoshard.sharding import TensorSharding, TensorType
 
+GAPS = "gaps of the heap"
+
 
 @dataclass(frozen=True, slots=True)
 class HeldBuffer:
@@ -24,6 +26,11 @@ class HeldBuffer:
     type: str  # on one device, as it is stored; "" where it is not the value itself
     note: str  # what it is instead; "" where it is the value itself
     bytes: int
+
+    @property
+    def is_handed_over(self) -> bool:
+        """Whether a runtime allocates it, and it does not come and go."""
+        return self.kind in ("argument", "result")
 
     @property
     def where(self) -> str:
@@ -48,7 +55,17 @@ class HeldMemory:
     @property
     def handed_over_bytes(self) -> int:
         """Of arguments and results, each donated one once."""
-        return sum(buffer.bytes for buffer in self.buffers if buffer.kind in ("argument", "result"))
+        return sum(buffer.bytes for buffer in self.buffers if buffer.is_handed_over)
+
+    @property
+    def beside(self) -> tuple[tuple[str, int], ...]:
+        """What is in the peak and in no buffer, named, in bytes."""
+        found = (
+            ("tables of values in vector memory", self.tables_bytes),
+            (GAPS, self.gap_bytes),
+            ("what is stored besides", self.rest_bytes),
+        )
+        return tuple(one for one in found if one[1])
 
 
 def held_memory(priced: PricedGraph, choice: NDArray[np.int64]) -> HeldMemory:

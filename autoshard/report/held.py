@@ -46,25 +46,15 @@ def print_held(found: HeldMemory, console: Console, *, show_all: bool = False) -
         table.add_row(
             row.kind, Text(row.what), row.type, str(row.count), bytes_text(row.bytes), share, Text(row.where)
         )
-    for name, size in _beside(found):
-        if size:
-            table.add_row(
-                "", name, "", "", ("-" if size < 0 else "") + bytes_text(abs(size)), f"{size / whole:.1%}"
-            )
+    for name, size in found.beside:
+        sign = "-" if size < 0 else ""
+        table.add_row("", name, "", "", sign + bytes_text(abs(size)), f"{size / whole:.1%}")
     console.print(table)
 
 
 def held_data(found: HeldMemory) -> dict[str, Any]:
     """Bytes on one device; every buffer by itself."""
     return {"held": asdict(found)}
-
-
-def _beside(found: HeldMemory) -> tuple[tuple[str, int], ...]:
-    return (
-        ("tables of values in vector memory", found.tables_bytes),
-        ("gaps of the heap", found.gap_bytes),
-        ("what is stored besides", found.rest_bytes),
-    )
 
 
 def _rows(buffers: Sequence[HeldBuffer]) -> list[_Row]:

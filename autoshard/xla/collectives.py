@@ -4,7 +4,6 @@ Times are products of the trip counts of the loops around it. The collective of 
 run one in pieces inside several fusions, of which the one that starts it counts.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,7 +14,6 @@ from autoshard.xla.trips import trip_count
 _PIECE = "async_collective_fusion_config"
 _START = '"AsyncCollectiveStart"'
 _VIEWS = ("bitcast", "get-tuple-element")
-_OP_NAME = re.compile(r'\bop_name="((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +136,7 @@ def _collective(
 def _buffers(module: HloModule, computation: Computation, instruction: Instruction) -> list[Instruction]:
     """What is sent: the operands, or what XLA:GPU laid end to end into a single one (which then has no name)."""
     found = _operands(computation, instruction)
-    if len(found) == 1 and _first_op_name(found) == "" and _lays_end_to_end(module, found[0]):
+    if len(found) == 1 and found[0].op_name == "" and _lays_end_to_end(module, found[0]):
         return _operands(computation, found[0])
     return found
 
@@ -185,7 +183,7 @@ def _op_names(visit: Visit, instruction: Instruction, buffers: Sequence[Instruct
 
 def _maker(computation: Computation, buffer: Instruction) -> Instruction:
     """What makes it, behind views without a name."""
-    while buffer.opcode in _VIEWS and _first_op_name((buffer,)) == "":
+    while buffer.opcode in _VIEWS and buffer.op_name == "":
         behind = _operands(computation, buffer)
         if not behind:
             break
@@ -194,7 +192,4 @@ def _maker(computation: Computation, buffer: Instruction) -> Instruction:
 
 
 def _first_op_name(candidates: Iterable[Instruction]) -> str:
-    for one in candidates:
-        if found := _OP_NAME.search(one.attributes):
-            return found[1]
-    return ""
+    return next((one.op_name for one in candidates if one.op_name), "")

@@ -237,9 +237,10 @@ def _dumped(folder: Path, dump: Path, probe: int | None, target: Target) -> _Dum
     assignment, lives = dumped_file(dump, _ASSIGNMENT), dumped_file(dump, _LIVES)
     held: tuple[CompiledBuffer, ...] = ()
     if target.kind == "tpu" and assignment is not None:
-        memory = memory_of_assignment(assignment.read_text(), probe)
+        assigned = assignment.read_text()
+        memory = memory_of_assignment(assigned, probe)
         if lives is not None:
-            held = held_in_heap(assignment.read_text(), lives.read_text())
+            held = held_in_heap(assigned, lives.read_text())
     else:
         sizes = json.loads(result.read_text())
         memory = CompiledMemory(sizes["argument"], sizes["output"], sizes["alias"], sizes["temp"])

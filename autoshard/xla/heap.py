@@ -26,7 +26,9 @@ class CompiledBuffer:
     where: str = ""
 
 
-class _Value(NamedTuple):
+class HeapValue(NamedTuple):
+    """Where a value lies in the heap."""
+
     begin: int  # byte, of all heaps one behind the other
     bytes: int
     type: str
@@ -41,8 +43,8 @@ def held_in_heap(assignment: str, live_ranges: str) -> tuple[CompiledBuffer, ...
 
     The texts are those of `--xla_dump_to`.
     """
-    values = dict(_values(assignment))
-    lives = [(name, begin, end) for name, begin, end in _ranges(live_ranges) if name in values]
+    values = dict(heap_values(assignment))
+    lives = [(name, begin, end) for name, begin, end in live_ranges_of(live_ranges) if name in values]
     time = _fullest(values, lives)
     alive = [name for name, begin, end in lives if begin <= time <= end]
     return tuple(
@@ -51,7 +53,7 @@ def held_in_heap(assignment: str, live_ranges: str) -> tuple[CompiledBuffer, ...
     )
 
 
-def _fullest(values: Mapping[str, _Value], lives: Sequence[tuple[str, int, int]]) -> int:
+def _fullest(values: Mapping[str, HeapValue], lives: Sequence[tuple[str, int, int]]) -> int:
     """The first time at which most bytes are taken, by one value or several."""
     edges = np.unique([edge for value in values.values() for edge in (value.begin, value.end)])
     widths, taken = np.diff(edges, append=edges[-1:]), np.zeros(len(edges), dtype=np.int64)
@@ -66,9 +68,9 @@ def _fullest(values: Mapping[str, _Value], lives: Sequence[tuple[str, int, int]]
     return fullest
 
 
-def _apart(names: Iterable[str], values: dict[str, _Value]) -> Iterator[str]:
+def _apart(names: Iterable[str], values: dict[str, HeapValue]) -> Iterator[str]:
     """The largest first, without those that lie in what is there already."""
-    taken: list[_Value] = []
+    taken: list[HeapValue] = []
     for name in sorted(names, key=lambda one: (-values[one].bytes, one)):
         value = values[name]
         if value.bytes and all(value.end <= other.begin or other.end <= value.begin for other in taken):
@@ -76,7 +78,7 @@ def _apart(names: Iterable[str], values: dict[str, _Value]) -> Iterator[str]:
             yield name
 
 
-def _values(assignment: str) -> Iterator[tuple[str, _Value]]:
+def heap_values(assignment: str) -> Iterator[tuple[str, HeapValue]]:
     """Of the heaps in main memory (colour 0), by name and place in a tuple as live ranges have them."""
     first, size, is_inside = 0, 0, False
     for line in assignment.splitlines():
@@ -87,10 +89,10 @@ def _values(assignment: str) -> Iterator[tuple[str, _Value]]:
             size = int(found[1]) if found is not None and is_inside else 0
         elif is_inside and (value := _VALUE.match(line)) is not None:
             name = value[1] if "{" in value[1] else f"{value[1]}{{}}"
-            yield name, _Value(first + int(value[3]), int(value[2]), value[4])
+            yield name, HeapValue(first + int(value[3]), int(value[2]), value[4])
 
 
-def _ranges(live_ranges: str) -> Iterator[tuple[str, int, int]]:
+def live_ranges_of(live_ranges: str) -> Iterator[tuple[str, int, int]]:
     """The first and the last instruction of every buffer."""
     begun = live_ranges.partition("BufferLiveRange:")[2].partition("Live ranges at")[0]
     for line in begun.splitlines():

@@ -4,18 +4,15 @@ Buffers of the same op and nearly the same size belong together; of what is left
 the two name neighbouring ops. The rest is compared op by op.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeVar
+from typing import NamedTuple
 
-from autoshard.held import HeldMemory
+from autoshard.held import GAPS, HeldMemory
 from autoshard.xla.compiled import Compiled
 
-_Entry = TypeVar("_Entry")
 _NEARLY = 0.1
-_GAPS = "gaps of the heap"
-_HANDED_OVER = ("argument", "result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +33,17 @@ class HeldSide:
 
 def held_differences(predicted: HeldMemory, compiled: Compiled) -> tuple[HeldSide, ...]:
     """The largest first."""
-    mine, others = _by_place(_temporary(predicted)), _by_place(_compiled(compiled))
-    for where in mine.keys() & others.keys():
-        mine[where], others[where] = _unmatched(mine[where], others[where])
-    left, right = _places_left(mine, others)
+    mine, others = list(_temporary(predicted)), list(_compiled(compiled))
+    by_place = _by_place(mine), _by_place(others)
+    for where in by_place[0].keys() & by_place[1].keys():
+        by_place[0][where], by_place[1][where] = _unmatched(by_place[0][where], by_place[1][where])
+    left, right = (_by_place(found) for found in _unmatched(*(chain(*one.values()) for one in by_place)))
     sides = [
         HeldSide(
             where,
-            sum(left.get(where, ())),
+            sum(one.bytes for one in left.get(where, ())),
             len(left.get(where, ())),
-            sum(right.get(where, ())),
+            sum(one.bytes for one in right.get(where, ())),
             len(right.get(where, ())),
         )
         for where in left.keys() | right.keys()
@@ -63,50 +61,36 @@ def temporary_bytes(predicted: HeldMemory) -> int:
     return predicted.peak_bytes - predicted.handed_over_bytes
 
 
-def _temporary(predicted: HeldMemory) -> Iterable[tuple[str, int]]:
-    found = ((one.where, one.bytes) for one in predicted.buffers if one.kind not in _HANDED_OVER)
-    beside = (
-        ("tables of values in vector memory", predicted.tables_bytes),
-        (_GAPS, predicted.gap_bytes),
-        ("what is stored besides", predicted.rest_bytes),
-    )
-    return chain(found, (one for one in beside if one[1]))
+class _Entry(NamedTuple):
+    bytes: int
+    where: str
 
 
-def _compiled(compiled: Compiled) -> Iterable[tuple[str, int]]:
+def _temporary(predicted: HeldMemory) -> Iterator[_Entry]:
+    yield from (_Entry(one.bytes, one.where) for one in predicted.buffers if not one.is_handed_over)
+    yield from (_Entry(size, name) for name, size in predicted.beside)
+
+
+def _compiled(compiled: Compiled) -> Iterator[_Entry]:
     """With the gaps between them."""
+    yield from (_Entry(one.bytes, one.where) for one in compiled.held)
     gaps = compiled.memory.temporary_bytes - sum(one.bytes for one in compiled.held)
-    return chain(((one.where, one.bytes) for one in compiled.held), ((_GAPS, gaps),) if gaps > 0 else ())
+    if gaps > 0:
+        yield _Entry(gaps, GAPS)
 
 
-def _by_place(entries: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for where, size in entries:
-        found.setdefault(where, []).append(size)
+def _by_place(entries: Iterable[_Entry]) -> dict[str, list[_Entry]]:
+    found: dict[str, list[_Entry]] = {}
+    for entry in entries:
+        found.setdefault(entry.where, []).append(entry)
     return found
 
 
-def _unmatched(mine: Iterable[int], others: Iterable[int]) -> tuple[list[int], list[int]]:
+def _unmatched(mine: Iterable[_Entry], others: Iterable[_Entry]) -> tuple[list[_Entry], list[_Entry]]:
     """What has no counterpart of nearly the same size."""
-    left = sorted(mine, reverse=True)
-    right = sorted(others, reverse=True)
-    pairs = _pairs(left, right)
+    left, right = sorted(mine, reverse=True), sorted(others, reverse=True)
+    pairs = _pairs([one.bytes for one in left], [one.bytes for one in right])
     return _without(left, {i for i, _ in pairs}), _without(right, {j for _, j in pairs})
-
-
-def _places_left(
-    mine: dict[str, list[int]], others: dict[str, list[int]]
-) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
-    """Without those that have a counterpart under another name."""
-    left = sorted(((size, where) for where, sizes in mine.items() for size in sizes), reverse=True)
-    right = sorted(((size, where) for where, sizes in others.items() for size in sizes), reverse=True)
-    pairs = _pairs([size for size, _ in left], [size for size, _ in right])
-    mine_left = _without(left, {i for i, _ in pairs})
-    others_left = _without(right, {j for _, j in pairs})
-    return (
-        _by_place((where, size) for size, where in mine_left),
-        _by_place((where, size) for size, where in others_left),
-    )
 
 
 def _pairs(left: Sequence[int], right: Sequence[int]) -> list[tuple[int, int]]:

@@ -24,6 +24,7 @@ _COMMENT = re.compile(r"/\*.*?\*/")
 _LAYOUT = re.compile(r"\{[^{}]*\}")
 _ARRAY = re.compile(r"\b([a-z]+[0-9a-z]*)\[([\d,<=]*)\]")
 _OPERAND = re.compile(r"%([\w.\-]+)")
+_OP_NAME = re.compile(r'\bop_name="((?:[^"\\]|\\.)*)"')
 _WIDTH = re.compile(r"[a-z]+?(\d+)(?:e\d.*)?")  # f8e4m3fn is 8 bits wide, c64 is 64
 _BITS = {"pred": 8, "token": 0, "opaque": 0}
 _CALLEES = re.compile(
@@ -46,6 +47,12 @@ class Instruction:
     @property
     def operands(self) -> tuple[str, ...]:
         return tuple(_OPERAND.findall(_COMMENT.sub("", self.arguments)))
+
+    @property
+    def op_name(self) -> str:
+        """What XLA notes of the op that it is made of; "" where it notes nothing."""
+        found = _OP_NAME.search(self.attributes)
+        return "" if found is None else found[1]
 
     @property
     def collective(self) -> str | None:

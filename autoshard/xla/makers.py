@@ -5,7 +5,6 @@ import re
 from autoshard.xla.hlo import HloModule, Instruction
 
 _INDEX = re.compile(r"\bindex=(\d+)")
-_OP_NAME = re.compile(r'\bop_name="((?:[^"\\]|\\.)*)"')
 _VIEWS = frozenset({"bitcast", "copy", "copy-start", "copy-done", "slice-start", "slice-done", "opt-barrier"})
 _Place = tuple[str, int]  # an instruction, and which of its results
 _BUFFER = re.compile(r"([^{]+)(?:\{(\d+)[\d,]*\})?")
@@ -33,7 +32,7 @@ class Makers:
             if place[0] in self._arguments:
                 return f"argument {self._arguments[place[0]]}"
             one = self._found[place[0]]
-            name = _own(one) or name
+            name = one.op_name or name
             place = self._behind(one, place[1])
         return name
 
@@ -71,8 +70,3 @@ class Makers:
             return one.name, 0
         number = int(one.arguments) if one.arguments.isdigit() else len(operands)
         return (operands[number], 0) if number < len(operands) else None
-
-
-def _own(one: Instruction) -> str:
-    found = _OP_NAME.search(one.attributes)
-    return "" if found is None else found[1]
