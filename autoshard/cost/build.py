@@ -245,45 +245,53 @@ def _connect(graph: Graph, value: int, reads: list[_Read], known_as: int) -> Non
 def _add_hub(
     graph: Graph, value: int, type_: TensorType, reads: list[_Read], are_narrow: Sequence[bool]
 ) -> int:
-    provider, result = graph.provider[value]
     sharing = _sharing(graph, value, type_, reads, are_narrow)
     ids = sharing.copies
     graph.nodes.append(Node(Choices((ids,), (ids,)), hub=value, sharing=sharing))
     hub = len(graph.nodes) - 1
-    copy = _copy(graph, value, reads, graph.program.widths.of_value(value))
-    graph.edges.append(Edge(provider, result, hub, 0, type_, *copy))
+    travels = graph.program.widths.of_value(value)
+    graph.edges.append(_to_hub(graph, value, type_, hub, reads, travels, is_narrow=False))
     if sharing.is_narrow.any():
         mine = [read for read, is_one in zip(reads, are_narrow, strict=True) if is_one]
         sites = tuple(site for read in mine for site in read.sites)
-        copy = _copy(graph, value, mine, graph.program.widths.of_use(value, sites))
-        graph.edges.append(Edge(provider, result, hub, 0, type_, *copy, is_narrow=True))
+        travels = graph.program.widths.of_use(value, sites)
+        graph.edges.append(_to_hub(graph, value, type_, hub, mine, travels, is_narrow=True))
     return hub
 
 
-_Copy = tuple[
-    TensorType,
-    int,
-    int,
-    int,
-    tuple[tuple[int, int], ...],
-    int,
-    tuple[Loop, ...],
-    int,
-    tuple[int, tuple[Loop, ...]],
-]
-"""The fields of `Edge` from `travels` to `inside`."""
-
-
-def _copy(graph: Graph, value: int, reads: Sequence[_Read], travels: TensorType) -> _Copy:
-    """A copy that these readers share."""
+def _to_hub(
+    graph: Graph,
+    value: int,
+    type_: TensorType,
+    hub: int,
+    reads: Sequence[_Read],
+    travels: TensorType,
+    *,
+    is_narrow: bool,
+) -> Edge:
+    """The edge of a copy that these readers share."""
+    provider, result = graph.provider[value]
     places = [(replace(read.place, time=read.time), read.end) for read in reads]
     copy = graph.loops.shared_copy(value, places)
-    trips = max(read.trips for read in reads)
     first, around = graph.program.listing.first_of(value), list({read.place.loops for read in reads})
     bodies = {read.inside for read in reads}
-    source, loops = (first, around[0]) if len(around) == 1 else (-1, around[0])
-    inside = (first, reads[0].inside if len(bodies) == 1 else ())
-    return travels, copy.repeat, copy.begin, copy.end, (), source, loops, trips, inside
+    return Edge(
+        provider,
+        result,
+        hub,
+        0,
+        type_,
+        travels,
+        copy.repeat,
+        copy.begin,
+        copy.end,
+        (),
+        first if len(around) == 1 else -1,
+        around[0],
+        trips=max(read.trips for read in reads),
+        inside=(first, reads[0].inside if len(bodies) == 1 else ()),
+        is_narrow=is_narrow,
+    )
 
 
 def _sharing(

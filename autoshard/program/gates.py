@@ -32,10 +32,8 @@ class Gates:
 
     def _reads(self, reader: Op, buffer: int, besides: int) -> bool:
         first = self._made_at.get(buffer, -1)
-        left, seen = (
-            deque(reader.operands),
-            {besides},
-        )  # nearest first: behind each select of a chain is all that came before
+        left = deque(reader.operands)  # nearest first: behind each select of a chain is all that came before
+        seen = {besides}
         while left:
             value = left.popleft()
             if value == buffer:
