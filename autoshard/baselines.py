@@ -1,6 +1,7 @@
-"""Plans to compare with, as choices of the problem: everything replicated, and data parallelism as Shardy propagates it."""
+"""Plans to compare with, as choices of the problem: everything replicated, data parallelism as Shardy propagates it, and that with
+arrays and state split besides."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,16 +12,18 @@ from autoshard.errors import AutoshardError
 from autoshard.loading import Loaded, keeps_partial_sums
 from autoshard.mlir import passes
 from autoshard.problem import evaluate
-from autoshard.program import batch_arguments
+from autoshard.program import FlowKind, batch_arguments
 from autoshard.sharding import AxisRef, TensorSharding, total_size
 
+DATA_PARALLEL, FULLY_SHARDED = "data parallel", "fully sharded"
+SMALL = 1024  # arrays of so many times fewer elements than the largest stay whole
 BaselineChoice = tuple[str, NDArray[np.int64] | None, str]
 """A name, its choice where there is one, and what it is or why there is none."""
 
 
 def baseline_choices(loaded: Loaded, priced: PricedGraph) -> list[BaselineChoice]:
     """The plans to compare with, as choices of the problem; the solver of `plan_loaded` starts from those that there are."""
-    return [_replicated(priced), _data_parallel(loaded, priced)]
+    return [_replicated(priced), *_data_parallel(loaded, priced)]
 
 
 def propagated(loaded: Loaded, demands: Mapping[int, TensorSharding]) -> dict[int, TensorSharding]:
@@ -36,23 +39,63 @@ def _replicated(priced: PricedGraph) -> BaselineChoice:
     return followed("fully replicated", priced, {}, "")
 
 
-def _data_parallel(loaded: Loaded, priced: PricedGraph) -> BaselineChoice:
-    """Batch arguments split over as many axes as divide them, everything else as Shardy propagates it."""
-    name = "data parallel"
+def _data_parallel(loaded: Loaded, priced: PricedGraph) -> Iterator[BaselineChoice]:
+    """Batch arguments split over as many axes as divide them, everything else as Shardy propagates it; then beside that all other large
+    arguments split, what is made of them as Shardy propagates these.
+    """
     batch = batch_arguments(loaded.program)
     if not batch:
-        return name, None, "no argument holds a batch dimension that the program's work follows"
+        why = "no argument holds a batch dimension that the program's work follows"
+        yield from ((name, None, why) for name in (DATA_PARALLEL, FULLY_SHARDED))
+        return
     axes = [loaded.mesh.axis(axis.name) for axis in loaded.mesh.axes if axis.size > 1]
-    while axes and batch[0].size % total_size(axes):
-        axes.pop()
-    demands = {flow.value: _split_along(flow.type.rank, dim, axes) for flow, dim in batch}
-    try:
-        given = propagated(loaded, demands)
-    except AutoshardError as error:
-        return name, None, f"Shardy's propagation failed: {error.reason}"
+    over = _dividing(batch[0].size, axes)
+    split = {flow.value: _split_along(flow.type.rank, dim, over) for flow, dim in batch}
+    where = f"over {','.join(a.name for a in over)}" if over else "whole: no axis divides the batch"
     names = f"{', '.join(flow.name for flow, _ in batch[:3])}{', ...' if len(batch) > 3 else ''}"
-    over = f"over {','.join(a.name for a in axes)}" if axes else "whole: no axis divides the batch"
-    return followed(name, priced, given, f"{names} {over}")
+    activations: dict[int, TensorSharding] = {}
+
+    def in_parallel() -> BaselineChoice:
+        activations.update(propagated(loaded, split))
+        return followed(DATA_PARALLEL, priced, activations, f"{names} {where}")
+
+    def fully_sharded() -> BaselineChoice:
+        arrays = dict(_split_arrays(loaded, split, axes))
+        if not arrays:
+            return FULLY_SHARDED, None, "no other array can be split"
+        with_batch = {v: s for v, s in activations.items() if not s.is_fully_replicated}
+        given = propagated(loaded, arrays) | with_batch
+        return followed(
+            FULLY_SHARDED, priced, given, f"the same and {len(arrays)} arrays along their largest dimensions"
+        )
+
+    for name, choose in ((DATA_PARALLEL, in_parallel), (FULLY_SHARDED, fully_sharded)):
+        try:
+            yield choose()
+        except AutoshardError as error:
+            yield name, None, f"Shardy's propagation failed: {error.reason}"
+
+
+def _split_arrays(
+    loaded: Loaded, batch: Collection[int], axes: Sequence[AxisRef]
+) -> Iterator[tuple[int, TensorSharding]]:
+    """Arguments that are no batch and whose sharding is open, along the dimension that most devices divide, the largest of those."""
+    arrays = [f for f in loaded.program.flows if f.kind is FlowKind.ARGUMENT and f.value not in batch]
+    most = max((flow.type.num_elements for flow in arrays), default=0)
+    for flow in arrays:
+        if flow.type.rank and not flow.demands and flow.type.num_elements * SMALL >= most:
+            over = [_dividing(size, axes) for size in flow.type.shape]
+            dim = max(range(flow.type.rank), key=lambda d: (total_size(over[d]), flow.type.shape[d]))
+            if over[dim]:
+                yield flow.value, _split_along(flow.type.rank, dim, over[dim])
+
+
+def _dividing(size: int, axes: Sequence[AxisRef]) -> Sequence[AxisRef]:
+    """As many axes, first to last, as divide a dimension."""
+    count = len(axes)
+    while count and size % total_size(axes[:count]):
+        count -= 1
+    return axes[:count]
 
 
 def _split_along(rank: int, dim: int, axes: Sequence[AxisRef]) -> TensorSharding:

@@ -232,7 +232,7 @@ def test_json(autoshard: Terminal) -> None:
     assert figures["step_ns"] == figures["compute_ns"] + figures["communication_ns"]
     assert found["lower_bound_ns"] == figures["step_ns"]
     assert [argument["name"] for argument in found["arguments"]] == ["arg0", "arg1"]
-    assert set(found["baselines"]) == {"fully replicated", "data parallel"}
+    assert set(found["baselines"]) == {"fully replicated", "data parallel", "fully sharded"}
 
 
 def test_summary_for_people(autoshard: Terminal) -> None:
@@ -241,7 +241,7 @@ def test_summary_for_people(autoshard: Terminal) -> None:
     assert done.status == 0
     for word in ("predicted step", "compute", "communication", "peak memory", "lower bound", "gap"):
         assert word in done.out
-    for word in ("fully replicated", "data parallel", "arg0", "arg1", "tensor<64x16xf32>"):
+    for word in ("fully replicated", "data parallel", "fully sharded", "arg0", "arg1", "tensor<64x16xf32>"):
         assert word in done.out
     assert done.out.count("proved to be the cheapest") == 1
     assert "planned alike" not in done.out

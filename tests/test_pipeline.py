@@ -66,7 +66,7 @@ def test_plan_holds_what_it_says(name: str) -> None:
     assert price.communication_ns == sum(c.ns * c.repeat for c in price.collectives)
     assert 0 < plan.lower_bound_ns <= price.step_ns
     assert plan.status != "optimal" or plan.gap == 0
-    assert [b.name for b in plan.baselines] == ["fully replicated", "data parallel"]
+    assert [b.name for b in plan.baselines] == ["fully replicated", "data parallel", "fully sharded"]
     assert not plan.baselines[0].fits
     assert all(price.step_ns <= b.price.step_ns for b in plan.baselines if b.fits)
     assert 0 < plan.smallest_peak_bytes <= price.peak_bytes

@@ -2,7 +2,8 @@
 
 A dimension is the batch as far as the program keeps it whole: it follows the kernels' rules from the arguments to the matrix
 multiplications and is never summed over on the way. It is the leading one, or the second where a loop steps through the first
-(microbatches, time). Of the types of arguments, the one with the most such work wins. Others of the same size there go with it (labels,
+(microbatches, time). Of the types of arguments, the one with the most such work wins, state that is given back only where nothing
+else brings much (dense experts are in all their work). Others of the same size there go with it (labels,
 masks) where all kernels that both reach have them along the same factor, or where they bring as much work by themselves (the other
 tower of two) or are indices that bring any (a tower of shorter texts); parameters can have the size by chance.
 """
@@ -49,9 +50,12 @@ def batch_arguments(program: Program) -> tuple[Batch, ...]:
         by_type.setdefault(flow.type, []).append(flow)
     along = {type_: _leading(program, flows) for type_, flows in by_type.items()}
     work = {type_: _work(found.kernels) for type_, found in along.items()}
-    best = max(work, key=lambda type_: (work[type_], -type_.num_bytes * len(by_type[type_])), default=None)
-    if best is None or work[best] <= 0:
+    most = max(work.values(), default=0)
+    if most <= 0:
         return ()
+    enough = [type_ for type_ in work if work[type_] * AS_MUCH >= most]
+    inputs_only = [type_ for type_ in enough if not _is_given_back(program, type_, len(by_type[type_]))]
+    best = max(inputs_only or enough, key=lambda type_: (work[type_], -type_.num_bytes * len(by_type[type_])))
     size = best.shape[along[best].dim]
     factors = {id(kernel): met for kernel, met in along[best].kernels}
     together = {
@@ -61,6 +65,12 @@ def batch_arguments(program: Program) -> tuple[Batch, ...]:
         and (_has_enough(type_, work[type_], work[best]) or _goes_with(kernels, factors))
     }
     return tuple(Batch(flow, along[flow.type].dim) for flow in inputs if flow.type in together)
+
+
+def _is_given_back(program: Program, type_: TensorType, arguments: int) -> bool:
+    """Whether several arguments of a type are likely to be state, though nothing is donated: as many results have it."""
+    results = sum(flow.kind is FlowKind.RESULT and flow.type == type_ for flow in program.flows)
+    return 1 < arguments <= results
 
 
 def _leading(program: Program, flows: list[Flow]) -> _Along:

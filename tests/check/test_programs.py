@@ -4,6 +4,7 @@ A solver's answers are few and alike; any choice of strategies is a legal plan w
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -161,16 +162,19 @@ func.func @main(%a: tensor<1024x512xf32> {sdy.sharding = #sdy.sharding<@mesh, [{
     assert [one.kind for c in plan.price.collectives for one in c.emitted] == ["all_gather"]
 
 
-def data_parallel(problem: Problem, *, hints: Sequence[Any], **_: Any) -> Solution:
-    """The last hint: data parallelism as Shardy propagates it."""
-    priced = evaluate(problem, hints[-1])
-    return Solution(Status.FEASIBLE, hints[-1], priced.cost, priced.peak, 0, priced.peak, hints[-1], 0)
+def hinted(number: int, problem: Problem, *, hints: Sequence[Any], **_: Any) -> Solution:
+    """A baseline: the second one is data parallelism as Shardy propagates it, the third has arrays and state split besides."""
+    priced = evaluate(problem, hints[number])
+    return Solution(
+        Status.FEASIBLE, hints[number], priced.cost, priced.peak, 0, priced.peak, hints[number], 0
+    )
 
 
+@pytest.mark.parametrize("baseline", [1, 2])
 @pytest.mark.parametrize("program", ["mlp_train", "embedding_train"])
-def test_emitted(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Data parallelism costs the collectives that Shardy's passes emit for the written module."""
-    monkeypatch.setattr(pipeline, "solve", data_parallel)
+def test_emitted(program: str, baseline: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Baselines cost the collectives that Shardy's passes emit for the written module."""
+    monkeypatch.setattr(pipeline, "solve", partial(hinted, baseline))
     request = pipeline.Request(mesh=MESHES["4x2"], memory_bytes=None)
     loaded = pipeline.load_module(PROGRAMS[program]().encode(), request)
     plan = pipeline.plan_loaded(loaded)

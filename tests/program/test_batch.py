@@ -96,3 +96,18 @@ def test_work_on_carried_state() -> None:
         return %0#1, %gram : tensor<8x4xf32>, tensor<4x4xf32>
       }"""
     assert [batch.argument.type.shape for batch in batch_arguments(program_of(text))] == [(8, 4)]
+
+
+def test_state_that_nothing_donates() -> None:
+    """Dense experts are in all the work that the batch is in, and their gate's too; they are given back, the batch is not."""
+    experts, batch = "tensor<4x8x8xf32>", "tensor<8x8xf32>"
+    of_experts = "(tensor<8x8xf32>, tensor<4x8x8xf32>) -> tensor<8x4x8xf32>"
+    text = f"""sdy.mesh @mesh = <["x"=2]>
+      func.func @main(%w: {experts}, %m: {experts}, %x: {batch}, %g: tensor<8x8xf32>) -> ({experts}, {experts}, tensor<8x4x8xf32>) {{
+        %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [1] : {of_experts}
+        %1 = stablehlo.dot_general %g, %m, contracting_dims = [1] x [1] : {of_experts}
+        %2 = stablehlo.add %0, %1 : tensor<8x4x8xf32>
+        %3 = stablehlo.add %w, %m : {experts}
+        return %3, %m, %2 : {experts}, {experts}, tensor<8x4x8xf32>
+      }}"""
+    assert [batch.argument.name for batch in batch_arguments(program_of(text))] == ["arg2", "arg3"]
