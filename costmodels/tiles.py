@@ -118,7 +118,7 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
         packed = max(1, self.word_bits // element_bits)
 
         def padded(lane: int, row: int) -> Fraction:
-            tile = int(self._rows(shape[row], packed))
+            tile = self._rows_of_one(shape[row], packed)
             rows = math.ceil(shape[row] / tile) * tile
             return Fraction(math.ceil(shape[lane] / self.lanes) * self.lanes * rows, shape[lane] * shape[row])
 
@@ -138,11 +138,17 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
         alive, gaps = alive_bytes(begin, end, bytes), gap_bytes(begin, end, bytes)
         return max(int((alive + gaps) / (1 + self.heap_slack)) - alive, 0)
 
-    def _rows(self, rows: NDArray[Any] | int, packed: int) -> NDArray[np.int64]:
-        """Rows of the tile: all of them, or the power of two that holds fewer."""
+    def _rows(self, rows: NDArray[Any], packed: int) -> NDArray[np.int64]:
+        """[N] rows of the tile: all of them, or the power of two that holds fewer."""
         full = max(self.sublanes, packed)
         power = 2 ** np.ceil(np.log2(np.clip(rows, 1, full))).astype(np.int64)
         return np.clip(power, packed, full)
+
+    def _rows_of_one(self, rows: int, packed: int) -> int:
+        """The same of one number, as arrays of one take long."""
+        full = max(self.sublanes, packed)
+        power = 1 << (min(max(rows, 1), full) - 1).bit_length()
+        return min(max(power, packed), full)
 
 
 def _pairs(rank: int, minor: MinorPair | None) -> list[tuple[int, int]]:

@@ -129,8 +129,7 @@ def _announce(graph: Graph, reshards: ReshardPrices) -> None:
         for type_, produced, settled in zip(
             space.shape.results, space.produced, space.choices.supplies, strict=True
         ):
-            for a, b in {(int(a), int(b)) for a, b in zip(produced, settled, strict=True) if a != b}:
-                reshards.want(type_.rank, np.asarray([a]), np.asarray([b]))
+            reshards.want_pairs(type_.rank, produced, settled)
 
 
 def _ends(graph: Graph, edge: Edge) -> tuple[Ints, Ints]:

@@ -82,7 +82,7 @@ class ReshardPrices:
         self._prices = prices
         self._layouts = layouts
         self._decompose = decompose
-        self._wanted: dict[int, list[Ints]] = {}  # by rank: pairs (from, to), [N, 2]
+        self._wanted: dict[int, Bools] = {}  # by rank: [from, to]
         self._sequences: dict[tuple[int, int, int], tuple[CollectiveStep, ...]] = {}
         self._groups: dict[tuple[str, tuple[AxisRef, ...]], int] = {}
         self._steps: dict[int, _Steps] = {}
@@ -91,13 +91,29 @@ class ReshardPrices:
     def want(self, rank: int, origins: Ints, targets: Ints) -> None:
         """Announce that every pair of these shardings may be asked for; those that are not possible are left out."""
         origins, targets = np.unique(origins), np.unique(targets)
-        possible = self._can_become(rank, origins, targets) & (origins[:, None] != targets[None, :])
-        i, j = np.nonzero(possible)
-        pairs = np.stack([origins[i], targets[j]], axis=1)
-        self._wanted.setdefault(rank, []).append(pairs)
-        if self._prices.sums_first:
-            summed = self._layouts[rank].reduced(pairs[:, 0])
-            self._wanted[rank].append(np.stack([summed, pairs[:, 1]], axis=1)[summed != pairs[:, 0]])
+        i, j = np.nonzero(self._can_become(rank, origins, targets))
+        self._want_pairs(rank, origins[i], targets[j])
+
+    def want_pairs(self, rank: int, origins: Ints, targets: Ints) -> None:
+        """The same of these pairs alone, one origin for each target."""
+        froms, i = np.unique(origins, return_inverse=True)
+        tos, j = np.unique(targets, return_inverse=True)
+        possible = self._can_become(rank, froms, tos)[i, j]
+        self._want_pairs(rank, origins[possible], targets[possible])
+
+    def _want_pairs(self, rank: int, origins: Ints, targets: Ints) -> None:
+        is_move = origins != targets
+        origins, targets = origins[is_move], targets[is_move]
+        summed = self._layouts[rank].reduced(origins) if self._prices.sums_first else origins
+        count = len(self._layouts[rank].shardings)
+        wanted = self._wanted.get(rank)
+        if wanted is None or len(wanted) < count:
+            grown = np.zeros((count, count), dtype=np.bool_)
+            if wanted is not None:
+                grown[: len(wanted), : len(wanted)] = wanted
+            wanted = self._wanted[rank] = grown
+        wanted[origins, targets] = True
+        wanted[summed, targets] = True
 
     def possible(self, rank: int, origins: Ints, targets: Ints) -> Bools | None:
         """[from, to] which pairs can be resharded; None where all can."""
@@ -117,7 +133,7 @@ class ReshardPrices:
         missing = [
             (rank, a, b)
             for rank, pairs in self._wanted.items()
-            for a, b in np.unique(np.concatenate(pairs), axis=0).tolist()
+            for a, b in np.argwhere(pairs).tolist()
             if a != b and (rank, a, b) not in self._sequences
         ]
         self._wanted.clear()

@@ -8,7 +8,7 @@ foreign and says so, `@other [{"x"}, {}]`; on one device (Shardy writes `<@devic
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from autoshard.errors import AutoshardError
@@ -62,10 +62,10 @@ class DimSharding:
     axes: tuple[AxisRef, ...] = ()
     is_closed: bool = True
     priority: int | None = None
+    num_shards: int = field(init=False, repr=False, compare=False)  # asked for millions of times
 
-    @property
-    def num_shards(self) -> int:
-        return total_size(self.axes)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "num_shards", total_size(self.axes))
 
     def __str__(self) -> str:
         items = [*map(str, self.axes), *([] if self.is_closed else ["?"])]

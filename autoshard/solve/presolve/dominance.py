@@ -4,6 +4,9 @@
 
 and a uses at most the bytes of b in every item. Equal strategies dominate each other; the first one stays. This is
 dead-end elimination: J. Desmet et al., Nature 356, 1992; R. Goldstein, Biophysical Journal 66, 1994.
+
+With the least entry of each row taken out of the matrices and put on the costs every term of the sum is at least zero, and at least
+M_e[a, t] at the t where b has that entry: nearly all pairs are left behind by this, and the others by their first edges.
 """
 
 from __future__ import annotations
@@ -14,22 +17,20 @@ from autoshard.problem.model import Bools, Ints
 from autoshard.solve.graph import FINITE_BELOW, FORBIDDEN, Graph
 
 _AT_ONCE = 1_000_000  # entries of one temporary
+_SMALL = 100_000  # entries that are compared with one another at once
 _TOO_LARGE = 200_000_000
 
 
 def drop_dominated(graph: Graph, node: int) -> list[int]:
     cost = graph.cost[node]
-    if len(cost) < 2:
+    matrices = sorted(graph.adjacent[node].values(), key=lambda matrix: matrix.shape[1])
+    if len(cost) < 2 or any(matrix.size * len(cost) > _TOO_LARGE for matrix in matrices):
         return []
-    worse = cost[:, None] - cost[None, :]
-    for matrix in graph.adjacent[node].values():
-        if matrix.size * len(cost) > _TOO_LARGE:
-            return []
-        worse = np.minimum(worse + graph.memo.call(largest_loss, matrix), FORBIDDEN)
-    dominates = worse <= 0
-    if np.count_nonzero(dominates) == len(cost):
+    a, b = _at_least_as_good(cost, [graph.memo.call(_Above, matrix) for matrix in matrices])
+    if not len(a):
         return []
-    np.fill_diagonal(dominates, False)
+    dominates = np.zeros((len(cost), len(cost)), dtype=np.bool_)
+    dominates[a, b] = True
     _keep_if_no_more_memory(graph, node, dominates)
     earlier = np.arange(len(cost))[:, None] < np.arange(len(cost))[None, :]
     removes = dominates & (~dominates.T | earlier)
@@ -39,6 +40,51 @@ def drop_dominated(graph: Graph, node: int) -> list[int]:
     keep = np.flatnonzero(~dropped)
     graph.keep_strategies(node, keep, _replacement(removes, keep))
     return [node, *graph.adjacent[node]]
+
+
+def _at_least_as_good(cost: Ints, edges: list[_Above]) -> tuple[Ints, Ints]:
+    """The pairs of different strategies of which the first costs no more than the second."""
+    cost = cost + sum(edge.least for edge in edges)
+    worse = cost[:, None] - cost[None, :]
+    for edge in edges:
+        worse = np.minimum(worse + edge.least_losses, FORBIDDEN)
+    np.fill_diagonal(worse, FORBIDDEN)
+    a, b = np.nonzero(worse <= 0)
+    room = -worse[a, b]
+    for edge in edges:
+        if not edge.is_exact and len(a):
+            room = room - (edge.losses(a, b) - edge.least_losses[a, b])
+            stays = room >= 0
+            a, b, room = a[stays], b[stays], room[stays]
+    return a, b
+
+
+class _Above:
+    """A matrix less the least entry of each row, which counts as zero where nothing is allowed; `least_losses` [K, K] are `losses` of all
+    pairs where the matrix is small, else a bound from the partners where b has its least entry and where a has its largest.
+    """
+
+    def __init__(self, matrix: Ints) -> None:
+        where = matrix.argmin(axis=1)
+        least = matrix[np.arange(len(matrix)), where]
+        self.least = np.where(least >= FINITE_BELOW, 0, least)
+        self._mine = matrix - self.least[:, None]
+        is_forbidden = matrix >= FINITE_BELOW
+        self._mine[is_forbidden] = FORBIDDEN
+        self._theirs = self._mine + np.where(is_forbidden, FORBIDDEN, 0)  # what both forbid is no loss
+        self.is_exact = matrix.size * len(matrix) <= _SMALL
+        if self.is_exact:
+            self.least_losses = (self._mine[:, None, :] - self._theirs[None, :, :]).max(axis=2)
+            return
+        worst = self._mine.argmax(axis=1)
+        of_worst = self._mine[np.arange(len(matrix)), worst] - self._theirs[:, worst]
+        self.least_losses = np.maximum(self._mine[:, where], of_worst.T)
+
+    def losses(self, a: Ints, b: Ints) -> Ints:
+        """[N] max_t (M[a, t] - M[b, t]) over t allowed to b, at least FORBIDDEN / 2 where a lacks a partner that b has."""
+        step = max(1, _AT_ONCE // max(1, self._mine.shape[1]))
+        parts = (slice(begin, begin + step) for begin in range(0, len(a), step))
+        return np.concatenate([(self._mine[a[p]] - self._theirs[b[p]]).max(axis=1) for p in parts])
 
 
 def _keep_if_no_more_memory(graph: Graph, node: int, dominates: Bools) -> None:
@@ -59,25 +105,3 @@ def _replacement(removes: Bools, keep: Ints) -> Ints:
     stands_in = removes[keep]
     stands_in[np.arange(len(keep)), keep] = True
     return stands_in.argmax(axis=0)
-
-
-def largest_loss(matrix: Ints) -> Ints:
-    """[K, K] max_t (M[a, t] - M[b, t]) over t allowed to b; FORBIDDEN where a lacks a partner that b has."""
-    rows, columns = matrix.shape
-    step = max(1, _AT_ONCE // max(1, rows * columns))
-    loss = np.empty((rows, rows), dtype=np.int64)
-    for begin in range(0, rows, step):
-        differences = matrix[begin : begin + step, None, :] - matrix[None, :, :]
-        loss[begin : begin + step] = differences.max(axis=2)  # b forbidden: hugely negative, or 0 if a is too
-    if (matrix >= FINITE_BELOW).any():
-        return _with_forbidden(matrix, loss)
-    return loss
-
-
-def _with_forbidden(matrix: Ints, loss: Ints) -> Ints:
-    """Partners forbidden to both gave 0, which may hide a negative maximum: leave them out."""
-    for b in range(len(matrix)):
-        partners = matrix[b] < FINITE_BELOW
-        if not partners.all():
-            loss[:, b] = (matrix[:, partners] - matrix[b, partners]).max(axis=1, initial=-FINITE_BELOW)
-    return np.where(loss >= FINITE_BELOW // 2, FORBIDDEN, loss)
