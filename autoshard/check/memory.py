@@ -167,6 +167,7 @@ def _buffers(
         _wholes(planned, stored, lives),
         _scattered(planned, reads, stored, lives),
         _transformed(planned, stored, lives),
+        _generated(planned, stored),
     ):
         yield from buffers
 
@@ -425,3 +426,10 @@ def _transformed(planned: Planned, stored: _Stored, lives: Lives) -> Iterator[Bu
                 whole, life = stored.at_least(transform.whole, made), lives[value]
                 yield Buffer(kernel.time, kernel.time + 1, whole * transform.halves // 2)
                 yield Buffer(life.begin, life.end, whole * transform.kept // 2)
+
+
+def _generated(planned: Planned, stored: _Stored) -> Iterator[Buffer]:
+    """What is made of constants alone and sliced, on every device."""
+    for whole in planned.program.generated:
+        bytes_ = stored.at_least(whole.type, TensorSharding.replicated_closed(whole.type.rank))
+        yield Buffer(whole.begin, whole.end, bytes_)

@@ -27,7 +27,7 @@ from autoshard.cost.sizes import Item, Sizes
 from autoshard.cost.strips import strip_items
 from autoshard.problem import ProblemBuilder
 from autoshard.program import Flow, FlowKind, Lifetime, lies_as_read
-from autoshard.sharding import TensorType
+from autoshard.sharding import TensorSharding, TensorType
 
 
 def add_memory(
@@ -47,8 +47,19 @@ def node_items(
         items = [_items(graph, node, sizes, lives, looped)]
         if sums is not None:
             items += [sums.items(node), strip_items(graph, node, sizes, lives)]
+        if number == 0:
+            items.append(_generated(graph, node, sizes))
         for item in chain(*items):
             yield number, item
+
+
+def _generated(graph: Graph, node: Node, sizes: Sizes) -> Iterator[Item]:
+    """The same whatever is chosen for the node."""
+    for whole in graph.program.generated:
+        replicated = TensorSharding.replicated_closed(whole.type.rank)
+        ids = np.full(node.choices.count, graph.layouts[whole.type.rank].id_of(replicated), dtype=np.int64)
+        bytes_ = sizes.temporary(whole.type, ids)
+        yield Item(whole.begin, whole.end, bytes_, note="made of constants alone")
 
 
 def copy_bytes(sizes: Sizes, type_: TensorType, supply: Ints, demand: Ints) -> Ints:

@@ -172,7 +172,10 @@ class _Emitter:
             self._annotate(copy, [variant.made])
             made: Value = copy.result
             if variant.made != sharding:
-                made = self._change(made, variant.made, sharding, ir.InsertionPoint.after(copy))
+                at = ir.InsertionPoint.after(copy)
+                if not self._emission.annotates_ops:
+                    made = self._change(made, variant.made, variant.made, at)
+                made = self._change(made, variant.made, sharding, at)
             self._variants[op.result, sharding] = made
 
     def _numbers_of_op(self, index: int) -> dict[int, int]:

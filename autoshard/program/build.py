@@ -21,6 +21,7 @@ from autoshard.program.fusion import (
     is_reduction,
     rule_of,
 )
+from autoshard.program.generated import generated_wholes
 from autoshard.program.handing import handing_flows, residuals
 from autoshard.program.indexed import written_at_index
 from autoshard.program.lifetime import (
@@ -203,6 +204,7 @@ def build_program(
         transforms(kernels, permanent, fresh, ample) if compiler.is_xla_tpu else {},
         indexed,
         frozenset(merged.into),
+        generated_wholes(listing, fusion.free) if compiler.is_xla_tpu else (),
     )
 
 

@@ -290,6 +290,7 @@ class Program:
     merged_scatters: frozenset[int] = (
         frozenset()
     )  # what scatters make that a later one makes with its own, where they are not left as addends
+    generated: tuple[Whole, ...] = ()  # what is made of constants alone and stored on every device
 
     @property
     def num_temporary(self) -> int:
