@@ -1,5 +1,6 @@
 """Which problem when: without memory first, because an optimum that happens to fit is the optimum; then folded, because a
-program repeats its layers; then the whole; and if nothing fits, the smallest peak. Each of them is presolved and given to
+program repeats its layers; then without memory again as long as the cheapest choice fits, as that is the smaller problem; then the
+whole; and if nothing fits, the smallest peak. Each of them is presolved and given to
 `reduce`, which picks the engines by what is left.
 """
 
@@ -17,7 +18,7 @@ from autoshard.problem.model import Ints
 from autoshard.solve.brute import MOST_CHOICES, brute_force
 from autoshard.solve.clock import Clock, OutOfTimeError
 from autoshard.solve.folding import Folded, fold
-from autoshard.solve.graph import ContradictionError
+from autoshard.solve.graph import ContradictionError, Graph
 from autoshard.solve.load import load
 from autoshard.solve.peak import smallest_peak
 from autoshard.solve.polish import polish
@@ -28,6 +29,7 @@ from autoshard.solve.solution import Solution, Solver
 SOLVERS: tuple[Solver, ...] = get_args(Solver)
 _RELAXED_SHARE = 0.2  # of the time for the problem without memory
 _FAR_OVER = 1.25  # times the memory limit: the optimum without memory will not fit
+_LARGE = 10_000_000  # pairs before presolve: the whole is presolved when it is needed
 _FOLD_FROM = 1_000  # nodes
 _FOLDINGS = (1, 4)  # rounds of refinement: nodes are alike that look alike so many edges around
 _FOLDED_TO = 0.2  # of the nodes at most, or folding does not pay
@@ -122,25 +124,34 @@ class Portfolio:
     def _minimise_cost(self) -> None:
         record = self.record
         tight = load(record.problem, record.clock)
-        shorten(tight, record.clock)
+        is_large = tight.pair_count() > _LARGE
+        if not is_large:
+            shorten(tight, record.clock)
         reducer = Reducer(record, record.clock, engines=self._engines, patience=self._patience)
-        if len(tight.room) and self._auto and not reducer.is_small(tight):
-            self._minimise_without_memory(record.clock.part(_RELAXED_SHARE))
+        if len(tight.room) and self._auto and (is_large or not reducer.is_small(tight)):
+            free, relaxed = self._minimise_without_memory()
             if record.done():
                 return
             self._minimise_folded()
+            if not record.done() and relaxed.fits():
+                relaxed.go_on(free, record.clock)
         if not record.done():
+            if is_large:
+                shorten(tight, record.clock)
             reducer.solve(tight)
 
-    def _minimise_without_memory(self, clock: Clock) -> None:
-        """A bound for the whole, and the optimum if it happens to fit, within a part of the clock."""
+    def _minimise_without_memory(self) -> tuple[Graph, Reducer]:
+        """A bound for the whole, and the optimum if it happens to fit, within a part of the clock; what there is to go on with."""
         record = self.record
         limit = record.problem.memory_limit
+        free = load(record.problem, record.clock, with_memory=False)
+        shorten(free, record.clock)
+        far_over = None if limit is None else int(_FAR_OVER * limit)
+        part = record.clock.part(_RELAXED_SHARE)
+        reducer = Reducer(record, part, patience=_STALLED, far_over=far_over)
         with suppress(OutOfTimeError):
-            free = load(record.problem, clock, with_memory=False)
-            shorten(free, clock)
-            far_over = None if limit is None else int(_FAR_OVER * limit)
-            Reducer(record, clock, patience=_STALLED, far_over=far_over).solve(free)
+            reducer.solve(free)
+        return free, reducer
 
     def _minimise_folded(self) -> None:
         """Alike nodes alike: coarse classes first, then finer ones, as choices to start from; no bound comes of it."""

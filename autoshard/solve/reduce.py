@@ -79,6 +79,19 @@ class Reducer:
                 return
             core = smaller
 
+    def fits(self) -> bool:
+        """Does the cheapest choice so far of a graph without memory fit into memory?"""
+        return self._incumbent is not None and evaluate(self.record.problem, self._incumbent).feasible
+
+    def go_on(self, graph: Graph, clock: Clock) -> None:
+        """From where it is, as long as the cheapest choice fits.
+
+        Raises:
+            OutOfTimeError: the clock is over.
+        """
+        self.clock, self._patience, self._far_over = clock, None, self.record.problem.memory_limit
+        self.solve(graph)
+
     def is_small(self, graph: Graph) -> bool:
         """Is it worth to try the exact engines on the presolved graph before anything else?"""
         return graph.pair_count() <= _RACE_AT_ONCE
@@ -169,36 +182,46 @@ class Reducer:
         engine = Anytime(core, record.seed, clock, record.threads)
         if self._learned is not None:
             engine.start_from(*carried(self._learned, graph, core, engine.layout))
-        starts = [self._incumbent] if self._incumbent is not None else [*record.hints, record.best.choice]
+        mine = record.hints if self._incumbent is None else [self._incumbent]
+        starts = [*mine, record.best.choice]
         for start in starts:
             if start is not None:
                 engine.consider(graph.project(start)[core.graph_nodes])
         self._take_over(graph, core, engine)  # a projection may be cheaper than what it is one of
         if engine.best is None and len(core.room):
             self._fit(graph, core, engine)
+        smaller = False
+        try:
+            smaller = self._turn(graph, core, engine)
+        finally:
+            relaxation = engine.relaxation
+            self._learned = learned(graph, core, engine.layout, relaxation.multipliers, relaxation.messages)
+        if not smaller:
+            return None
+        self._shrink(graph, core, engine.removable)
+        return flatten(graph, clock)
+
+    def _turn(self, graph: Graph, core: Core, engine: Anytime) -> bool:
+        """Round after round; does it end because much of the core can be left out?"""
+        record, clock = self.record, self.clock
         patience, growth = _STALLED, 1
         while not (clock.over() or record.done()):
             self._round(graph, core, engine)
             if engine.proved() or self._pointless(graph, core, engine):
-                return None
+                return False
             if engine.removable.mean() > _WORTH_SHRINKING:
-                relaxation = engine.relaxation
-                self._learned = learned(
-                    graph, core, engine.layout, relaxation.multipliers, relaxation.messages
-                )
-                self._shrink(graph, core, engine.removable)
-                return flatten(graph, clock)
+                return True
             if engine.quiet_rounds >= patience and core.pair_count() <= _RACE_LATER:
                 if self._race(graph, core, self._engines, growth=growth):
-                    return None
+                    return False
                 if self._incumbent is not None:
                     engine.consider(graph.project(self._incumbent)[core.graph_nodes])
                     self._take_over(graph, core, engine)
                 patience, growth = 2 * patience, 4 * growth
                 engine.quiet_rounds = 0
             if self._patience is not None and engine.quiet_rounds >= self._patience:
-                return None
-        return None
+                return False
+        return False
 
     def _fit(self, graph: Graph, core: Core, engine: Anytime) -> None:
         """Any choice that fits, to have one: the search rarely starts from it."""
