@@ -12,7 +12,7 @@ from autoshard.errors import AutoshardError
 from autoshard.loading import Loaded, keeps_partial_sums
 from autoshard.mlir import passes
 from autoshard.problem import evaluate
-from autoshard.program import FlowKind, batch_arguments
+from autoshard.program import Batch, FlowKind, batch_arguments
 from autoshard.sharding import AxisRef, TensorSharding, total_size
 
 DATA_PARALLEL, FULLY_SHARDED = "data parallel", "fully sharded"
@@ -50,8 +50,9 @@ def _data_parallel(loaded: Loaded, priced: PricedGraph) -> Iterator[BaselineChoi
         return
     axes = [loaded.mesh.axis(axis.name) for axis in loaded.mesh.axes if axis.size > 1]
     over = _dividing(batch[0].size, axes)
-    split = {flow.value: _split_along(flow.type.rank, dim, over) for flow, dim in batch}
-    where = f"over {','.join(a.name for a in over)}" if over else "whole: no axis divides the batch"
+    left = axes[len(over) :]
+    split = {flow.value: _split_along(flow.type.rank, {dim: over}) for flow, dim in batch}
+    where = f"over {_names(over)}" if over else "whole: no axis divides the batch"
     names = f"{', '.join(flow.name for flow, _ in batch[:3])}{', ...' if len(batch) > 3 else ''}"
     activations: dict[int, TensorSharding] = {}
 
@@ -63,17 +64,29 @@ def _data_parallel(loaded: Loaded, priced: PricedGraph) -> Iterator[BaselineChoi
         arrays = dict(_split_arrays(loaded, split, axes))
         if not arrays:
             return FULLY_SHARDED, None, "no other array can be split"
+        note = f"the same and {len(arrays)} arrays along their largest dimensions"
+        if left:
+            activations.update(propagated(loaded, _with_next_dims(batch, over, left)))
+            note += f", what follows the batch over {_names(left)}"
         with_batch = {v: s for v, s in activations.items() if not s.is_fully_replicated}
-        given = propagated(loaded, arrays) | with_batch
-        return followed(
-            FULLY_SHARDED, priced, given, f"the same and {len(arrays)} arrays along their largest dimensions"
-        )
+        return followed(FULLY_SHARDED, priced, propagated(loaded, arrays) | with_batch, note)
 
     for name, choose in ((DATA_PARALLEL, in_parallel), (FULLY_SHARDED, fully_sharded)):
         try:
             yield choose()
         except AutoshardError as error:
             yield name, None, f"Shardy's propagation failed: {error.reason}"
+
+
+def _with_next_dims(
+    batch: Sequence[Batch], over: Sequence[AxisRef], left: Sequence[AxisRef]
+) -> dict[int, TensorSharding]:
+    """The batch and, over as many as divide it of the axes that are left, the dimension behind it: positions of texts, rows of images."""
+    found: dict[int, TensorSharding] = {}
+    for flow, dim in batch:
+        behind = {dim + 1: _dividing(flow.type.shape[dim + 1], left)} if dim + 1 < flow.type.rank else {}
+        found[flow.value] = _split_along(flow.type.rank, {dim: over, **behind})
+    return found
 
 
 def _split_arrays(
@@ -87,7 +100,7 @@ def _split_arrays(
             over = [_dividing(size, axes) for size in flow.type.shape]
             dim = max(range(flow.type.rank), key=lambda d: (total_size(over[d]), flow.type.shape[d]))
             if over[dim]:
-                yield flow.value, _split_along(flow.type.rank, dim, over[dim])
+                yield flow.value, _split_along(flow.type.rank, {dim: over[dim]})
 
 
 def _dividing(size: int, axes: Sequence[AxisRef]) -> Sequence[AxisRef]:
@@ -98,8 +111,12 @@ def _dividing(size: int, axes: Sequence[AxisRef]) -> Sequence[AxisRef]:
     return axes[:count]
 
 
-def _split_along(rank: int, dim: int, axes: Sequence[AxisRef]) -> TensorSharding:
-    return TensorSharding.closed([tuple(axes) if d == dim else () for d in range(rank)])
+def _split_along(rank: int, axes: Mapping[int, Sequence[AxisRef]]) -> TensorSharding:
+    return TensorSharding.closed([tuple(axes.get(dim, ())) for dim in range(rank)])
+
+
+def _names(axes: Sequence[AxisRef]) -> str:
+    return ",".join(axis.name for axis in axes)
 
 
 def followed(

@@ -2,7 +2,7 @@
 
 from autoshard.program.accumulation import AddedUp, sums_after_loops
 from autoshard.program.additions import PASSED, AddedValues, Addition, scattered_addends
-from autoshard.program.batch import batch_arguments
+from autoshard.program.batch import Batch, batch_arguments
 from autoshard.program.build import KernelReads, build_program, kernel_reads
 from autoshard.program.carrying import donated_pairs, warnings_of_state
 from autoshard.program.demands import (
@@ -53,6 +53,7 @@ __all__ = [
     "AddedValues",
     "Addition",
     "Ahead",
+    "Batch",
     "Compiler",
     "Demand",
     "FilterGradient",
