@@ -11,8 +11,9 @@ MESH = (("x", 4), ("y", 2))
 
 def perceptron(batch: str, product: str, demand: str = "") -> str:
     """Positions of a batch times an array, and the array again as state that is carried."""
-    return f"""func.func @main(%w: tensor<32x16xf32> {{tf.aliasing_output = 0 : i32{demand}}}, %small: tensor<1xf32>, %x: tensor<{batch}x32xf32>)
-    -> (tensor<32x16xf32>, tensor<{batch}x16xf32>) {{
+    return f"""func.func @main(
+    %w: tensor<32x16xf32> {{tf.aliasing_output = 0 : i32{demand}}}, %small: tensor<1xf32>, %x: tensor<{batch}x32xf32>
+  ) -> (tensor<32x16xf32>, tensor<{batch}x16xf32>) {{
   %0 = stablehlo.dot_general %x, %w, contracting_dims = [{product}] x [0]
     : (tensor<{batch}x32xf32>, tensor<32x16xf32>) -> tensor<{batch}x16xf32>
   %1 = stablehlo.add %w, %w : tensor<32x16xf32>
