@@ -43,7 +43,9 @@ def sent_by_kernel(planned: Planned, read: KernelRead, reads: Reads, prices: Pri
     for number, (value, whole) in enumerate(zip(kernel.results, kernel.shape.results, strict=True)):
         type_ = kernel.shape.sent(number) if prices.lowering == "xla-tpu" else whole
         produced = planned.produced.get(value, TensorSharding.replicated_closed(type_.rank))
-        kind = "reduce_scatter" if is_scattered_sum(planned, read, value) else "all_reduce"
+        is_kept = is_scattered_sum(planned, read, value)
+        is_kept = is_kept or (prices.leaves_loops and _is_sliced_at_once(planned, reads, value, reduced))
+        kind = "reduce_scatter" if is_kept else "all_reduce"
         bytes_, sent_bytes = (produced.local_bytes(one) for one in (whole, type_))
         total = _total_after_loop(planned, reads, kernel, value) if prices.sums_after_loops else None
         runs = kernel.repeat if total is None else total.runs
@@ -87,6 +89,13 @@ def _only_part(planned: Planned, reads: Reads, value: int) -> TensorSharding | N
     if settled is None or planned.produced.get(value) != settled or settled in asked:
         return None
     return shared if shared is not None else asked.pop() if len(asked) == 1 else None
+
+
+def _is_sliced_at_once(planned: Planned, reads: Reads, value: int, reduced: Parts) -> bool:
+    """Whether one slice, over exactly the axes of its sum, is all that reads a value: Shardy's passes make a reduce-scatter of both."""
+    part = _only_part(planned, reads, value)
+    is_one = planned.shared.get(value) is not None or len(reads.of_value.get(value, ())) == 1
+    return part is not None and is_one and adds_exactly(planned.produced[value], part, reduced)
 
 
 def _total_after_loop(planned: Planned, reads: Reads, kernel: Kernel, value: int) -> AddedUp | None:
