@@ -43,9 +43,7 @@ def sent_by_kernel(planned: Planned, read: KernelRead, reads: Reads, prices: Pri
     for number, (value, whole) in enumerate(zip(kernel.results, kernel.shape.results, strict=True)):
         type_ = kernel.shape.sent(number) if prices.lowering == "xla-tpu" else whole
         produced = planned.produced.get(value, TensorSharding.replicated_closed(type_.rank))
-        is_kept = is_scattered_sum(planned, read, value)
-        is_kept = is_kept or (prices.leaves_loops and _is_sliced_at_once(planned, reads, value, reduced))
-        kind = "reduce_scatter" if is_kept else "all_reduce"
+        kind = "reduce_scatter" if is_scattered_sum(planned, read, value) else "all_reduce"
         bytes_, sent_bytes = (produced.local_bytes(one) for one in (whole, type_))
         total = _total_after_loop(planned, reads, kernel, value) if prices.sums_after_loops else None
         runs = kernel.repeat if total is None else total.runs
@@ -70,6 +68,8 @@ def sent_by_kernel(planned: Planned, read: KernelRead, reads: Reads, prices: Pri
             elif part is not None and not type_.is_complex and adds_exactly(produced, part, reduced):
                 minor = minor_of_sum(kernel.shape)
                 moved = replace(moved, merged=with_padding(prices, sent, produced, part, type_, minor))
+        if prices.leaves_loops and _is_sliced_at_once(planned, reads, value, reduced):
+            moved = replace(moved, kind="reduce_scatter")
         yield moved
 
 
