@@ -56,8 +56,18 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     ) -> NDArray[np.int64]:
         """Bytes of tensors of these shapes (one a row), in the smallest layout with the minor dimensions of one of the `minor` kinds.
 
-        A kind that is empty, or None for both, is any dimension.
+        A kind that is empty, or None for both, is any dimension. Of a first kind that is minor to the second and has one element only nothing
+        lies along the lanes, and any dimension may be minor (slices of one element, libtpu 0.0.51: of 8 columns over 8 devices).
         """
+        found = self._of_pairs(shapes, element_bits, minor)
+        if minor is None or len(minor) <= PAIR or not minor[-1]:
+            return found
+        is_single = np.prod(shapes[:, list(minor[0])], axis=1, dtype=np.int64) == 1
+        return np.where(is_single, self._of_pairs(shapes, element_bits, None), found)
+
+    def _of_pairs(
+        self, shapes: NDArray[Any], element_bits: int, minor: MinorPair | None
+    ) -> NDArray[np.int64]:
         count, rank = shapes.shape
         packed = max(1, self.word_bits // max(element_bits, 1))
         if rank == 0:
