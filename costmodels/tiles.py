@@ -87,8 +87,8 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     ) -> tuple[int, int]:
         """Bytes of the part of a scattered sum as it goes over the links, and those that are added; `whole` is cut along `dim`.
 
-        A matrix, cut into rows, goes in whole rows of tiles and gets more of them; of more dimensions the tiles themselves go, with what
-        fills them up. A chunk has an even number of tiles. At most a third is added.
+        A matrix, cut into rows, goes in chunks of whole rows of tiles and gets more of them; of more dimensions the tiles themselves go, with
+        what fills them up. A chunk has an even number of tiles. At most a third is added.
         Parts along a minor dimension, of vectors, and that do not divide go as they are.
         """
         part = [size // devices if d == dim else size for d, size in enumerate(whole)]
@@ -111,8 +111,7 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
         rows_together = math.floor(most / lanes)
         if not rows_together:
             return bytes_, 0
-        pairs = PAIR * math.ceil(rows / rows_together)
-        step = pairs // math.gcd(pairs, lanes)
+        step = math.ceil(rows / rows_together) * PAIR // math.gcd(PAIR, lanes)
         added = (math.ceil(rows / step) * step * self.sublanes - part[row]) * part[lane] * element_bits // 8
         return (bytes_, 0) if bytes_ + added > bytes_ * MOST_SENT else (bytes_ + added, added)
 
