@@ -56,8 +56,8 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     ) -> NDArray[np.int64]:
         """Bytes of tensors of these shapes (one a row), in the smallest layout with the minor dimensions of one of the `minor` kinds.
 
-        A kind that is empty, or None for both, is any dimension. Of a first kind that is minor to the second and has one element only nothing
-        lies along the lanes, and any dimension may be minor (slices of one element, libtpu 0.0.51: of 8 columns over 8 devices).
+        A kind that is empty, or None for both, is any dimension. Where the first kind is minor to the second and has one element only, any
+        dimension may be minor (slices of one element, libtpu 0.0.51: of 8 columns over 8 devices).
         """
         found = self._of_pairs(shapes, element_bits, minor)
         if minor is None or len(minor) <= PAIR or not minor[-1]:
@@ -87,8 +87,8 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     ) -> tuple[int, int]:
         """Bytes of the part of a scattered sum as it goes over the links, and those that are added; `whole` is cut along `dim`.
 
-        A matrix, cut into rows, goes in chunks of whole rows of tiles and gets more of them; of more dimensions the tiles themselves go, with
-        what fills them up. A chunk has an even number of tiles. At most a third is added.
+        A matrix, cut into rows, goes in chunks of whole rows of tiles and gets more of them; of more dimensions the tiles themselves go,
+        with what fills them up. A chunk has an even number of tiles. At most a third is added.
         Parts along a minor dimension, of vectors, and that do not divide go as they are.
         """
         part = [size // devices if d == dim else size for d, size in enumerate(whole)]

@@ -62,7 +62,9 @@ def keras_model(build: Callable[[], Any]) -> tuple[Callable[..., Any], Tree, Tre
     """`run(weights, others, inputs)` of a keras model in training, the shapes of its weights and of its other variables."""
 
     def variables(model: Any) -> Tree:
-        return [[v.value for v in kind] for kind in (model.trainable_variables, model.non_trainable_variables)]
+        return [
+            [v.value for v in kind] for kind in (model.trainable_variables, model.non_trainable_variables)
+        ]
 
     model, (weights, others) = abstract(build, variables)
 
@@ -178,8 +180,8 @@ def dual_encoder_train() -> Program:
     from transformers import (
         BertConfig,
         FlaxVisionTextDualEncoderModel,
-        ViTConfig,
         VisionTextDualEncoderConfig,
+        ViTConfig,
     )
 
     config = VisionTextDualEncoderConfig.from_vision_text_configs(
@@ -220,9 +222,7 @@ def phi3_train() -> Program:
         return cross_entropy(hidden @ parameters["head"].astype(BF16), labels)
 
     words = Shape((128, 512), I32)
-    return training(
-        loss, optax.adafactor(1e-3), {"body": weights, "head": head}, others, words, words, words
-    )
+    return training(loss, optax.adafactor(1e-3), {"body": weights, "head": head}, others, words, words, words)
 
 
 def images_train(
@@ -317,9 +317,7 @@ def esm_train() -> Program:
         return cross_entropy(hidden @ parameters["head"], labels)
 
     residues = Shape((128, 512), I32)
-    return training(
-        loss, ADAMW, {"body": weights, "head": Shape((640, 33), F32)}, others, residues, residues
-    )
+    return training(loss, ADAMW, {"body": weights, "head": Shape((640, 33), F32)}, others, residues, residues)
 
 
 def gemma3_prefill() -> Program:

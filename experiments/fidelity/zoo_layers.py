@@ -26,7 +26,9 @@ def perceiver_ar_train() -> Program:
     def attend(x: Any, read: Any, offset: int, name: str) -> Any:
         mask = jnp.arange(read.shape[1]) <= jnp.arange(x.shape[1])[:, None] + offset
         normal = [hk.LayerNorm(-1, True, True)(v) for v in (x, read)]
-        attention = hk.MultiHeadAttention(heads, width // heads, w_init=hk.initializers.VarianceScaling(), name=name)
+        attention = hk.MultiHeadAttention(
+            heads, width // heads, w_init=hk.initializers.VarianceScaling(), name=name
+        )
         x = x + attention(normal[0], normal[1], normal[1], mask[None, None])
         hidden = hk.Linear(4 * width)(hk.LayerNorm(-1, True, True)(x))
         return x + hk.Linear(width)(jax.nn.gelu(hidden))
@@ -145,7 +147,10 @@ def uvit_train() -> Program:
             self.before, self.between = nnx.LayerNorm(width, **narrow), nnx.LayerNorm(width, **narrow)
             self.qkv = nnx.Linear(width, 3 * width, use_bias=False, **narrow)
             self.out = nnx.Linear(width, width, **narrow)
-            self.up, self.down = nnx.Linear(width, 4 * width, **narrow), nnx.Linear(4 * width, width, **narrow)
+            self.up, self.down = (
+                nnx.Linear(width, 4 * width, **narrow),
+                nnx.Linear(4 * width, width, **narrow),
+            )
 
         def __call__(self, x: Any, skip: Any = None) -> Any:
             if self.merge is not None:
@@ -371,14 +376,14 @@ def tokenizer_train() -> Program:
             keys = iter(jax.random.split(key, 40))
             sizes = ((64, 128, 2), (128, 256, 4), (256, 512, 4))
             self.encoder = [eqx.nn.Conv1d(1, 64, 7, padding="SAME", key=next(keys))]
-            for narrow, wide, stride in sizes:
-                self.encoder += [Unit(next(keys), narrow, d) for d in (1, 3)]
-                self.encoder.append(eqx.nn.Conv1d(narrow, wide, 2 * stride, stride, "SAME", key=next(keys)))
+            for few, many, stride in sizes:
+                self.encoder += [Unit(next(keys), few, d) for d in (1, 3)]
+                self.encoder.append(eqx.nn.Conv1d(few, many, 2 * stride, stride, "SAME", key=next(keys)))
             self.books = jax.random.normal(next(keys), (4, 1024, 512))
             self.decoder = []
-            for narrow, wide, stride in reversed(sizes):
-                up = eqx.nn.ConvTranspose1d(wide, narrow, 2 * stride, stride, padding="SAME", key=next(keys))
-                self.decoder += [up, *(Unit(next(keys), narrow, d) for d in (1, 3))]
+            for few, many, stride in reversed(sizes):
+                up = eqx.nn.ConvTranspose1d(many, few, 2 * stride, stride, padding="SAME", key=next(keys))
+                self.decoder += [up, *(Unit(next(keys), few, d) for d in (1, 3))]
             self.decoder.append(eqx.nn.Conv1d(64, 1, 7, padding="SAME", key=next(keys)))
 
         def __call__(self, clip: Any) -> tuple[Any, Any]:
@@ -438,7 +443,9 @@ def dlrm_train() -> Program:
         return {"params": {name: "table" if "table" in name else "dense" for name in weights["params"]}}
 
     weights = jax.eval_shape(model.init, KEY, *batch)
-    optimizer = optax.multi_transform({"table": optax.adagrad(1e-2), "dense": optax.sgd(1e-2, 0.9)}, kinds(weights))
+    optimizer = optax.multi_transform(
+        {"table": optax.adagrad(1e-2), "dense": optax.sgd(1e-2, 0.9)}, kinds(weights)
+    )
     return training(loss, optimizer, weights, *batch, Shape((rows,), F32))
 
 
@@ -486,7 +493,9 @@ def sliding_decode() -> Program:
             q = nn.Dense(heads * size, **narrow)(x).reshape(rows, shared, heads // shared, size)
             made = (nn.Dense(shared * size, **narrow)(x).reshape(rows, 1, shared, size) for _ in range(2))
             at = (0, position % kept, 0, 0)
-            keys, values = (lax.dynamic_update_slice(a, b, at) for a, b in zip((keys, values), made, strict=True))
+            keys, values = (
+                lax.dynamic_update_slice(a, b, at) for a, b in zip((keys, values), made, strict=True)
+            )
             scores = jnp.einsum("bgqd,bkgd->bgqk", q, keys).astype(F32) * size**-0.5
             scores = jnp.where(jnp.arange(kept) <= position, scores, -1e9)
             mixed = jnp.einsum("bgqk,bkgd->bgqd", jax.nn.softmax(scores).astype(BF16), values)

@@ -24,7 +24,7 @@ def test_axes_in_any_order(result: str) -> None:
 
 
 def test_sums_that_are_made_whole_first() -> None:
-    """Where summing all and slicing is cheaper than a loop that scatters the sum, Shardy's passes make a reduce-scatter of the two all the same."""
+    """Where summing all and slicing is cheaper than a loop that scatters the sum, Shardy's passes make a reduce-scatter of the two."""
     text = """
       sdy.mesh @mesh = <["x"=2, "y"=2, "z"=4]>
       func.func @main(%a: tensor<32768x1280xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"x", "y", "z"}, {}]>},
