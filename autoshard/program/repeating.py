@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import adds_unit_dims, is_elementwise, is_reduction
 from autoshard.program.gates import Gates
-from autoshard.program.lifetime import keep_until
 from autoshard.program.records import Kernel, Lifetime, Whole
 from autoshard.sharding import dtype_bits
 
@@ -153,17 +152,31 @@ def picked_at_the_end(
     made = {value: kernel for kernel in kernels for value in kernel.results}
     found = dict(lives)
     for value, copies in wholes.items():
-        if value in found and not found[value].is_own_buffer:
-            keep_until(value, max(whole.begin for whole in copies) + 1, made, found)
+        if value in found and not found[value].is_own_buffer and any(copy.begin == last for copy in copies):
+            _keep_buffers([value], last + 1, made, found)
     for value, kernel in made.items():
         by = {reader.time for reader in readers.get(value, ()) if _is_picking(reader, value, listing)}
         is_picked = bool(by) and len(by) == len(readers[value]) and awaited.isdisjoint(by)
         life = found.get(value)
         if is_picked and life is not None and life.is_own_buffer and _is_wider(kernel, made, listing):
             found[value] = replace(life, begin=last, end=last + 1)
-            for use in kernel.uses:
-                keep_until(use.value, last + 1, made, found)
+            _keep_buffers([use.value for use in kernel.uses], last + 1, made, found)
     return found
+
+
+def _keep_buffers(
+    values: Sequence[int], end: int, made: Mapping[int, Kernel], lives: dict[int, Lifetime]
+) -> None:
+    """The values, or the buffers that they are worked out from."""
+    left = list(values)
+    while left:
+        value = left.pop()
+        life = lives.get(value)
+        if life is None or life.end >= end:
+            continue
+        lives[value] = replace(life, end=end)
+        if not life.is_own_buffer and value in made:
+            left.extend(use.value for use in made[value].uses)
 
 
 def _is_picking(reader: Kernel, value: int, listing: Listing) -> bool:
