@@ -83,7 +83,12 @@ def reshards_of(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Resh
         copy = shared_copy(planned, value, mine)
         if copy is not None:
             yield _copied(planned, value, copy, mine, hideable.of_copy(value))
+        asked = set[tuple[TensorSharding, Body]]()
         for read in moved_reads(copy, mine, settled):
+            place = read.sharding, frozenset(read.where.items())
+            if prices.leaves_loops and place in asked:
+                continue  # written once
+            asked.add(place)
             hidden = hideable.of_read(value, read.op)
             source = value if read.source < 0 else read.source
             reader = first_of(known_as.get(source, source)), frozenset(read.where.items())

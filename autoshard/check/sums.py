@@ -68,6 +68,8 @@ def sent_by_kernel(planned: Planned, read: KernelRead, reads: Reads, prices: Pri
             elif part is not None and not type_.is_complex and adds_exactly(produced, part, reduced):
                 minor = minor_of_sum(kernel.shape)
                 moved = replace(moved, merged=with_padding(prices, sent, produced, part, type_, minor))
+        if prices.leaves_loops and _is_sliced_at_once(planned, reads, value, reduced):
+            moved = replace(moved, kind="reduce_scatter")
         yield moved
 
 
@@ -87,6 +89,13 @@ def _only_part(planned: Planned, reads: Reads, value: int) -> TensorSharding | N
     if settled is None or planned.produced.get(value) != settled or settled in asked:
         return None
     return shared if shared is not None else asked.pop() if len(asked) == 1 else None
+
+
+def _is_sliced_at_once(planned: Planned, reads: Reads, value: int, reduced: Parts) -> bool:
+    """Whether one slice, over exactly the axes of its sum, is all that reads a value: Shardy's passes make a reduce-scatter of both."""
+    part = _only_part(planned, reads, value)
+    is_one = planned.shared.get(value) is not None or len(reads.of_value.get(value, ())) == 1
+    return part is not None and is_one and adds_exactly(planned.produced[value], part, reduced)
 
 
 def _total_after_loop(planned: Planned, reads: Reads, kernel: Kernel, value: int) -> AddedUp | None:

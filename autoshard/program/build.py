@@ -62,6 +62,7 @@ from autoshard.program.renamed import padding_names, worked_on
 from autoshard.program.repeating import (
     Repeatable,
     made_for_gathers,
+    picked_at_the_end,
     repeatable,
     stored_operands,
 )
@@ -171,6 +172,7 @@ def build_program(
     read_so, named_so = as_read(kernels, listing) if compiler.is_xla_tpu else ({}, frozenset[int]())
     dims = returned_as_made(kernels, listing, fresh) | minor_dims(kernels, listing) | read_so | indexed
     wholes = made_for_gathers(kernels, listing, may_repeat)
+    ample = picked_at_the_end(wholes, kernels, listing, ample)
     if compiler.is_xla_tpu:
         wholes |= merged_broadcasts(kernels, listing, fusion.free)
         for value, whole in copied_slices(kernels, listing, dims, ample):

@@ -12,6 +12,8 @@ from autoshard.program.fusion import is_elementwise
 from autoshard.program.lifetime import stored_bytes
 from autoshard.program.records import Kernel, Lifetime, MinorDims, Program
 
+_WITHIN = frozenset({"stablehlo.pad", "stablehlo.slice"})
+
 
 def padding_names(
     kernels: Sequence[Kernel],
@@ -48,11 +50,15 @@ def padding_names(
 
 
 def worked_on(kernels: Sequence[Kernel], listing: Listing, dims: Mapping[int, MinorDims]) -> dict[int, int]:
-    """Elementwise names -> what they are made of element by element, as far as that leads to what a matrix unit laid out."""
+    """Names -> what they are made of element by element, as far as that leads to what a matrix unit laid out.
+
+    Products pad and cut what they read, as they repeat elementwise work (a convnet of keras, whose images are padded by ops of their own).
+    """
     found: dict[int, int] = {}
     made = {value for kernel in kernels if kernel.shape.is_matmul for value in kernel.results} & dims.keys()
     for kernel in kernels:
-        if not kernel.is_alias or not is_elementwise(listing.ops[kernel.time]):
+        op = listing.ops[kernel.time]
+        if not kernel.is_alias or not (is_elementwise(op) or op.name in _WITHIN):
             continue
         result = kernel.shape.rule.results[0]
         operands = zip(kernel.uses, kernel.shape.rule.operands, strict=True)

@@ -1,12 +1,12 @@
 """What a compiler evaluates in each reader of a value instead of storing it, and what it stores whole nevertheless."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import adds_unit_dims, is_elementwise, is_reduction
 from autoshard.program.gates import Gates
-from autoshard.program.records import Kernel, Whole
+from autoshard.program.records import Kernel, Lifetime, Whole
 from autoshard.sharding import dtype_bits
 
 COSTLY = frozenset(
@@ -111,11 +111,12 @@ def made_for_gathers(
     """Elementwise results without a buffer that gathers read: there is a copy for these.
 
     A loss that picks labels from logits in bfloat16 after their conversion to float32 has these logits twice for a while (libtpu 0.0.51,
-    training steps of BERT, BART and a GPT): the loss is needed at the end only, so that where what goes back to the logits is
-    summed too, for a bias, one fusion makes both. What is worked out as a product leaves the matrix unit, and has its type, is there in its
-    place: logits with a bias in float32.
+    training steps of BERT, BART and a GPT): the loss is needed at the end only, and labels are picked there (BlenderBot, Phi-3 and GPT-NeoX
+    on v5e, v5p and v6e); but where what goes back to the logits is summed too, for a bias, one fusion makes both. What is worked out as a
+    product leaves the matrix unit, and has its type, is there in its place: logits with a bias in float32.
     """
-    readers = readers_of(kernels)
+    readers, last = readers_of(kernels), len(listing.ops) - 1
+    awaited = _awaited_by_products(kernels, listing)
     products = {kernel.results[0]: kernel for kernel in kernels if kernel.shape.is_matmul}
     found: dict[int, tuple[Whole, ...]] = {}
     for kernel in kernels:
@@ -130,9 +131,83 @@ def made_for_gathers(
             ]
             if gathers:
                 sums = [time for time in read_times(value, readers) if is_reduction(listing.ops[time])]
-                end, type_ = max(*gathers, *sums, 0) + 1, kernel.shape.results[0]
-                found[value] = (Whole(min(gathers), end, type_, is_value=True),)
+                is_last = max(sums, default=0) < min(gathers) and awaited.isdisjoint(gathers)
+                begin, end = (last, last) if is_last else (min(gathers), max(*gathers, *sums))
+                found[value] = (Whole(begin, end + 1, kernel.shape.results[0], is_value=True),)
     return found
+
+
+def picked_at_the_end(
+    wholes: Mapping[int, Sequence[Whole]],
+    kernels: Sequence[Kernel],
+    listing: Listing,
+    lives: Mapping[int, Lifetime],
+) -> dict[int, Lifetime]:
+    """Logarithms that are wider than what they are made of, and that a loss picks labels from, are made where that is: at the end.
+
+    What these, and copies of what has no buffer, are made of is there until then.
+    """
+    readers, last = readers_of(kernels), len(listing.ops) - 1
+    awaited = _awaited_by_products(kernels, listing)
+    made = {value: kernel for kernel in kernels for value in kernel.results}
+    found = dict(lives)
+    for value, copies in wholes.items():
+        if value in found and not found[value].is_own_buffer and any(copy.begin == last for copy in copies):
+            _keep_buffers([value], last + 1, made, found)
+    for value, kernel in made.items():
+        by = {reader.time for reader in readers.get(value, ()) if _is_picking(reader, value, listing)}
+        is_picked = bool(by) and len(by) == len(readers[value]) and awaited.isdisjoint(by)
+        life = found.get(value)
+        if is_picked and life is not None and life.is_own_buffer and _is_wider(kernel, made, listing):
+            found[value] = replace(life, begin=last, end=last + 1)
+            _keep_buffers([use.value for use in kernel.uses], last + 1, made, found)
+    return found
+
+
+def _keep_buffers(
+    values: Sequence[int], end: int, made: Mapping[int, Kernel], lives: dict[int, Lifetime]
+) -> None:
+    """The values, or the buffers that they are worked out from."""
+    left = list(values)
+    while left:
+        value = left.pop()
+        life = lives.get(value)
+        if life is None or life.end >= end:
+            continue
+        lives[value] = replace(life, end=end)
+        if not life.is_own_buffer and value in made:
+            left.extend(use.value for use in made[value].uses)
+
+
+def _is_picking(reader: Kernel, value: int, listing: Listing) -> bool:
+    return listing.ops[reader.time].name == "stablehlo.gather" and reader.uses[0].value == value
+
+
+def _is_wider(kernel: Kernel, made: Mapping[int, Kernel], listing: Listing) -> bool:
+    """Whether it is elementwise work on a buffer of its shape that takes fewer bytes."""
+    (result,) = kernel.shape.results
+    left = [use.value for use in kernel.uses] if is_elementwise(listing.ops[kernel.time]) else []
+    while left:
+        value = left.pop()
+        type_ = listing.values[value].type
+        if type_ is None or type_.shape != result.shape:
+            continue
+        if value in made and made[value].is_alias:
+            left.extend(use.value for use in made[value].uses)
+        elif type_.num_bytes < result.num_bytes:
+            return True
+    return False
+
+
+def _awaited_by_products(kernels: Sequence[Kernel], listing: Listing) -> frozenset[int]:
+    """When kernels run that products, or loops, wait for."""
+    waiting = {source.value for flow in listing.data_flows for source in flow.sources}
+    found = set[int]()
+    for kernel in reversed(kernels):
+        if kernel.shape.is_matmul or kernel.repeat > 1 or not waiting.isdisjoint(kernel.results):
+            waiting.update(use.value for use in kernel.uses)
+            found.add(kernel.time)
+    return frozenset(found)
 
 
 def _is_in_place_of(kernel: Kernel, product: Kernel | None, readers: "Readers") -> bool:

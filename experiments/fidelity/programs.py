@@ -6,6 +6,7 @@ python experiments/fidelity/programs.py FOLDER [NAME...]
 """
 
 import argparse
+import gzip
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -241,8 +242,10 @@ def recommender_train() -> tuple[Callable[..., Any], tuple[Any, ...], tuple[int,
 PROGRAMS = (gpt_train, mlp_train, moe_fwd, unet_train, decode, lstm_train, recommender_train)
 
 
-def lower(description: str | None, programs: Sequence[Callable[[], Any]]) -> None:
-    """The command line of a file of programs: each into a folder."""
+def lower(
+    description: str | None, programs: Sequence[Callable[[], Any]], *, compressed: bool = False
+) -> None:
+    """The command line of a file of programs: each into a folder, as text (compressed: .mlir.gz)."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -254,7 +257,11 @@ def lower(description: str | None, programs: Sequence[Callable[[], Any]]) -> Non
         if not arguments.names or program.__name__ in arguments.names:
             step, abstract, donated = program()
             lowered = jax.jit(step, donate_argnums=donated, keep_unused=True).lower(*abstract)
-            (arguments.folder / f"{program.__name__}.mlir").write_text(lowered.as_text())
+            file, text = arguments.folder / f"{program.__name__}.mlir", lowered.as_text()
+            if compressed:
+                file.with_suffix(".mlir.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+            else:
+                file.write_text(text)
 
 
 if __name__ == "__main__":

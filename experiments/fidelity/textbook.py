@@ -92,16 +92,16 @@ def _batch(loaded: Loaded, axes: list[AxisRef]) -> Split:
     """The batch dimension of arguments (caches too), and of all that follows from them."""
     split = Split(total_size(axes))
     batch = batch_arguments(loaded.program)
-    if batch and batch[0].type.shape[0] % split.size == 0:
-        split.arguments.update({flow.value: 0 for flow in batch})
-        split.marks.update({flow.value: _Mark(0) for flow in batch})
+    if batch and batch[0].size % split.size == 0:
+        split.arguments.update({one.argument.value: one.dim for one in batch})
+        split.marks.update({one.argument.value: _Mark(one.dim) for one in batch})
         _follow(loaded, split, frozenset(split.arguments), begins=False)
     return split
 
 
 def _model(loaded: Loaded, size: int) -> Split:
     """Columns that are summed over on the way to another array, as a stream that is normalised is, are not begun."""
-    whole = {flow.value for flow in batch_arguments(loaded.program)}
+    whole = {one.argument.value for one in batch_arguments(loaded.program)}
     while True:
         split = Split(size)
         summed = _follow(loaded, split, frozenset(whole), begins=True)

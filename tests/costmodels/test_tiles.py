@@ -61,6 +61,14 @@ def test_laws(shape: list[int], bits: int) -> None:
         assert found <= stored(tuple(shape), bits, ((len(shape) - 1,), (len(shape) - 2,)))
 
 
+def test_slices_of_one_element_lie_flat() -> None:
+    """Rows of one column, asked for along the lanes, take no lanes for each; rows of two do."""
+    rows = ((1,), (0,), True)
+    assert stored((4096, 1), 32, rows) == 4096 * 4
+    assert stored((4096, 2), 32, rows) == 4096 * 128 * 4
+    assert stored((4096, 1), 32, ((1,), (0,))) == 4096 * 4
+
+
 def test_only_tpus_have_tiles() -> None:
     """Memory without tiles holds the elements alone, and no gaps are known of it."""
     shapes = np.asarray([[3, 5]])
@@ -79,6 +87,11 @@ def test_only_tpus_have_tiles() -> None:
         ((4096, 1024), 0, 4, 32, None, (4128, 1024)),
         ((16384, 256), 0, 4, 32, None, (16416, 256)),
         ((1000, 256), 0, 4, 16, None, (1024, 256)),
+        ((1056, 2048), 0, 4, 32, None, (1088, 2048)),
+        ((3040, 2048), 0, 4, 16, None, (3072, 2048)),
+        ((6432, 1024), 0, 4, 32, None, (6528, 1024)),
+        ((8016, 2048), 0, 16, 16, None, (8448, 2048)),
+        ((24864, 640), 0, 4, 16, None, (25344, 640)),
         ((65536, 64), 0, 4, 32, ((1,), (0,), True), (65600, 64)),
         ((65536, 64), 1, 4, 32, ((0,), (1,), True), (65536, 64)),
         ((3072, 192), 0, 4, 16, None, (3072, 192)),

@@ -91,12 +91,25 @@ def test_biased_logits_are_there_once() -> None:
 
 
 def test_converted_logits_are_made_again_for_the_labels() -> None:
-    """Those in bfloat16 stay; in float32 they are there while the labels are picked."""
+    """Those in bfloat16 stay; in float32 they are there while the labels are picked, which no product waits for: at the end."""
     found = program(loss(CONVERTED, "%1"))
     assert stored(found)[0] == "dot_general"
     ((whole,),) = found.wholes.values()
-    (gather,) = (k.time for k in found.kernels if found.listing.ops[k.time].name == "stablehlo.gather")
-    assert (whole.begin, whole.end) == (gather, gather + 1)
+    assert (whole.begin, whole.end) == (found.num_times - 2, found.num_times - 1)
+
+
+def test_logarithms_of_converted_logits_are_made_at_the_end() -> None:
+    """So are those that labels are picked from; the logits that they are made of stay until then."""
+    found = program(loss(CONVERTED, "%8"))
+    logits, logarithms = (
+        found.ample_lifetimes[kernel.results[0]]
+        for kernel in found.kernels
+        if kernel.shape.name in ("stablehlo.dot_general", "stablehlo.subtract")
+        and kernel.shape.results[0].shape == (ROWS, CLASSES)
+        and found.ample_lifetimes[kernel.results[0]].is_own_buffer
+    )
+    assert logarithms.begin == found.num_times - 2
+    assert logits.end == logarithms.end
 
 
 @pytest.mark.parametrize(

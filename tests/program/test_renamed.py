@@ -85,3 +85,30 @@ def test_names_of_what_lies_so_already_pad_nothing() -> None:
     assert lies_as_read(name, program, program.lifetimes)
     stored = program.lifetimes | {name: replace(program.lifetimes[name], is_own_buffer=True)}
     assert not lies_as_read(name, program, stored)
+
+
+def test_images_that_ops_of_their_own_pad() -> None:
+    """Two convolutions read an activation behind zeros: it lies as the convolution before made it."""
+    images, padded = "tensor<8x30x30x32xbf16>", "tensor<8x32x32x32xbf16>"
+    dims = "dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]"
+    filters = "tensor<3x3x32x32xbf16>"
+    program = program_of(
+        main_of(
+            f"""
+      %zero = stablehlo.constant dense<0.0> : tensor<bf16>
+      %0 = stablehlo.convolution(%a, %b) {dims}, window = {{}} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}}
+        : ({padded}, {filters}) -> {images}
+      %1 = stablehlo.multiply %0, %0 : {images}
+      %2 = stablehlo.pad %1, %zero, low = [0, 1, 1, 0], high = [0, 1, 1, 0], interior = [0, 0, 0, 0]
+        : ({images}, tensor<bf16>) -> {padded}
+      %3 = stablehlo.convolution(%2, %b) {dims}, window = {{}} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}}
+        : ({padded}, {filters}) -> {images}
+      %4 = stablehlo.convolution(%2, %c) {dims}, window = {{}} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}}
+        : ({padded}, {filters}) -> {images}
+      return %3, %4 : {images}, {images}""",
+            f"%a: {padded}, %b: {filters}, %c: {filters}",
+            f"{images}, {images}",
+        )
+    )
+    name = next(k.results[0] for k in program.kernels if k.shape.name == "stablehlo.pad")
+    assert lies_as_read(name, program, program.lifetimes)

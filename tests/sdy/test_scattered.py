@@ -21,3 +21,23 @@ def test_axes_in_any_order(result: str) -> None:
     plan = pipeline.plan_loaded(pipeline.load_module(text.encode(), request))
     assert [one.kind for one in plan.price.collectives] == ["reduce_scatter"]
     assert pipeline.check_plan(text.encode(), plan, deep=True).passed
+
+
+def test_sums_that_are_made_whole_first() -> None:
+    """Where summing all and slicing is cheaper than a loop that scatters the sum, Shardy's passes make a reduce-scatter of the two."""
+    text = """
+      sdy.mesh @mesh = <["x"=2, "y"=2, "z"=4]>
+      func.func @main(%a: tensor<32768x1280xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"x", "y", "z"}, {}]>},
+          %b: tensor<32768x5120xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"x", "y", "z"}, {}]>})
+          -> (tensor<1280x5120xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x", "y", "z"}, {}]>}) {
+        %0 = stablehlo.dot_general %a, %b, contracting_dims = [0] x [0]
+          : (tensor<32768x1280xbf16>, tensor<32768x5120xbf16>) -> tensor<1280x5120xbf16>
+        %1 = stablehlo.convert %0 : (tensor<1280x5120xbf16>) -> tensor<1280x5120xf32>
+        %2 = stablehlo.multiply %1, %1 : tensor<1280x5120xf32>
+        %3 = stablehlo.exponential %1 : tensor<1280x5120xf32>
+        %4 = stablehlo.add %2, %3 : tensor<1280x5120xf32>
+        return %4 : tensor<1280x5120xf32>
+      }"""
+    plan = pipeline.plan_loaded(pipeline.load_module(text.encode(), pipeline.Request(hardware="tpu-v5p")))
+    assert [one.kind for one in plan.price.collectives] == ["all_reduce", "all_slice"]
+    assert pipeline.check_plan(text.encode(), plan, deep=True).passed
