@@ -65,9 +65,8 @@ def _data_parallel(loaded: Loaded, priced: PricedGraph) -> Iterator[BaselineChoi
             return FULLY_SHARDED, None, "no other array can be split"
         with_batch = {v: s for v, s in activations.items() if not s.is_fully_replicated}
         given = propagated(loaded, arrays) | with_batch
-        return followed(
-            FULLY_SHARDED, priced, given, f"the same and {len(arrays)} arrays along their largest dimensions"
-        )
+        split_too = f"{len(arrays)} arrays along their largest dimensions" if len(arrays) > 1 else "one array"
+        return followed(FULLY_SHARDED, priced, given, f"the same and {split_too}")
 
     for name, choose in ((DATA_PARALLEL, in_parallel), (FULLY_SHARDED, fully_sharded)):
         try:
