@@ -82,7 +82,8 @@ def _split_arrays(
     arrays = [f for f in loaded.program.flows if f.kind is FlowKind.ARGUMENT and f.value not in batch]
     most = max((flow.type.num_elements for flow in arrays), default=0)
     for flow in arrays:
-        if flow.type.rank and not flow.demands and flow.type.num_elements * SMALL >= most:
+        is_open = all(demand.says_nothing for demand in flow.demands)
+        if flow.type.rank and is_open and flow.type.num_elements * SMALL >= most:
             over = [_dividing(size, axes) for size in flow.type.shape]
             dim = max(range(flow.type.rank), key=lambda d: (total_size(over[d]), flow.type.shape[d]))
             if over[dim]:

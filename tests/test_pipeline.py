@@ -230,11 +230,13 @@ def test_budgets_force_different_plans(name: str) -> None:
 
 
 def test_notes_of_baselines() -> None:
-    """What is split beside the batch: how many arrays, where there are several."""
+    """What is split beside the batch: how many arrays of open sharding, where there are several."""
     head = "%x: tensor<16x8xf32>, %w: tensor<8x8xf32>"
     dot = "stablehlo.dot_general {}, contracting_dims = [1] x [0] : (tensor<16x8xf32>, tensor<8x8xf32>) -> tensor<16x8xf32>"
     for arguments, work, note in (
         (head, "", "the same and one array"),
+        (f"{head} {{sdy.sharding = #sdy.sharding<@mesh, [{{?}}, {{?}}]>}}", "", "the same and one array"),
+        (f"{head} {{sdy.sharding = #sdy.sharding<@mesh, [{{}}, {{}}]>}}", "", "no other array can be split"),
         (
             f"{head}, %v: tensor<8x8xf32>",
             f"%3 = {dot.format('%1, %v')}",
