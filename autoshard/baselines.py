@@ -64,7 +64,8 @@ def _data_parallel(loaded: Loaded, priced: PricedGraph) -> Iterator[BaselineChoi
         arrays = dict(_split_arrays(loaded, split, axes))
         if not arrays:
             return FULLY_SHARDED, None, "no other array can be split"
-        note = f"the same and {len(arrays)} arrays along their largest dimensions"
+        split_too = f"{len(arrays)} arrays along their largest dimensions" if len(arrays) > 1 else "one array"
+        note = f"the same and {split_too}"
         if left:
             activations.update(propagated(loaded, _with_next_dims(batch, over, left)))
             note += f", what follows the batch over {_names(left)}"
@@ -96,7 +97,8 @@ def _split_arrays(
     arrays = [f for f in loaded.program.flows if f.kind is FlowKind.ARGUMENT and f.value not in batch]
     most = max((flow.type.num_elements for flow in arrays), default=0)
     for flow in arrays:
-        if flow.type.rank and not flow.demands and flow.type.num_elements * SMALL >= most:
+        is_open = all(demand.says_nothing for demand in flow.demands)
+        if flow.type.rank and is_open and flow.type.num_elements * SMALL >= most:
             over = [_dividing(size, axes) for size in flow.type.shape]
             dim = max(range(flow.type.rank), key=lambda d: (total_size(over[d]), flow.type.shape[d]))
             if over[dim]:

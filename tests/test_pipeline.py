@@ -227,3 +227,27 @@ def test_budgets_force_different_plans(name: str) -> None:
     shardings = {tuple(argument.sharding for argument in plan.arguments) for plan in found}
     assert len(shardings) == 2
     assert found[0].price.peak_bytes > found[1].price.peak_bytes
+
+
+def test_notes_of_baselines() -> None:
+    """What is split beside the batch: how many arrays of open sharding, where there are several."""
+    head = "%x: tensor<16x8xf32>, %w: tensor<8x8xf32>"
+    dot = "stablehlo.dot_general {}, contracting_dims = [1] x [0] : (tensor<16x8xf32>, tensor<8x8xf32>) -> tensor<16x8xf32>"
+    for arguments, work, note in (
+        (head, "", "the same and one array"),
+        (f"{head} {{sdy.sharding = #sdy.sharding<@mesh, [{{?}}, {{?}}]>}}", "", "the same and one array"),
+        (f"{head} {{sdy.sharding = #sdy.sharding<@mesh, [{{}}, {{}}]>}}", "", "no other array can be split"),
+        (
+            f"{head}, %v: tensor<8x8xf32>",
+            f"%3 = {dot.format('%1, %v')}",
+            "the same and 2 arrays along their largest dimensions",
+        ),
+    ):
+        module = f"""sdy.mesh @mesh = <["x"=2]>
+func.func @main({arguments}) -> tensor<16x8xf32> {{
+  %1 = {dot.format("%x, %w")}
+  {work}
+  return {"%3" if work else "%1"} : tensor<16x8xf32>
+}}"""
+        loaded = pipeline.load_module(module.encode(), pipeline.Request(memory_bytes=None))
+        assert pipeline.plan_loaded(loaded).baselines[2].note == note

@@ -429,7 +429,8 @@ def _transformed(planned: Planned, stored: _Stored, lives: Lives) -> Iterator[Bu
 
 
 def _generated(planned: Planned, stored: _Stored) -> Iterator[Buffer]:
-    """What is made of constants alone and sliced, on every device."""
-    for whole in planned.program.generated:
+    """What is made of constants alone and sliced, on every device; a plan of nothing else has nothing that could hold it."""
+    program = planned.program
+    for whole in program.generated if program.flows or program.kernels else ():
         bytes_ = stored.at_least(whole.type, TensorSharding.replicated_closed(whole.type.rank))
         yield Buffer(whole.begin, whole.end, bytes_)

@@ -5,7 +5,8 @@ multiplications and is never summed over on the way. It is the leading one, or t
 (microbatches, time). Of the types of arguments, the one with the most such work wins, state that is given back only where nothing
 else brings much (dense experts are in all their work). Others of the same size there go with it (labels,
 masks) where all kernels that both reach have them along the same factor, or where they bring as much work by themselves (the other
-tower of two) or are indices that bring any (a tower of shorter texts); parameters can have the size by chance.
+tower of two) or are indices that bring any (a tower of shorter texts); parameters can have the size by chance, state that is given back
+too, whatever work it brings.
 """
 
 from collections.abc import Iterator, Mapping
@@ -54,7 +55,8 @@ def batch_arguments(program: Program) -> tuple[Batch, ...]:
     if most <= 0:
         return ()
     enough = [type_ for type_ in work if work[type_] * AS_MUCH >= most]
-    inputs_only = [type_ for type_ in enough if not _is_given_back(program, type_, len(by_type[type_]))]
+    given_back = {type_ for type_ in work if _is_given_back(program, type_, len(by_type[type_]))}
+    inputs_only = [type_ for type_ in enough if type_ not in given_back]
     best = max(inputs_only or enough, key=lambda type_: (work[type_], -type_.num_bytes * len(by_type[type_])))
     size = best.shape[along[best].dim]
     factors = {id(kernel): met for kernel, met in along[best].kernels}
@@ -62,7 +64,10 @@ def batch_arguments(program: Program) -> tuple[Batch, ...]:
         type_
         for type_, (dim, kernels) in along.items()
         if type_.shape[dim] == size
-        and (_has_enough(type_, work[type_], work[best]) or _goes_with(kernels, factors))
+        and (
+            (type_ not in given_back and _has_enough(type_, work[type_], work[best]))
+            or _goes_with(kernels, factors)
+        )
     }
     return tuple(Batch(flow, along[flow.type].dim) for flow in inputs if flow.type in together)
 

@@ -134,7 +134,7 @@ class Portfolio:
                 return
             self._minimise_folded()
             if not record.done() and relaxed.fits():
-                relaxed.go_on(free, record.clock)
+                relaxed.go_on(free, record.clock, self._patience)
         if not record.done():
             if is_large:
                 shorten(tight, record.clock)

@@ -80,16 +80,19 @@ class Reducer:
             core = smaller
 
     def fits(self) -> bool:
-        """Does the cheapest choice so far of a graph without memory fit into memory?"""
-        return self._incumbent is not None and evaluate(self.record.problem, self._incumbent).feasible
+        """Does the cheapest choice so far, of a graph without memory or of all, fit into memory?"""
+        if self._incumbent is None:
+            return False
+        found, best = evaluate(self.record.problem, self._incumbent), self.record.best.cost
+        return found.feasible or (best is not None and found.cost is not None and best <= found.cost)
 
-    def go_on(self, graph: Graph, clock: Clock) -> None:
-        """From where it is, as long as the cheapest choice fits.
+    def go_on(self, graph: Graph, clock: Clock, patience: int | None) -> None:
+        """From where it is, as long as the cheapest choice fits; `patience` as of the Reducer.
 
         Raises:
             OutOfTimeError: the clock is over.
         """
-        self.clock, self._patience, self._far_over = clock, None, self.record.problem.memory_limit
+        self.clock, self._patience, self._far_over = clock, patience, self.record.problem.memory_limit
         self.solve(graph)
 
     def is_small(self, graph: Graph) -> bool:

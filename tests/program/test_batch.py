@@ -98,16 +98,36 @@ def test_work_on_carried_state() -> None:
     assert [batch.argument.type.shape for batch in batch_arguments(program_of(text))] == [(8, 4)]
 
 
-def test_state_that_nothing_donates() -> None:
-    """Dense experts are in all the work that the batch is in, and their gate's too; they are given back, the batch is not."""
-    experts, batch = "tensor<4x8x8xf32>", "tensor<8x8xf32>"
-    of_experts = "(tensor<8x8xf32>, tensor<4x8x8xf32>) -> tensor<8x4x8xf32>"
+@pytest.mark.parametrize("count", [4, 8])
+def test_state_that_nothing_donates(count: int) -> None:
+    """Dense experts are in all the work that the batch is in, and their gate's too; they are given back, the batch is not.
+
+    Nor are they the batch where there are as many of them.
+    """
+    experts, batch, made = f"tensor<{count}x8x8xf32>", "tensor<8x8xf32>", f"tensor<8x{count}x8xf32>"
     text = f"""sdy.mesh @mesh = <["x"=2]>
-      func.func @main(%w: {experts}, %m: {experts}, %x: {batch}, %g: tensor<8x8xf32>) -> ({experts}, {experts}, tensor<8x4x8xf32>) {{
-        %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [1] : {of_experts}
-        %1 = stablehlo.dot_general %g, %m, contracting_dims = [1] x [1] : {of_experts}
-        %2 = stablehlo.add %0, %1 : tensor<8x4x8xf32>
+      func.func @main(%w: {experts}, %m: {experts}, %x: {batch}, %g: {batch}) -> ({experts}, {experts}, {made}) {{
+        %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [1] : ({batch}, {experts}) -> {made}
+        %1 = stablehlo.dot_general %g, %m, contracting_dims = [1] x [1] : ({batch}, {experts}) -> {made}
+        %2 = stablehlo.add %0, %1 : {made}
         %3 = stablehlo.add %w, %m : {experts}
-        return %3, %m, %2 : {experts}, {experts}, tensor<8x4x8xf32>
+        return %3, %m, %2 : {experts}, {experts}, {made}
       }}"""
     assert [batch.argument.name for batch in batch_arguments(program_of(text))] == ["arg2", "arg3"]
+
+
+def test_caches_that_nothing_donates() -> None:
+    """They are given back, and have the batch along with what is read."""
+    cache, new = "tensor<8x32x16xf32>", "tensor<8x1x16xf32>"
+    indices = "tensor<i32>, tensor<i32>, tensor<i32>"
+    text = f"""sdy.mesh @mesh = <["x"=2]>
+      func.func @main(%k: {cache}, %v: {cache}, %x: {new}, %w: tensor<16x16xf32>) -> ({cache}, {cache}, {new}) {{
+        %i = stablehlo.constant dense<0> : tensor<i32>
+        %q = stablehlo.dot_general %x, %w, contracting_dims = [2] x [0] : ({new}, tensor<16x16xf32>) -> {new}
+        %k2 = stablehlo.dynamic_update_slice %k, %q, %i, %i, %i : ({cache}, {new}, {indices}) -> {cache}
+        %v2 = stablehlo.dynamic_update_slice %v, %q, %i, %i, %i : ({cache}, {new}, {indices}) -> {cache}
+        %s = stablehlo.dot_general %q, %k2, batching_dims = [0] x [0], contracting_dims = [2] x [2] : ({new}, {cache}) -> tensor<8x1x32xf32>
+        %o = stablehlo.dot_general %s, %v2, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<8x1x32xf32>, {cache}) -> {new}
+        return %k2, %v2, %o : {cache}, {cache}, {new}
+      }}"""
+    assert [batch.argument.name for batch in batch_arguments(program_of(text))] == ["arg0", "arg1", "arg2"]

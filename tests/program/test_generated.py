@@ -83,6 +83,24 @@ def test_memory() -> None:
         assert plan.fits == fits
 
 
+def test_memory_of_nothing_else() -> None:
+    """One element of a mask is all that is wanted: there is nothing to choose, and the check says so too."""
+    element = "  %cut = stablehlo.slice %heads [0:1, 0:1, 0:1] : (tensor<1x64x64xi1>) -> tensor<1x1x1xi1>"
+    body = "\n".join((ROWS, WITH_HEADS, element))
+    module = f"""sdy.mesh @mesh = <["x"=2]>
+func.func @main() -> tensor<i1> {{
+{body}
+  %made = stablehlo.reshape %cut : (tensor<1x1x1xi1>) -> tensor<i1>
+  return %made : tensor<i1>
+}}"""
+    loaded = pipeline.load_module(module.encode(), pipeline.Request(memory_bytes=1000))
+    assert loaded.program.generated
+    report = check(
+        Subject(loaded.program, loaded.hardware, loaded.communication), pipeline.plan_loaded(loaded)
+    )
+    assert report.passed, report.to_text()
+
+
 def test_sharding_of_a_part() -> None:
     """A part that is split is whole first: XLA would split what it is cut from, and exchange rows of it."""
     request = pipeline.Request(memory_bytes=None)

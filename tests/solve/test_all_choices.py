@@ -105,10 +105,19 @@ def test_search_alone(seeds: range, presolved: bool, monkeypatch: pytest.MonkeyP
         assert_true(seed, Priced(problem), answer)
 
 
+@pytest.mark.parametrize("impatient", [False, True])
 @pytest.mark.parametrize("presolved", [True, False])
 @blocks(quick=30, slow=2000)
-def test_every_stage_of_the_portfolio(seeds: range, presolved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without memory first, then folded, then search on the whole, as if the problems were large."""
+def test_every_stage_of_the_portfolio(
+    seeds: range, presolved: bool, impatient: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without memory first, then folded, perhaps without memory again, then search on the whole, as if the problems were large.
+
+    The impatient leave what is without memory early, to come back to it, and presolve the whole last.
+    """
+    if impatient:
+        monkeypatch.setattr("autoshard.solve.portfolio._STALLED", 0)
+        monkeypatch.setattr("autoshard.solve.portfolio._LARGE", -1)
     if not presolved:
         monkeypatch.setattr(reduce, "presolve", nothing)
     monkeypatch.setattr(reduce, "_TINY", -1)

@@ -10,7 +10,7 @@ import pytest
 
 import autoshard.solve.peak as peak
 import autoshard.solve.reduce as reduce
-from autoshard.problem import Problem, evaluate
+from autoshard.problem import Problem, ProblemBuilder, Table, evaluate
 from autoshard.solve import Status, brute_force, solve
 from autoshard.solve.anytime import Anytime
 from autoshard.solve.clock import Clock
@@ -21,9 +21,11 @@ from autoshard.solve.exact.dynamic import eliminate_all, elimination_order
 from autoshard.solve.exact.lazy import solve_lazily
 from autoshard.solve.graph import FINITE_BELOW, ContradictionError
 from autoshard.solve.load import certain_peak, load
+from autoshard.solve.portfolio import Portfolio
 from autoshard.solve.presolve import presolve
 from autoshard.solve.presolve.consistency import drop_unsupported
 from autoshard.solve.presolve.dominance import drop_dominated
+from autoshard.solve.record import Record
 from tests.problem.strategies import KINDS, random_problem
 from tests.solve.cores import copies
 
@@ -148,6 +150,28 @@ def test_search_path_of_the_portfolio(seed: int, monkeypatch: pytest.MonkeyPatch
     if reference.smallest_peak is not None:
         assert answer.peak_lower_bound <= reference.smallest_peak
         assert answer.smallest_peak is None or answer.smallest_peak >= reference.smallest_peak
+
+
+def test_a_part_that_stalls_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it goes on without memory because the cheapest choice fits: it leaves its clock to the whole."""
+    for pairs in ("_TINY", "_RACE_AT_ONCE", "_RACE_LATER"):
+        monkeypatch.setattr(reduce, pairs, -1)
+    monkeypatch.setattr(reduce, "elimination_order", out_of_reach)
+    draw, builder, nodes = np.random.default_rng(0), ProblemBuilder(), 12
+    most = 0
+    for node in range(nodes):
+        usage = draw.integers(0, 10, 4)
+        builder.add_node(draw.integers(0, 10, 4))
+        builder.add_node_usage(node, 0, 1, usage)
+        most += int(usage.max())
+        for other in range(node):
+            builder.add_edge(other, node, Table(draw.integers(0, 100, (4, 4))))
+    clock = Clock(600, work_limit=2_000)
+    record = Record(builder.build(most - 1), clock, seed=0, threads=1, progress=None)
+    Portfolio(record, folding=False).run()
+    assert sum(name.startswith("core ") for name in record.statistics) >= 3, "free, free again, and the whole"
+    assert not record.proved()
+    assert not clock.over()
 
 
 @pytest.mark.parametrize("constant", [0, -(10**9), 10**9])

@@ -19,6 +19,7 @@ from autoshard.solve.load import load
 from autoshard.solve.presolve import presolve
 from autoshard.solve.presolve.chain import REDUCTIONS, Reduction
 from autoshard.solve.presolve.consistency import drop_unsupported
+from autoshard.solve.presolve.dominance import Above
 from autoshard.solve.rows import RangeMinimum
 from tests.problem.strategies import KINDS, random_problem
 
@@ -96,3 +97,11 @@ def test_range_minimum_is_the_minimum() -> None:
     for begin in range(37):
         for end in range(begin + 1, 38):
             assert table.over(begin, end) == values[begin:end].min()
+
+
+@pytest.mark.parametrize("rows", [20, 200])
+def test_what_dominance_keeps_of_a_matrix(rows: int) -> None:
+    """Presolve keeps it for every matrix that there was: a number for each pair of strategies, and the matrix once at most."""
+    matrix = np.random.default_rng(0).integers(0, 100, (rows, 10 * rows))
+    kept = sum(array.size for array in vars(Above(matrix)).values() if isinstance(array, np.ndarray))
+    assert kept <= rows * rows + rows + (matrix.size if rows > 20 else 0)

@@ -26,7 +26,7 @@ def drop_dominated(graph: Graph, node: int) -> list[int]:
     matrices = sorted(graph.adjacent[node].values(), key=lambda matrix: matrix.shape[1])
     if len(cost) < 2 or any(matrix.size * len(cost) > _TOO_LARGE for matrix in matrices):
         return []
-    a, b = _at_least_as_good(cost, [graph.memo.call(_Above, matrix) for matrix in matrices])
+    a, b = _at_least_as_good(cost, [graph.memo.call(Above, matrix) for matrix in matrices])
     if not len(a):
         return []
     dominates = np.zeros((len(cost), len(cost)), dtype=np.bool_)
@@ -42,7 +42,7 @@ def drop_dominated(graph: Graph, node: int) -> list[int]:
     return [node, *graph.adjacent[node]]
 
 
-def _at_least_as_good(cost: Ints, edges: list[_Above]) -> tuple[Ints, Ints]:
+def _at_least_as_good(cost: Ints, edges: list[Above]) -> tuple[Ints, Ints]:
     """The pairs of different strategies of which the first costs no more than the second."""
     cost = cost + sum(edge.least for edge in edges)
     worse = cost[:, None] - cost[None, :]
@@ -59,7 +59,7 @@ def _at_least_as_good(cost: Ints, edges: list[_Above]) -> tuple[Ints, Ints]:
     return a, b
 
 
-class _Above:
+class Above:
     """A matrix less the least entry of each row, which counts as zero where nothing is allowed; `least_losses` [K, K] are `losses` of all
     pairs where the matrix is small, else a bound from the partners where b has its least entry and where a has its largest.
     """
@@ -68,23 +68,29 @@ class _Above:
         where = matrix.argmin(axis=1)
         least = matrix[np.arange(len(matrix)), where]
         self.least = np.where(least >= FINITE_BELOW, 0, least)
-        self._mine = matrix - self.least[:, None]
+        mine = matrix - self.least[:, None]
         is_forbidden = matrix >= FINITE_BELOW
-        self._mine[is_forbidden] = FORBIDDEN
-        self._theirs = self._mine + np.where(is_forbidden, FORBIDDEN, 0)  # what both forbid is no loss
+        mine[is_forbidden] = FORBIDDEN
+        theirs = mine + np.where(is_forbidden, FORBIDDEN, 0)  # what both forbid is no loss
         self.is_exact = matrix.size * len(matrix) <= _SMALL
         if self.is_exact:
-            self.least_losses = (self._mine[:, None, :] - self._theirs[None, :, :]).max(axis=2)
+            self.least_losses = (mine[:, None, :] - theirs[None, :, :]).max(axis=2)
             return
-        worst = self._mine.argmax(axis=1)
-        of_worst = self._mine[np.arange(len(matrix)), worst] - self._theirs[:, worst]
-        self.least_losses = np.maximum(self._mine[:, where], of_worst.T)
+        self._mine = mine  # one of the two, as both are as large as the matrix
+        worst = mine.argmax(axis=1)
+        of_worst = mine[np.arange(len(matrix)), worst] - theirs[:, worst]
+        self.least_losses = np.maximum(mine[:, where], of_worst.T)
 
     def losses(self, a: Ints, b: Ints) -> Ints:
         """[N] max_t (M[a, t] - M[b, t]) over t allowed to b, at least FORBIDDEN / 2 where a lacks a partner that b has."""
         step = max(1, _AT_ONCE // max(1, self._mine.shape[1]))
         parts = (slice(begin, begin + step) for begin in range(0, len(a), step))
-        return np.concatenate([(self._mine[a[p]] - self._theirs[b[p]]).max(axis=1) for p in parts])
+        return np.concatenate([self._losses(a[p], b[p]) for p in parts])
+
+    def _losses(self, a: Ints, b: Ints) -> Ints:
+        theirs = self._mine[b]
+        theirs[theirs >= FINITE_BELOW] += FORBIDDEN
+        return (self._mine[a] - theirs).max(axis=1)
 
 
 def _keep_if_no_more_memory(graph: Graph, node: int, dominates: Bools) -> None:
