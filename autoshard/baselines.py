@@ -62,6 +62,8 @@ def _data_parallel(loaded: Loaded, priced: PricedGraph) -> Iterator[BaselineChoi
 
     def fully_sharded() -> BaselineChoice:
         arrays = dict(_split_arrays(loaded, split, axes))
+        if not activations:
+            return FULLY_SHARDED, None, "there is no data parallelism to begin with"
         if not arrays:
             return FULLY_SHARDED, None, "no other array can be split"
         split_too = f"{len(arrays)} arrays along their largest dimensions" if len(arrays) > 1 else "one array"
