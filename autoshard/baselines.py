@@ -51,37 +51,35 @@ def _data_parallel(loaded: Loaded, priced: PricedGraph) -> Iterator[BaselineChoi
     axes = [loaded.mesh.axis(axis.name) for axis in loaded.mesh.axes if axis.size > 1]
     over = _dividing(batch[0].size, axes)
     left = axes[len(over) :]
-    split = {flow.value: _split_along(flow.type.rank, {dim: over}) for flow, dim in batch}
+    split = _split_batch(batch, over, ())
     where = f"over {_names(over)}" if over else "whole: no axis divides the batch"
     names = f"{', '.join(flow.name for flow, _ in batch[:3])}{', ...' if len(batch) > 3 else ''}"
-    activations: dict[int, TensorSharding] = {}
-
-    def in_parallel() -> BaselineChoice:
-        activations.update(propagated(loaded, split))
-        return followed(DATA_PARALLEL, priced, activations, f"{names} {where}")
-
-    def fully_sharded() -> BaselineChoice:
-        arrays = dict(_split_arrays(loaded, split, axes))
-        if not activations:
-            return FULLY_SHARDED, None, "there is no data parallelism to begin with"
-        if not arrays:
-            return FULLY_SHARDED, None, "no other array can be split"
-        split_too = f"{len(arrays)} arrays along their largest dimensions" if len(arrays) > 1 else "one array"
-        note = f"the same and {split_too}"
+    try:
+        activations = propagated(loaded, split)
+    except AutoshardError as error:
+        yield DATA_PARALLEL, None, f"Shardy's propagation failed: {error.reason}"
+        yield FULLY_SHARDED, None, "there is no data parallelism to begin with"
+        return
+    yield followed(DATA_PARALLEL, priced, activations, f"{names} {where}")
+    arrays = dict(_split_arrays(loaded, split, axes))
+    if not arrays:
+        yield FULLY_SHARDED, None, "no other array can be split"
+        return
+    split_too = f"{len(arrays)} arrays along their largest dimensions" if len(arrays) > 1 else "one array"
+    note = f"the same and {split_too}"
+    try:
         if left:
-            activations.update(propagated(loaded, _with_next_dims(batch, over, left)))
+            activations = propagated(loaded, _split_batch(batch, over, left))
             note += f", what follows the batch over {_names(left)}"
-        with_batch = {v: s for v, s in activations.items() if not s.is_fully_replicated}
-        return followed(FULLY_SHARDED, priced, propagated(loaded, arrays) | with_batch, note)
-
-    for name, choose in ((DATA_PARALLEL, in_parallel), (FULLY_SHARDED, fully_sharded)):
-        try:
-            yield choose()
-        except AutoshardError as error:
-            yield name, None, f"Shardy's propagation failed: {error.reason}"
+        given = propagated(loaded, arrays)
+    except AutoshardError as error:
+        yield FULLY_SHARDED, None, f"Shardy's propagation failed: {error.reason}"
+        return
+    with_batch = {v: s for v, s in activations.items() if not s.is_fully_replicated}
+    yield followed(FULLY_SHARDED, priced, given | with_batch, note)
 
 
-def _with_next_dims(
+def _split_batch(
     batch: Sequence[Batch], over: Sequence[AxisRef], left: Sequence[AxisRef]
 ) -> dict[int, TensorSharding]:
     """The batch and, over as many as divide it of the axes that are left, the dimension behind it: positions of texts, rows of images."""

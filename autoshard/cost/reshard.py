@@ -106,12 +106,9 @@ class ReshardPrices:
         origins, targets = origins[is_move], targets[is_move]
         summed = self._layouts[rank].reduced(origins) if self._prices.sums_first else origins
         count = len(self._layouts[rank].shardings)
-        wanted = self._wanted.get(rank)
-        if wanted is None or len(wanted) < count:
-            grown = np.zeros((count, count), dtype=np.bool_)
-            if wanted is not None:
-                grown[: len(wanted), : len(wanted)] = wanted
-            wanted = self._wanted[rank] = grown
+        wanted = self._wanted.get(rank, np.zeros((0, 0), dtype=np.bool_))
+        if len(wanted) < count:
+            wanted = self._wanted[rank] = np.pad(wanted, (0, count - len(wanted)))
         wanted[origins, targets] = True
         wanted[summed, targets] = True
 

@@ -9,6 +9,7 @@ tower of two) or are indices that bring any (a tower of shorter texts); paramete
 too, whatever work it brings.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -55,7 +56,9 @@ def batch_arguments(program: Program) -> tuple[Batch, ...]:
     if most <= 0:
         return ()
     enough = [type_ for type_ in work if work[type_] * AS_MUCH >= most]
-    given_back = {type_ for type_ in work if _is_given_back(program, type_, len(by_type[type_]))}
+    results = Counter(flow.type for flow in program.flows if flow.kind is FlowKind.RESULT)
+    # likely to be state, though nothing is donated: several arguments, and as many results of their type
+    given_back = {type_ for type_ in work if 1 < len(by_type[type_]) <= results[type_]}
     inputs_only = [type_ for type_ in enough if type_ not in given_back]
     best = max(inputs_only or enough, key=lambda type_: (work[type_], -type_.num_bytes * len(by_type[type_])))
     size = best.shape[along[best].dim]
@@ -70,12 +73,6 @@ def batch_arguments(program: Program) -> tuple[Batch, ...]:
         )
     }
     return tuple(Batch(flow, along[flow.type].dim) for flow in inputs if flow.type in together)
-
-
-def _is_given_back(program: Program, type_: TensorType, arguments: int) -> bool:
-    """Whether several arguments of a type are likely to be state, though nothing is donated: as many results have it."""
-    results = sum(flow.kind is FlowKind.RESULT and flow.type == type_ for flow in program.flows)
-    return 1 < arguments <= results
 
 
 def _leading(program: Program, flows: list[Flow]) -> _Along:

@@ -124,11 +124,7 @@ def made_for_gathers(
             (value,) = kernel.results
             if any(_is_in_place_of(kernel, products.get(use.value), readers) for use in kernel.uses):
                 continue
-            gathers = [
-                reader.time
-                for reader in readers.get(value, ())
-                if listing.ops[reader.time].name == "stablehlo.gather" and reader.uses[0].value == value
-            ]
+            gathers = [r.time for r in readers.get(value, ()) if _is_picking(r, value, listing)]
             if gathers:
                 sums = [time for time in read_times(value, readers) if is_reduction(listing.ops[time])]
                 is_last = max(sums, default=0) < min(gathers) and awaited.isdisjoint(gathers)

@@ -193,7 +193,6 @@ class Reducer:
         self._take_over(graph, core, engine)  # a projection may be cheaper than what it is one of
         if engine.best is None and len(core.room):
             self._fit(graph, core, engine)
-        smaller = False
         try:
             smaller = self._turn(graph, core, engine)
         finally:
