@@ -19,7 +19,7 @@ GAPS = "gaps of the heap"
 class HeldBuffer:
     """One buffer on one device; `bytes` with what its layout pads and its part of the heap's usual gaps."""
 
-    kind: str  # "argument", "result", "value" or "copy" (in the sharding that readers ask for)
+    kind: str  # "argument", "result", "value" or "copy" (in the sharding that readers ask for, or another layout)
     name: str  # of an argument, a result or what a loop carries; else ""
     op: str  # that makes it, of a copy of an argument that reads it; "" where none does
     location: str
@@ -89,7 +89,8 @@ class _Names:
         node = self._graph.nodes[held.node]
         if node.flow >= 0:
             flow = self._program.flows[node.flow]
-            kind = "value" if flow.kind is FlowKind.CARRIED else flow.kind.value
+            is_copy = bool(held.note) and not held.is_handed_over
+            kind = "copy" if is_copy else "value" if flow.kind is FlowKind.CARRIED else flow.kind.value
             layouts = node.choices.supplies or node.choices.demands
             type_ = (
                 ""

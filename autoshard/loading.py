@@ -90,7 +90,16 @@ def lowering_of(form: Form, hardware: Hardware) -> Lowering:
 
 def compiler_of(form: Form, hardware: Hardware) -> Compiler:
     is_xla_tpu = lowering_of(form, hardware) == "xla-tpu"
-    return Compiler(is_xla_tpu, is_xla_tpu and hardware.keeps_narrow_operands)
+    if not is_xla_tpu:
+        return Compiler(is_xla_tpu, memory_bytes=hardware.hbm_bytes)
+    return Compiler(
+        is_xla_tpu,
+        hardware.keeps_narrow_operands,
+        ends_products_in_place=not hardware.gathers_behind_compute,
+        keeps_erfc=hardware.keeps_erfc,
+        doubles_exponentials=hardware.doubles_exponentials,
+        memory_bytes=hardware.hbm_bytes,
+    )
 
 
 def overlap_of(form: Form, hardware: Hardware) -> Overlap:

@@ -15,7 +15,7 @@ from typing import Any, overload
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from . import compute
 from .amounts import Amount, Integers, whole_ns
@@ -99,6 +99,16 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.tiles is not None and bool(self.tiles.keeps_narrow_operands)
 
     @property
+    def keeps_erfc(self) -> bool:
+        """Whether the compiler stores complementary error functions in float32, see `tiles`."""
+        return self.tiles is not None and bool(self.tiles.keeps_erfc)
+
+    @property
+    def doubles_exponentials(self) -> bool:
+        """Whether the compiler stores exponentials of a softmax of float32 products twice, see `tiles`."""
+        return self.tiles is not None and bool(self.tiles.doubles_exponentials)
+
+    @property
     def gathers_behind_compute(self) -> bool:
         """Whether its compiler runs all-gathers behind kernels that do not wait for them."""
         return isinstance(self.topology, Torus) and bool(self.topology.gathers_behind_compute)
@@ -156,33 +166,39 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         handed_over: NDArray[np.bool_],
         *,
         values: int,
-        waiting_ns: NDArray[np.float64],
+        stays: ArrayLike,
     ) -> Occupancy:
         """What takes main memory when it holds the most, of what is alive in half-open intervals.
 
         What a compiler has in vector memory does not.
 
         `handed_over`: whether each is an argument or a result, which is in main memory. `values`: how many temporary ones the program has,
-        each of which takes tables there. `waiting_ns`: how long each lies between what makes it and what
-        reads it last, at the least. What is temporary has its part of the gaps that is usual (`stored_bytes`); where buffers that come and
-        go leave larger ones, these count.
+        each of which takes tables there. `stays`: [value, 5], the longest time in ns that each lies there between two kernels that make or
+        read it; how many of these wait for memory; of the others how much longer their products take than memory, at the least, in ns; the
+        end of its life for vector memory; whether elementwise work or a reduction made it, apart from any product. What is temporary has
+        its part of the gaps that is usual (`stored_bytes`); where buffers that come and go leave larger ones, these count.
         """
-        stays = begin < end
+        is_there = begin < end
         if self.vector_memory is not None:
+            rows = np.asarray(stays, dtype=np.float64).reshape(-1, 5)
+            waiting_ns, streaming, spare_ns, until, is_streamed = rows.T
             waits = waiting_ns > self.vector_memory.holds_for_ns(self.hbm_bytes_per_s)
+            if self.vector_memory.leaves_products:
+                waits |= is_streamed == 0
             moved = np.where(handed_over, 0, bytes)
-            stays &= handed_over | self.vector_memory.leaves(begin, end, moved, waits)
+            saved_ns = np.where(streaming > 0, streaming * moved / self.hbm_bytes_per_s * 1e9, -spare_ns)
+            is_there &= handed_over | self.vector_memory.leaves(
+                begin, until.astype(np.int64), moved, waits, saved_ns
+            )
         tables = 0 if self.vector_memory is None else self.vector_memory.tables_bytes(values)
-        in_heap = stays & ~handed_over
+        in_heap = is_there & ~handed_over
         gaps = 0 if self.tiles is None else self.tiles.more_gaps(begin[in_heap], end[in_heap], bytes[in_heap])
-        alive, time = most_alive(begin[stays], end[stays], bytes[stays])
-        return Occupancy(alive + tables + gaps, stays & (begin <= time) & (time < end), tables, gaps)
+        alive, time = most_alive(begin[is_there], end[is_there], bytes[is_there])
+        return Occupancy(alive + tables + gaps, is_there & (begin <= time) & (time < end), tables, gaps)
 
-    def waiting_ns(self, product_ns: float, memory_ns: float) -> float:
-        """How long values wait for a kernel, by the least times of its product and of what it moves to and from memory (`occupancy`)."""
-        if self.vector_memory is None:
-            return max(product_ns, memory_ns)
-        return self.vector_memory.waiting_ns(product_ns, memory_ns)
+    def scheduled_product_ns(self, product_ns: float) -> float:
+        """How long a product takes by the times of the compiler that decides what waits in vector memory (`occupancy`), by its least."""
+        return product_ns if self.vector_memory is None else product_ns * self.vector_memory.product_ratio
 
     def peak_flop_per_s(self, dtype: str, unit: Unit = "matrix") -> float:
         """Nominal peak of one device for an MLIR element type; vector, where the matrix unit has not the type."""

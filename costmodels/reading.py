@@ -82,7 +82,10 @@ def explained(
         fix = f"Add the {'figure' if table else 'table or figure'} {missing[1]}."
     else:
         reason = f"{key or table}: {message}" if table else message
-        fix = f"Write {key} as a positive number in the unit of its name." if key else ""
+        written = (
+            "true or false" if "Expected `bool" in message else "a positive number in the unit of its name"
+        )
+        fix = f"Write {key} as {written}." if key else ""
     return HardwareError(reason, where=f"{path}:{line_of(text, table, key)}", fix=fix)
 
 

@@ -41,7 +41,9 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     for that; None: a compiler that does not.
 
     With `keeps_narrow_operands` the compiler stores what it makes in 16 bits of twice as many bytes for several products (a softmax's
-    quotient, a gated activation), which otherwise each of them makes anew.
+    quotient, a gated activation), which otherwise each of them makes anew. With `keeps_erfc` it stores complementary error functions in
+    float32 beside their operand; those of 16 bits all do. With `doubles_exponentials` it makes float32 scores that nothing is done to
+    before their softmax twice, and keeps the exponentials of both for the backward pass.
     """
 
     lanes: Count
@@ -50,6 +52,8 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     heap_slack: Share
     scattered_tiles: Count | None = None
     keeps_narrow_operands: bool | None = None  # None: no
+    keeps_erfc: bool | None = None  # None: no
+    doubles_exponentials: bool | None = None  # None: no
 
     def stored_bytes(
         self, shapes: NDArray[Any], element_bits: int, minor: MinorPair | None = None
@@ -175,6 +179,14 @@ def _pairs(rank: int, minor: MinorPair | None) -> list[tuple[int, int]]:
 
 def _up(sizes: NDArray[Any], tile: int | NDArray[Any]) -> NDArray[np.int64]:
     return -(-sizes // tile) * tile
+
+
+def in_groups(shapes: NDArray[Any], dim: int, size: int) -> NDArray[Any]:
+    """Shapes with a dimension in groups of so many elements at most, and as the last one how many groups these are."""
+    together = np.clip(shapes[:, dim], 1, size)
+    found = np.column_stack([shapes, -(-shapes[:, dim] // together)])
+    found[:, dim] = together
+    return found
 
 
 def pads_too_far(padded: NDArray[np.int64], least: NDArray[np.int64], memory_bytes: int) -> NDArray[np.bool_]:

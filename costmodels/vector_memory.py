@@ -1,15 +1,17 @@
 """Which temporary values a compiler keeps in the vector unit's own memory instead of main memory.
 
-XLA:TPU's memory space assignment moves values there that find room for all of their lives, first those that speed the program up most.
-Here those come first that take the least room times time; of several simple orders none predicts the memory of compiled programs better.
-Lives are half-open intervals of program time. What waits long is handed out to main memory: activations that wait for the backward pass.
+XLA:TPU's memory space assignment moves values there that find room for all of their lives, first those that speed the program up most by
+the square root of their bytes (`xla_tpu_alternate_memory_benefit_scaling_factor_for_large_buffers`): what is read and written by kernels
+that wait for memory. Lives are half-open intervals of program time. What waits long between two reads is handed out to main memory:
+activations that wait for the backward pass. Of 28 training steps that libtpu 0.0.51 compiled for v5e this tells, from the values' own
+sizes and times there, what takes main memory at the peak within 5 % for 26, and of twelve for v6e for eight (the others 6 to 12 % under).
 """
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from .figures import Count
+from .figures import Count, Ratio
 
 Ints = NDArray[np.int64]
 
@@ -18,13 +20,14 @@ LARGEST_PART = 2
 112 MiB, keeps nine in ten here, of up to 64 MiB half, of more none (two recurrent networks' training steps, 44 plans)."""
 
 LONGEST_COPIES = 8
-"""What waits for longer than so many copies of the whole memory take stays out: a flag of libtpu 0.0.51, which counts in its own times."""
+"""What waits between two reads for longer than so many copies of the whole memory take stays out: a flag of libtpu 0.0.51
+(`xla_msa_max_overlap_to_mem_size_async_copy_ratio`), which counts in its own times. On v5e a value waits for 27 sums over 32 MiB and not
+for 28 (1.107 and 1.148 ms at the profile's bandwidth; eight copies of 112 MiB take 1.147), on v6e for 22 and not for 26 (0.45 and 0.53 ms;
+eight copies of 96 MiB take 0.491)."""
 
-SCHEDULED_PRODUCT = 4
-"""How long a product takes by the compiler's own times, which it makes before tiles are chosen, of the least it can take; what streams
-takes as long as its bytes do. Of 31 compiled training steps of 0.3 to 1.2 GB a device 24 take within 10 % of what is predicted, 23 if
-products take no longer, 20 with 8; of 42 plans of programs of real size 35 each. Two copies by least times: 21 and 33 (and of 109 older
-plans of real size 92, 86 with 8)."""
+ROUNDING = 1e-9
+"""What floating point may make of a time: sums of copies of powers of two come to whole numbers of copies, and must not depend on what
+else has been added."""
 
 
 class VectorMemory(Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,25 +35,36 @@ class VectorMemory(Struct, frozen=True, forbid_unknown_fields=True):
 
     values_mib: Count
     table_kib: Count  # of each temporary value
+    product_ratio: Ratio = 1.0  # of a product's time by the compiler's own times to its least
+    leaves_products: bool | None = (
+        None  # in main memory, copies and collectives too: all but what other kernels make
+    )
 
     def holds_for_ns(self, bytes_per_s: float) -> float:
-        """How long a value waits here at most, beside a main memory of that bandwidth."""
-        return LONGEST_COPIES * self.values_mib * 2**20 / bytes_per_s * 1e9
+        """How long a value waits here at most, beside a main memory of that bandwidth; as long as that by times added up in any order."""
+        return LONGEST_COPIES * self.values_mib * 2**20 / bytes_per_s * 1e9 * (1 + ROUNDING)
 
-    def waiting_ns(self, product_ns: float, memory_ns: float) -> float:
-        """How long values wait for a kernel, by the least times of its product and of what it moves."""
-        return max(SCHEDULED_PRODUCT * product_ns, memory_ns)
+    def leaves(
+        self,
+        begin: Ints,
+        end: Ints,
+        bytes: Ints,
+        is_long: NDArray[np.bool_],
+        saved_ns: NDArray[np.float64],
+    ) -> NDArray[np.bool_]:
+        """Whether each value stays in main memory; empty ones do, and what waits too long. `saved_ns`: what it saves here.
 
-    def leaves(self, begin: Ints, end: Ints, bytes: Ints, is_long: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Whether each value stays in main memory; empty ones do, and what waits too long."""
+        Of those that save as much the earlier comes first, of the same life the smaller, whatever the order of the arguments.
+        """
         room = self.values_mib * 2**20
         times = np.unique(np.concatenate([begin, end]))
         first, last = np.searchsorted(times, begin), np.searchsorted(times, end)
         held = np.zeros(len(times) + 1, dtype=np.int64)
         stays = np.ones(len(bytes), dtype=np.bool_)
         candidates = np.flatnonzero((begin < end) & (bytes > 0) & (bytes <= room) & ~is_long)
-        area = bytes[candidates].astype(np.float64) * (end - begin)[candidates]
-        for item in candidates[np.lexsort((end[candidates], begin[candidates], area))]:
+        worth = saved_ns[candidates] / np.sqrt(bytes[candidates])
+        ties = bytes[candidates], end[candidates], begin[candidates]
+        for item in candidates[np.lexsort((*ties, -worth))]:
             alive = held[first[item] : last[item]]
             if int(alive.max()) + int(bytes[item]) <= room:
                 alive += bytes[item]
@@ -60,7 +74,7 @@ class VectorMemory(Struct, frozen=True, forbid_unknown_fields=True):
     def keeps(self, bytes: int, together: int) -> bool:
         """Whether a value of a loop stays here from trip to trip, where all that does takes no less than `together`."""
         room = self.values_mib * 2**20
-        return bytes * LARGEST_PART <= room and together <= room
+        return not self.leaves_products and bytes * LARGEST_PART <= room and together <= room
 
     def tables_bytes(self, values: int) -> int:
         return values * self.table_kib * 2**10

@@ -32,6 +32,7 @@ from autoshard.program import (
     FlowKind,
     Lifetime,
     MinorDims,
+    Whole,
     in_argument_buffers,
     lies_as_read,
     product_reads,
@@ -39,6 +40,7 @@ from autoshard.program import (
 )
 from autoshard.sharding import TensorSharding, TensorType, dtype_bits
 from costmodels import Hardware
+from costmodels.tiles import in_groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class Buffer:
     end: int  # half-open
     bytes: int
     is_handed_over: bool = False  # an argument or a result
+    value: int = -1  # what is in it, where that is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +101,9 @@ class _Stored:
         dims = (program.minor_dims if value in self._written else program.indexed).get(value)
         return self._bytes(type_, sharding, dims, is_temporary=True)
 
-    def in_layout(self, type_: TensorType, sharding: TensorSharding, dims: MinorDims | None) -> int:
-        return self._bytes(type_, sharding, dims, is_temporary=True)
+    def whole(self, whole: Whole, sharding: TensorSharding) -> int:
+        """Of what is there beside the value that it holds."""
+        return self._bytes(whole.type, sharding, whole.dims, is_temporary=True, cut=whole.cut)
 
     def copied(self, type_: TensorType, sharding: TensorSharding, dims: MinorDims) -> int:
         """Of a copy in that layout, where one is made."""
@@ -111,9 +115,17 @@ class _Stored:
         return int(self._hardware.unpadded_bytes(shape, dtype_bits(type_.dtype))[0])
 
     def _bytes(
-        self, type_: TensorType, sharding: TensorSharding, dims: MinorDims | None, *, is_temporary: bool
+        self,
+        type_: TensorType,
+        sharding: TensorSharding,
+        dims: MinorDims | None,
+        *,
+        is_temporary: bool,
+        cut: tuple[int, int] | None = None,
     ) -> int:
         shape = np.asarray([sharding.local_shape(type_.shape)], dtype=np.int64).reshape(1, type_.rank)
+        if cut is not None:
+            shape = in_groups(shape, *cut)
         bits = dtype_bits(type_.dtype)
         return int(self._hardware.stored_bytes(shape, bits, dims, is_temporary=is_temporary)[0])
 
@@ -176,9 +188,9 @@ def _main_memory(buffers: Sequence[Buffer], planned: Planned, hardware: Hardware
     rows = [(buffer.begin, buffer.end, buffer.bytes, buffer.is_handed_over) for buffer in buffers]
     begin, end, bytes_, fixed = np.asarray(rows, dtype=np.int64).reshape(-1, 4).T
     pace = find_pace(planned, hardware)
-    waiting_ns = np.asarray([pace.waiting_ns(one.begin, one.end) for one in buffers], dtype=np.float64)
+    stays = [pace.stay(one.value, one.begin, one.end) for one in buffers]
     values = planned.program.num_temporary
-    found = hardware.occupancy(begin, end, bytes_, fixed > 0, values=values, waiting_ns=waiting_ns)
+    found = hardware.occupancy(begin, end, bytes_, fixed > 0, values=values, stays=stays)
     return found.peak_bytes
 
 
@@ -211,7 +223,9 @@ def _values(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> It
                     written - planned.type_of(lifetime.within).num_bytes // planned.mesh.num_devices, 0
                 )
             is_given = value in handed_over and lifetime.within is None
-            yield Buffer(lifetime.begin, lifetime.end, bytes_, is_given)
+            yield Buffer(
+                lifetime.begin, lifetime.end, bytes_, is_given, -1 if lifetime.within is not None else value
+            )
 
 
 def _renamed(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> Iterator[Buffer]:
@@ -396,7 +410,7 @@ def _wholes(planned: Planned, stored: _Stored, lives: Lives) -> Iterator[Buffer]
         for whole in wholes:
             if not (whole.is_value and lives[value].is_own_buffer):
                 sharding = _settled(planned, value, whole.type)
-                yield Buffer(whole.begin, whole.end, stored.in_layout(whole.type, sharding, whole.dims))
+                yield Buffer(whole.begin, whole.end, stored.whole(whole, sharding))
 
 
 def _scattered(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> Iterator[Buffer]:
@@ -411,9 +425,12 @@ def _scattered(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) ->
                 dims, count = planned.program.scattered_rows[value]
                 rows = stored.copied(type_, settled, dims)
                 yield from [Buffer(time, time + 1, rows)] * count
-    for value, (dims, end) in planned.program.row_copies.items():
+    for value, copy in planned.program.row_copies.items():
         type_ = planned.type_of(value)
-        yield Buffer(0, end, stored.copied(type_, _settled(planned, value, type_), dims))
+        sharding = _settled(planned, value, type_)
+        part = sharding.local_shape(type_.shape)
+        if not (copy.is_of_whole and any(part[dim] < type_.shape[dim] for dim in copy.dims[1])):
+            yield Buffer(0, copy.end, stored.copied(type_, sharding, copy.dims))
 
 
 def _transformed(planned: Planned, stored: _Stored, lives: Lives) -> Iterator[Buffer]:

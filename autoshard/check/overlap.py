@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from autoshard.check.planned import Planned
 from autoshard.check.reads import Reads
-from autoshard.program import Ahead, Kernel, Pace, prefetchable
+from autoshard.program import Ahead, Kernel, KernelTimes, Pace, prefetchable
 from costmodels import Communication, Hardware
 
 MOVED_AHEAD = ("all_gather", "collective_permute")
@@ -71,12 +71,12 @@ def find_hideable(
 
 
 def find_pace(planned: Planned, hardware: Hardware) -> Pace:
-    """Of each kernel how long values wait for its product and its memory traffic, split over all devices."""
+    """Of each kernel how long its product and its memory traffic take, split over all devices."""
     devices, bytes_per_ns = planned.mesh.num_devices, hardware.hbm_bytes_per_s / 1e9
     kernels = planned.program.kernels
     traffic = [kernel.shape.traffic_bytes / devices / bytes_per_ns for kernel in kernels]
-    products = [_product_ns(kernel, devices, hardware) for kernel in kernels]
-    return Pace(planned.program, list(map(hardware.waiting_ns, products, traffic)))
+    products = [hardware.scheduled_product_ns(_product_ns(kernel, devices, hardware)) for kernel in kernels]
+    return Pace(planned.program, list(map(KernelTimes, products, traffic)))
 
 
 def _product_ns(kernel: Kernel, devices: int, hardware: Hardware) -> float:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     "--plan",
     "plan_file",
     type=click.Path(path_type=Path),
-    help="Compare with this plan's prediction. Default: what `autoshard cost` says of the module.",
+    help="Compare with this plan's prediction; memory op by op where `autoshard cost` has the same peak. Default: what that says.",
 )
 @click.option("--no-predict", is_flag=True, help="Compare with nothing, which is quicker.")
 @click.option(
@@ -108,8 +108,12 @@ def compile_command(
             sys.exit(1)
         if keep_hlo is not None:
             _write(keep_hlo, compiled.hlo_text)
-        if plan is None and not no_predict:
-            plan, held = _priced(model, found, profile, carry, progress)
+        if not no_predict and (plan is None or compiled.held):
+            written, held = _priced(model, found, profile, carry, progress)
+            if plan is None:
+                plan = written
+            elif held.peak_bytes != plan.price.peak_bytes:
+                held = None
     source = (
         "autoshard cost of the module as written"
         if plan_file is None or plan is None

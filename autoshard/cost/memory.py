@@ -111,11 +111,14 @@ def _items(
             bytes_ = (
                 sizes.permanent(flow.type, supply) if is_permanent else sizes.temporary(held, supply, dims)
             )
-            yield Item(lifetime.begin, lifetime.end, bytes_, is_permanent)
+            yield Item(lifetime.begin, lifetime.end, bytes_, is_permanent, value=flow.value)
         if flow.kind is FlowKind.ARGUMENT and flow.value in graph.program.row_copies:
-            dims, end = graph.program.row_copies[flow.value]
-            in_rows = sizes.copied(flow.type, node.choices.supplies[0], dims)
-            yield Item(0, end, in_rows, note="copied into rows of whole slices")
+            copy, supply = graph.program.row_copies[flow.value], node.choices.supplies[0]
+            shapes = graph.layouts[flow.type.rank].local_shapes(flow.type, supply)
+            (rows, whole) = (side[..., list(copy.dims[1])] for side in (shapes, np.asarray(flow.type.shape)))
+            is_split = copy.is_of_whole & (rows < whole).any(axis=1)
+            in_rows = np.where(is_split, 0, sizes.copied(flow.type, supply, copy.dims))
+            yield Item(0, copy.end, in_rows, note="copied into rows of whole slices")
     elif node.space is not None:
         yield from _kernel_items(graph, node, sizes, lives, looped)
 
@@ -156,14 +159,13 @@ def _kernel_items(
             yield Item(lifetime.begin, lifetime.end, whole * transform.kept // 2, note=note)
         for whole in program.wholes.get(value, ()):
             if not (whole.is_value and lifetime.is_own_buffer):
-                stored = sizes.temporary(whole.type, settled, whole.dims)
-                yield Item(whole.begin, whole.end, stored, note="stored for its readers")
+                yield Item(whole.begin, whole.end, sizes.whole(whole, settled), note="stored for its readers")
         held = sizes.held(value, type_)
         smallest, written = sizes.temporary(held, settled), sizes.temporary(held, settled, minor)
         if lifetime.is_own_buffer:
             is_result = value in program.returned
             bytes_ = sizes.permanent(type_, settled) if is_result else written
-            yield Item(lifetime.begin, lifetime.end, np.where(is_made, bytes_, 0), is_result)
+            yield Item(lifetime.begin, lifetime.end, np.where(is_made, bytes_, 0), is_result, value=value)
             if is_result and (written != smallest).any():
                 padded = np.where(written != smallest, written, 0)
                 yield Item(kernel.time, kernel.time + 1, padded, note="as the matrix unit writes it")

@@ -25,7 +25,7 @@ from autoshard.cost.graph import Edge, Graph
 from autoshard.cost.layouts import Ints
 from autoshard.cost.lowering import CollectivePrices
 from autoshard.cost.reshard import Collective
-from autoshard.program import Ahead, KernelShape, Pace, prefetchable
+from autoshard.program import Ahead, KernelShape, KernelTimes, Pace, prefetchable
 from costmodels import Hardware
 
 ASYNCHRONOUS = frozenset({"all_gather", "collective_permute"})
@@ -73,7 +73,7 @@ def pace_of(graph: Graph, hardware: Hardware) -> Pace:
     """By the least times of each kernel under any strategy: its product on the matrix unit, and what goes to and from memory."""
     devices = graph.mesh.num_devices
     shapes = [kernel.shape for kernel in graph.program.kernels]
-    return Pace(graph.program, [_waiting_ns(shape, devices, hardware) for shape in shapes])
+    return Pace(graph.program, [_kernel_times(shape, devices, hardware) for shape in shapes])
 
 
 def hidden_ns(asynchronous_ns: Ints, hideable: int) -> Ints:
@@ -107,9 +107,9 @@ def _least_ns(shape: KernelShape, devices: int, hardware: Hardware) -> float:
     return float(line.work_ns)
 
 
-def _waiting_ns(shape: KernelShape, devices: int, hardware: Hardware) -> float:
+def _kernel_times(shape: KernelShape, devices: int, hardware: Hardware) -> KernelTimes:
     memory_ns = shape.traffic_bytes / devices / hardware.hbm_bytes_per_s * 1e9
-    return hardware.waiting_ns(_least_ns(shape, devices, hardware), memory_ns)
+    return KernelTimes(hardware.scheduled_product_ns(_least_ns(shape, devices, hardware)), memory_ns)
 
 
 def _kernel_readers(graph: Graph) -> dict[int, list[int]]:

@@ -27,6 +27,7 @@ class Held(NamedTuple):
     bytes: int
     is_handed_over: bool
     note: str
+    value: int  # what is in it, -1 where that is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +120,17 @@ class PeakModel:
                 int(item.bytes[chosen[number]]),
                 item.is_handed_over,
                 item.note,
+                item.value,
             )
             for number, item in of_nodes
         ]
         copied = item_usages(self._problem, chosen)[1].tolist()
         for (edge, begin, end, _), bytes_ in zip(self._problem.edge_item.tolist(), copied, strict=True):
-            found.append(Held(-1, edge, begin, end, bytes_, False, ""))
+            found.append(Held(-1, edge, begin, end, bytes_, False, "", -1))
         return found
 
 
 def _columns(items: list[Held]) -> Ints:
-    """[item, (begin, end, bytes, whether it is handed over)]."""
-    rows = [(item.begin, item.end, item.bytes, item.is_handed_over) for item in items]
-    return np.asarray(rows, dtype=np.int64).reshape(-1, 4)
+    """[item, (begin, end, bytes, whether it is handed over, value or -1)]."""
+    rows = [(item.begin, item.end, item.bytes, item.is_handed_over, item.value) for item in items]
+    return np.asarray(rows, dtype=np.int64).reshape(-1, 5)

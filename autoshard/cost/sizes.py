@@ -8,10 +8,11 @@ from autoshard.cost.graph import Graph
 from autoshard.cost.layouts import Ints
 from autoshard.cost.lowering import Lowering
 from autoshard.cost.overlap import pace_of
-from autoshard.program import SHORT_SHARE, Images, MinorDims
+from autoshard.program import SHORT_SHARE, Images, MinorDims, Whole
 from autoshard.sharding import TensorType, dtype_bits
 from costmodels import Hardware
 from costmodels.hardware import Occupancy
+from costmodels.tiles import in_groups
 
 _WORD_BYTES = 4
 
@@ -22,6 +23,7 @@ class Item(NamedTuple):
     bytes: Ints  # of every choice of the node
     is_handed_over: bool = False  # an argument or a result, which a runtime allocates
     note: str = ""  # what it is beside the value that the node makes; "": that value
+    value: int = -1  # what is in it, where that is known
 
 
 class Sizes:
@@ -45,6 +47,15 @@ class Sizes:
     def temporary(self, type_: TensorType, layouts: Ints, minor: MinorDims | None = None) -> Ints:
         """Of a value that comes and goes in the heap."""
         return self._of(type_, layouts, minor, is_temporary=True)
+
+    def whole(self, whole: Whole, layouts: Ints) -> Ints:
+        """Of what is stored of a value beside that."""
+        if whole.cut is None:
+            return self.temporary(whole.type, layouts, whole.dims)
+        shapes = in_groups(self._graph.layouts[whole.type.rank].local_shapes(whole.type, layouts), *whole.cut)
+        return self._hardware.stored_bytes(
+            shapes, dtype_bits(whole.type.dtype), whole.dims, is_temporary=True
+        )
 
     def copied(self, type_: TensorType, layouts: Ints, minor: MinorDims) -> Ints:
         """Of a copy in that layout, where one is made."""
@@ -75,12 +86,12 @@ class Sizes:
         return self._of(type_, layouts, None, is_temporary=False)
 
     def occupancy(self, items: Ints) -> Occupancy:
-        """What takes main memory at the peak of [item, (begin, end, bytes, whether it is handed over)]."""
-        begin, end, bytes_, fixed = items.T
-        lives = zip(begin.tolist(), end.tolist(), strict=True)
-        waiting_ns = np.asarray([self._pace.waiting_ns(*life) for life in lives], dtype=np.float64)
+        """What takes main memory at the peak of [item, (begin, end, bytes, whether it is handed over, value or -1)]."""
+        begin, end, bytes_, fixed, value = items.T
+        lives = zip(value.tolist(), begin.tolist(), end.tolist(), strict=True)
+        stays = [self._pace.stay(*life) for life in lives]
         values = self._graph.program.num_temporary
-        return self._hardware.occupancy(begin, end, bytes_, fixed > 0, values=values, waiting_ns=waiting_ns)
+        return self._hardware.occupancy(begin, end, bytes_, fixed > 0, values=values, stays=stays)
 
     def are_short(self, bytes_: int) -> bool:
         """Whether a program that takes so many bytes would make its compiler save memory."""

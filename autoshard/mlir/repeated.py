@@ -29,7 +29,7 @@ def first_of_equals(walked: Walked, operands: Sequence[Sequence[int]]) -> dict[i
             continue
         read = tuple(first.get(number, number) for number in numbers)
         made = tuple(walked.ids[value] for value in op.results)
-        if _changes_nothing(op):
+        if changes_nothing(op):
             first[made[0]] = read[0]
             continue
         types = tuple(value.type for value in op.results)
@@ -48,7 +48,8 @@ def _attributes(op: ir.Operation) -> tuple[object, ...] | None:
     return None if known is None else tuple(known.items())
 
 
-def _changes_nothing(op: ir.Operation) -> bool:
+def changes_nothing(op: ir.Operation) -> bool:
+    """Whether it makes what it reads."""
     if op.name not in _IDENTITIES or op.operands[0].type != op.results[0].type:
         return False
     if op.name != "stablehlo.reverse":

@@ -19,7 +19,7 @@ from autoshard.program.groups import both, with_group_demands
 from autoshard.program.linearity import LinearWay
 from autoshard.program.minor import minor_of_sum
 from autoshard.program.outputs import gathered_as, lone_operands, product_reads, repeated_values
-from autoshard.program.pace import Pace
+from autoshard.program.pace import KernelTimes, Pace, Stay
 from autoshard.program.prefetch import Ahead, in_argument_buffers, prefetchable
 from autoshard.program.records import (
     MOVES,
@@ -38,6 +38,7 @@ from autoshard.program.records import (
     Strips,
     Transform,
     Use,
+    Whole,
     Window,
 )
 from autoshard.program.renamed import lies_as_read
@@ -65,14 +66,17 @@ __all__ = [
     "Kernel",
     "KernelReads",
     "KernelShape",
+    "KernelTimes",
     "Lifetime",
     "LinearWay",
     "MinorDims",
     "Pace",
     "Program",
+    "Stay",
     "Strips",
     "Transform",
     "Use",
+    "Whole",
     "Window",
     "batch_arguments",
     "both",

@@ -29,7 +29,7 @@ from autoshard.sharding import dtype_bits
 
 _EXPONENTIAL, _SUBTRACT, _LOG = "stablehlo.exponential", "stablehlo.subtract", "stablehlo.log"
 _REDUCE_WINDOW, _SELECT_AND_SCATTER = "stablehlo.reduce_window", "stablehlo.select_and_scatter"
-_PAD = "stablehlo.pad"
+_PAD, _ERFC = "stablehlo.pad", "chlo.erfc"
 _ADD, _COMPARE = "stablehlo.add", "stablehlo.compare"
 _JUST_WIDENED = {_EXPONENTIAL, _SUBTRACT, "stablehlo.convert", BROADCAST}
 _ADDING = frozenset({_ADD, "stablehlo.select"})
@@ -82,7 +82,8 @@ def keep_costly(
         repeated: results with a buffer that a compiler short of memory would repeat.
         behind: what values are that enter a manual computation as they left another.
         cut: what slices without a buffer are cut from.
-        compiler: one that keeps narrow operands stores them for products.
+        compiler: one that keeps narrow operands stores them for products, one that keeps complementary error functions these in float32
+            too, beside their operand.
         held: in what type values are stored.
     """
     kernels = [_as_left(kernel, behind) for kernel in kernels]
@@ -149,7 +150,7 @@ def keep_costly(
             is_just_widened = value in reduced and softmaxes.are_just_widened(value)
             is_dear_itself = is_costly(kernel.ops, listing) and not is_just_widened
             is_dear = is_dear_itself or not costly.isdisjoint(reads)
-            is_wide_inside = is_widened(root, listing)
+            is_wide_inside = is_widened(root, listing) or (compiler.keeps_erfc and root.name == _ERFC)
             is_narrower = (is_narrowing(root, listing) and value in of_exponentials) or is_wide_inside
             is_epilogue = value not in reduced or is_narrower
             is_in_place = kernel.is_in_place and not (is_dear and is_narrower)

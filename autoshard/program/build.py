@@ -12,6 +12,7 @@ from autoshard.program.ample import keep_costly
 from autoshard.program.carrying import carried_pairs
 from autoshard.program.counters import NO_COUNTERS, find_counters
 from autoshard.program.demands import demands_of
+from autoshard.program.doubled import doubled_exponentials
 from autoshard.program.fusion import (
     Fusion,
     Group,
@@ -22,6 +23,7 @@ from autoshard.program.fusion import (
     rule_of,
 )
 from autoshard.program.generated import generated_wholes
+from autoshard.program.grouped import stored_in_groups
 from autoshard.program.handing import handing_flows, residuals
 from autoshard.program.indexed import written_at_index
 from autoshard.program.lifetime import (
@@ -43,7 +45,7 @@ from autoshard.program.minor import (
     scattered_rows,
 )
 from autoshard.program.nearby import keep_near
-from autoshard.program.nested import finished, without_nested
+from autoshard.program.nested import ended_in_place, finished, without_nested
 from autoshard.program.pieces import in_pieces
 from autoshard.program.records import (
     RESULT_SITE,
@@ -159,6 +161,8 @@ def build_program(
             without_nested(kernels, listing, pinned, finished(kernels, listing, pinned, stored, one))
             for one in (lives, ample)
         )
+    if compiler.ends_products_in_place:
+        lives, ample = (ended_in_place(kernels, pinned, stored, one) for one in (lives, ample))
     merged = merged_scatters(listing, zeros) if compiler.is_xla_tpu else NO_MERGED
     lives, ample = (without_merged(kernels, merged, one) for one in (lives, ample))
     later = {value: sum_ for value, sum_ in sums_after_loops(listing).items() if value not in addends.sums}
@@ -170,13 +174,23 @@ def build_program(
     lives, ample = updated_at_once(lives, updates), updated_at_once(ample, updates)
     indexed = written_at_index(listing)
     read_so, named_so = as_read(kernels, listing) if compiler.is_xla_tpu else ({}, frozenset[int]())
-    dims = returned_as_made(kernels, listing, fresh) | minor_dims(kernels, listing) | read_so | indexed
+    dims = (
+        returned_as_made(kernels, listing, fresh) | minor_dims(kernels, listing, compiler) | read_so | indexed
+    )
     wholes = made_for_gathers(kernels, listing, may_repeat)
     ample = picked_at_the_end(wholes, kernels, listing, ample)
+    as_made = evaluated_as_made(kernels, listing, dims) | named_so
     if compiler.is_xla_tpu:
         wholes |= merged_broadcasts(kernels, listing, fusion.free)
-        for value, whole in copied_slices(kernels, listing, dims, ample):
+        copies = [
+            *copied_slices(kernels, listing, dims, ample, compiler),
+            *stored_in_groups(kernels, listing, stored),
+        ]
+        if compiler.doubles_exponentials:
+            copies += doubled_exponentials(kernels, listing, zeros, ample)
+        for value, whole in copies:
             wholes[value] = (*wholes.get(value, ()), whole)
+            as_made |= {value} if whole.is_value else set()
     return Program(
         listing,
         kernels,
@@ -197,12 +211,12 @@ def build_program(
         later,
         wholes,
         rows | {one.gradient: (one.dims, 0 if one.is_in_state else 1) for one in updates},
-        given_rows(kernels, listing) | row_copies(updates),
+        given_rows(kernels, listing, compiler) | row_copies(updates, listing, compiler),
         padding_names(kernels, listing, dims, ample),
         worked_on(kernels, listing, dims),
         find_strips(kernels, listing),
         in_pieces(kernels, listing),
-        evaluated_as_made(kernels, listing) | named_so,
+        as_made,
         transforms(kernels, permanent, fresh, ample) if compiler.is_xla_tpu else {},
         indexed,
         frozenset(merged.into),

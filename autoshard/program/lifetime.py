@@ -19,7 +19,7 @@ from autoshard.program.handing import handing_flows
 from autoshard.program.records import Kernel, Lifetime
 from autoshard.sharding import dtype_bits
 
-_REDUCE = "stablehlo.reduce"
+_REDUCE, _SCATTER = "stablehlo.reduce", "stablehlo.scatter"
 _NARROW_BITS = 16
 
 
@@ -233,6 +233,7 @@ def _last_uses(
         product = finished.get(step.results[0]) if step.is_alias else None
         for use in step.uses:
             is_read_once = product is not None and use.value != product
+            is_read_once |= step.shape.name == _SCATTER and (step.time, 0) not in use.sites
             end = step.time + 1 if is_read_once else time
             last[use.value] = max(last.get(use.value, 0), end, loop_end(use.value, step.time))
     return last

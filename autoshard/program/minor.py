@@ -13,19 +13,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import is_elementwise
-from autoshard.program.records import Kernel, KernelShape, MinorDims
-from autoshard.program.rowwise import as_asked
+from autoshard.program.records import Compiler, Kernel, KernelShape, MinorDims, RowCopy
+from autoshard.program.rowwise import as_asked, gathers_rows, scatters_rows
 from autoshard.sharding import TensorMapping
 
 
-def minor_dims(kernels: Sequence[Kernel], listing: Listing) -> dict[int, MinorDims]:
+def minor_dims(kernels: Sequence[Kernel], listing: Listing, compiler: Compiler) -> dict[int, MinorDims]:
     """Of every value that a matmul or a gather makes, or that has no other maker with a say and is read by a matmul or a scatter."""
     found: dict[int, MinorDims] = {}
     for kernel in kernels:
         dims = _written(kernel, listing, found)
         if dims is not None:
             found[kernel.results[0]] = dims
-    for value, dims in _reads(kernels, listing):
+    for value, dims in _reads(kernels, listing, compiler):
         found.setdefault(value, dims)
     return {
         value: dims if (type_ := listing.values[value].type) is None else as_asked(type_, dims)
@@ -33,12 +33,17 @@ def minor_dims(kernels: Sequence[Kernel], listing: Listing) -> dict[int, MinorDi
     }
 
 
-def evaluated_as_made(kernels: Sequence[Kernel], listing: Listing) -> frozenset[int]:
-    """Elementwise work on what a matrix unit made that at most one product repeats: it lies as that does, and is not laid out anew."""
+def evaluated_as_made(
+    kernels: Sequence[Kernel], listing: Listing, dims: Mapping[int, MinorDims]
+) -> frozenset[int]:
+    """Elementwise work on what a matrix unit made that at most one product repeats, or on slices in rows: it lies as that does, and is not
+    laid out anew.
+    """
     found, laid_out = set[int](), set[int]()
     readers = Counter(use.value for kernel in kernels if kernel.shape.is_matmul for use in kernel.uses)
     for kernel in kernels:
-        if kernel.shape.is_matmul:
+        in_rows = {value for value in kernel.results if value in dims and dims[value][2]}
+        if kernel.shape.is_matmul or (in_rows and not kernel.is_alias):
             laid_out.update(kernel.results)
         elif kernel.is_alias and is_elementwise(listing.ops[kernel.time]):
             result = kernel.shape.rule.results[0]
@@ -116,20 +121,24 @@ def _written(kernel: Kernel, listing: Listing, known: dict[int, MinorDims]) -> M
     if kernel.shape.is_matmul:
         return _dims(kernel.shape, kernel.shape.rule.results[0], ("m", "n"))
     if op.name == "stablehlo.gather" and op.rule is not None:
+        if not gathers_rows(listing.values[op.operands[0]].type):
+            return None
         return _slices(op.rule.results[0], op.rule.operands[0], op.rule.operands[1])
     if is_elementwise(op):
         return next((dims for dims in _of_alike(kernel, known) if dims[2]), None)
     return None
 
 
-def _reads(kernels: Sequence[Kernel], listing: Listing) -> Iterator[tuple[int, MinorDims]]:
+def _reads(
+    kernels: Sequence[Kernel], listing: Listing, compiler: Compiler
+) -> Iterator[tuple[int, MinorDims]]:
     for kernel in kernels:
         if kernel.shape.is_matmul:
             for use, mapping in zip(kernel.uses, kernel.shape.rule.operands, strict=True):
                 dims = _dims(kernel.shape, mapping, ("mn", "k"))
                 if dims is not None:
                     yield use.value, dims
-        updates = _updates(listing.ops[kernel.time])
+        updates = _updates(listing.ops[kernel.time], listing, compiler)
         if updates is not None:
             yield updates
 
@@ -202,19 +211,21 @@ def _moved(dims: MinorDims | None, places: Mapping[int, int]) -> MinorDims | Non
     return first, second, dims[2]
 
 
-def given_rows(kernels: Sequence[Kernel], listing: Listing) -> dict[int, tuple[MinorDims, int]]:
-    """Of arguments that scatters take as they come, how these lie for that, in a copy, and until when."""
-    arguments, found = {argument.value for argument in listing.arguments}, dict[int, tuple[MinorDims, int]]()
+def given_rows(kernels: Sequence[Kernel], listing: Listing, compiler: Compiler) -> dict[int, RowCopy]:
+    """Of arguments that scatters take as they come."""
+    arguments, found = {argument.value for argument in listing.arguments}, dict[int, RowCopy]()
     for kernel in kernels:
-        updates = _updates(listing.ops[kernel.time])
+        updates = _updates(listing.ops[kernel.time], listing, compiler)
         if updates is not None and updates[0] in arguments:
-            found[updates[0]] = updates[1], kernel.time + 1
+            found[updates[0]] = RowCopy(updates[1], kernel.time + 1)
     return found
 
 
-def _updates(op: Op) -> tuple[int, MinorDims] | None:
+def _updates(op: Op, listing: Listing, compiler: Compiler) -> tuple[int, MinorDims] | None:
     """What a scatter writes, and how it lies."""
     if op.name != "stablehlo.scatter" or op.rule is None or len(op.operands) != 3:
+        return None
+    if not scatters_rows(listing.values[op.results[0]].type, compiler.memory_bytes):
         return None
     dims = _slices(op.rule.operands[2], op.rule.results[0], op.rule.operands[1])
     return None if dims is None else (op.operands[2], dims)

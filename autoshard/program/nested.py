@@ -19,7 +19,7 @@ from autoshard.mlir.listing import Listing
 from autoshard.program.fusion import is_elementwise
 from autoshard.program.lifetime import keep_until, stored_bytes
 from autoshard.program.records import Kernel, Lifetime
-from autoshard.program.repeating import Readers, readers_of
+from autoshard.program.repeating import Readers, read_times, readers_of
 from autoshard.program.widths import Widths
 from autoshard.sharding import dtype_bits
 
@@ -44,6 +44,61 @@ def without_nested(
             for use in (*kernel.uses, *reader.uses):
                 keep_until(use.value, end, made, found)
     return found
+
+
+def ended_in_place(
+    kernels: Sequence[Kernel], pinned: frozenset[int], stored: Widths, lives: Mapping[int, Lifetime]
+) -> dict[int, Lifetime]:
+    """Take the buffers from products whose one reader is worked out as they leave the matrix unit: they run when it does.
+
+    What dies there it may write over: the operand of an activation function, over which what goes back is written. Where gathers run
+    inside products XLA:TPU hands several values on from each and writes over none (libtpu 0.0.51: six layers of perceptrons in bfloat16
+    take seven of their largest values on v5e, six on v5p and v6e).
+    """
+    readers, found = readers_of(kernels), dict(lives)
+    made = {value: kernel for kernel in kernels for value in kernel.results}
+    names = {
+        value: kernel for value, kernel in made.items() if kernel.is_alias and not _is_stored(value, lives)
+    }
+    at = {kernel.time: kernel for kernel in kernels}
+    for kernel in kernels:
+        if (
+            not kernel.shape.is_matmul
+            or kernel.results[0] in pinned
+            or not found[kernel.results[0]].is_own_buffer
+        ):
+            continue
+        reader, *later = [at[time] for time in read_times(kernel.results[0], readers)] or [kernel]
+        if later or not reader.is_in_place or reader.repeat != kernel.repeat:
+            continue
+        room = stored.of_value(reader.results[0]).num_bytes
+        behind = (_behind(reader, names) & made.keys()) - set(kernel.results)
+        dying = (one for one in behind if _dies_at(reader.time, found[one]))
+        if all(stored.of_value(one).num_bytes != room for one in dying):
+            continue
+        for use in kernel.uses:
+            keep_until(use.value, reader.time + 1, names, found)
+        found[kernel.results[0]] = replace(found[kernel.results[0]], is_own_buffer=False, within=None)
+    return found
+
+
+def _behind(kernel: Kernel, names: Mapping[int, Kernel]) -> set[int]:
+    """What it reads, also under other names."""
+    found, left = set[int](), [use.value for use in kernel.uses]
+    while left:
+        value = left.pop()
+        if value not in found:
+            found.add(value)
+            left.extend(use.value for use in (names[value].uses if value in names else ()))
+    return found
+
+
+def _is_stored(value: int, lives: Mapping[int, Lifetime]) -> bool:
+    return value in lives and lives[value].is_own_buffer
+
+
+def _dies_at(time: int, life: Lifetime) -> bool:
+    return life.is_own_buffer and life.end == time
 
 
 def finished(

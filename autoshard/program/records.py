@@ -107,11 +107,17 @@ class Compiler:
     """What kernels and lifetimes depend on of the compiler.
 
     XLA for TPUs runs products inside others (`nested`), makes Fourier transforms of products (`transforms`) and all states of random
-    numbers at once (`counters`); of `keeps_narrow_operands` see `costmodels.tiles`.
+    numbers at once (`counters`); of `keeps_narrow_operands`, `keeps_erfc` and `doubles_exponentials` see `costmodels.tiles`. One that
+    `ends_products_in_place` writes what is worked out as a product leaves the matrix unit over an operand that dies there
+    (`nested.ended_in_place`). Of a device's memory see `rowwise`.
     """
 
     is_xla_tpu: bool
     keeps_narrow_operands: bool = False
+    ends_products_in_place: bool = False
+    keeps_erfc: bool = False
+    doubles_exponentials: bool = False
+    memory_bytes: int | None = None
 
 
 XLA_TPU = Compiler(is_xla_tpu=True)
@@ -222,6 +228,17 @@ class Whole(NamedTuple):
     type: TensorType
     dims: MinorDims | None = None
     is_value: bool = False  # it is the value itself, and not stored twice where that has a buffer
+    cut: tuple[int, int] | None = (
+        None  # a dimension in groups of so many elements; the groups are one more dimension, the last
+    )
+
+
+class RowCopy(NamedTuple):
+    """Of an argument, in rows of whole slices, as if when the program begins and until `end`."""
+
+    dims: MinorDims
+    end: int
+    is_of_whole: bool = False  # none is made where the rows are split
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,9 +286,9 @@ class Program:
     scattered_rows: dict[int, tuple[MinorDims, int]] = field(
         default_factory=dict[int, tuple[MinorDims, int]]
     )  # of what scatters make, how it lies meanwhile, and how many values of that size lie so
-    row_copies: dict[int, tuple[MinorDims, int]] = field(
-        default_factory=dict[int, tuple[MinorDims, int]]
-    )  # of arguments that are copied into such rows, as if when the program begins, how they lie then, and until when
+    row_copies: dict[int, RowCopy] = field(
+        default_factory=dict[int, RowCopy]
+    )  # of arguments that are copied into such rows
 
     padding_names: frozenset[int] = frozenset()  # names of buffers that take what they pad of their elements
     worked_on: dict[int, int] = field(default_factory=dict[int, int])  # see `renamed.worked_on`

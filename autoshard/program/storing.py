@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from autoshard.mlir.decisions import Site, sites_of
 from autoshard.mlir.listing import Listing
+from autoshard.program.additions import PASSED
 from autoshard.program.fusion import is_elementwise, is_reduction
 from autoshard.program.records import Kernel
 from autoshard.program.repeating import readers_of
@@ -20,7 +21,6 @@ from autoshard.program.widths import Widths
 from autoshard.sharding import TensorType, dtype_bits
 
 _ADD = "stablehlo.add"
-_RENAMING = ("stablehlo.reshape", "stablehlo.transpose")
 _CONVOLUTION = "stablehlo.convolution"
 
 
@@ -137,7 +137,7 @@ def _finished(
             reader = reading.get(read[0])
             if reader is None or any(reading.get(site) is not reader for site in read):
                 return None
-            if listing.ops[reader.time].name not in _RENAMING or len(reader.uses) != 1:
+            if listing.ops[reader.time].name not in PASSED or len(reader.uses) != 1:
                 return value, reader
             value = reader.results[0]
         return None

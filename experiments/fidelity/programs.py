@@ -18,6 +18,8 @@ from jax import ShapeDtypeStruct as Shape
 from jax import lax
 
 Tree = Any
+Program = tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]
+"""A function, its abstract arguments, and which of these are donated."""
 BF16, F32, I32 = jnp.bfloat16, jnp.float32, jnp.int32
 
 
@@ -72,7 +74,7 @@ def attention(x: Any, layer: Tree, heads: int) -> Any:
     return mixed.reshape(batch, length, width) @ layer["o"]
 
 
-def gpt_train() -> tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]:
+def gpt_train() -> Program:
     """Four decoder layers of width 1024 in bfloat16 on float32 weights, 64 sequences of 512 tokens."""
     width, vocabulary = 1024, 32000
     layer = {name: Shape((width, width), F32) for name in "qkvo"}
@@ -91,7 +93,7 @@ def gpt_train() -> tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]:
     return sgd(loss), (parameters, parameters, Shape((64, 513), I32)), (0, 1)
 
 
-def mlp_train() -> tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]:
+def mlp_train() -> Program:
     """Six dense layers, 2048 to 8192 and back, 8192 rows, float32."""
     sizes = [(2048, 8192), (8192, 2048)] * 3
     parameters = [{"w": Shape(size, F32), "b": Shape(size[1:], F32)} for size in sizes]
@@ -105,7 +107,7 @@ def mlp_train() -> tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]:
     return sgd(loss), (parameters, parameters, rows, rows), (0, 1)
 
 
-def moe_fwd() -> tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]:
+def moe_fwd() -> Program:
     """Two layers of attention and 16 experts, top-2 routing by one-hot dispatch and combine products, bfloat16."""
     width, hidden, experts, capacity = 1024, 4096, 16, 128
     layer = {name: Shape((width, width), BF16) for name in "qkvo"}
@@ -131,7 +133,7 @@ def moe_fwd() -> tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]:
     return forward, ([layer] * 2, Shape((32, 512, width), BF16)), ()
 
 
-def unet_train() -> tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]:
+def unet_train() -> Program:
     """Convolutions at three scales down and up again with skips, 64 images of 128x128, bfloat16."""
     widths = (64, 128, 256)
 
@@ -166,7 +168,7 @@ def unet_train() -> tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]:
     return sgd(loss), (parameters, parameters, images, images), (0, 1)
 
 
-def decode() -> tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]:
+def decode() -> Program:
     """One token of 64 sequences into the key and value caches of four layers, bfloat16."""
     width, heads, length, batch, vocabulary = 2048, 16, 1024, 64, 32000
     layer = {name: Shape((width, width), BF16) for name in "qkvo"}
@@ -194,7 +196,7 @@ def decode() -> tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]:
     return step, (parameters, [cache] * 4, Shape((batch,), I32), Shape((), I32)), (1,)
 
 
-def lstm_train() -> tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]:
+def lstm_train() -> Program:
     """A recurrent layer of 2048 units scanned over 64 steps, and its gradient, float32."""
     width, batch, length = 2048, 512, 64
     parameters = {"in": Shape((width, 4 * width), F32), "state": Shape((width, 4 * width), F32)}
@@ -215,7 +217,7 @@ def lstm_train() -> tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]:
     return sgd(loss), (parameters, parameters, series, series), (0, 1)
 
 
-def recommender_train() -> tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]:
+def recommender_train() -> Program:
     """Two towers on gathered embeddings, each row of a batch of 8192 against all others, float32."""
     width, users, items, rows = 512, 2**18, 2**20, 8192
     tower = [Shape((4 * width, 2048), F32), Shape((2048, 2048), F32), Shape((2048, width), F32)]
@@ -243,7 +245,11 @@ PROGRAMS = (gpt_train, mlp_train, moe_fwd, unet_train, decode, lstm_train, recom
 
 
 def lower(
-    description: str | None, programs: Sequence[Callable[[], Any]], *, compressed: bool = False
+    description: str | None,
+    programs: Sequence[Callable[[], Any]],
+    *,
+    compressed: bool = False,
+    for_tpu: bool = False,
 ) -> None:
     """The command line of a file of programs: each into a folder, as text (compressed: .mlir.gz)."""
     parser = argparse.ArgumentParser(
@@ -256,7 +262,8 @@ def lower(
     for program in programs:
         if not arguments.names or program.__name__ in arguments.names:
             step, abstract, donated = program()
-            lowered = jax.jit(step, donate_argnums=donated, keep_unused=True).lower(*abstract)
+            traced = jax.jit(step, donate_argnums=donated, keep_unused=True).trace(*abstract)
+            lowered = traced.lower(lowering_platforms=("tpu",)) if for_tpu else traced.lower()
             file, text = arguments.folder / f"{program.__name__}.mlir", lowered.as_text()
             if compressed:
                 file.with_suffix(".mlir.gz").write_bytes(gzip.compress(text.encode(), mtime=0))

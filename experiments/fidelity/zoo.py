@@ -20,10 +20,7 @@ import jax.numpy as jnp
 import optax
 from jax import ShapeDtypeStruct as Shape
 from jax import lax
-from programs import BF16, F32, I32, Tree, cross_entropy, lower
-
-Program = tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]
-"""A function, its abstract arguments, and which of these are donated."""
+from programs import BF16, F32, I32, Program, Tree, cross_entropy, lower
 
 ADAMW = optax.adamw(1e-3)
 

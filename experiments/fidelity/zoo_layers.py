@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import optax
 from jax import ShapeDtypeStruct as Shape
 from jax import lax
-from programs import BF16, F32, I32, Tree, cross_entropy, narrow
-from zoo import ADAMW, Program, training
+from programs import BF16, F32, I32, Program, Tree, cross_entropy, narrow
+from zoo import ADAMW, training
 
 KEY = Shape((2,), jnp.uint32)
 

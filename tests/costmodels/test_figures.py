@@ -36,6 +36,7 @@ BOUNDS = {
     "word_bits": (32, 32),
     "heap_slack": (0.01, 0.3),
     "scattered_tiles": (1000, 20000),
+    "product_ratio": (0.5, 4),
 }
 
 

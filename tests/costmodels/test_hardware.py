@@ -79,6 +79,21 @@ def test_a_faulty_figure_is_named_with_its_line(
         assert f"mine.toml:{number}: " in said
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "fix"),
+    [
+        (
+            "wraparound_whole_slice = false",
+            "wraparound_whole_slice = 1",
+            "wraparound_whole_slice as true or false.",
+        ),
+        ("hbm_gib = 16", "hbm_gb = true", "hbm_gb as a positive number in the unit of its name."),
+    ],
+)
+def test_the_fix_says_what_a_figure_is(tmp_path: Path, old: str, new: str, fix: str) -> None:
+    assert f"Write {fix}" in complaint(tmp_path, V5E.replace(old, new))
+
+
 def test_a_file_that_is_missing_or_not_text(tmp_path: Path) -> None:
     """Neither is a traceback of another kind."""
     with pytest.raises(HardwareError, match="cannot be read"):

@@ -1,5 +1,7 @@
 """What nobody reads is dropped before planning."""
 
+import pytest
+
 from autoshard.mlir.read import read
 from autoshard.mlir.source import resolve_mesh
 from tests.mlir.modules import main_of, source_of
@@ -27,3 +29,36 @@ def test_only_what_is_read_or_asked_for_is_planned() -> None:
     names = [op.name.removeprefix("stablehlo.") for op in listing.ops]
     assert names == ["constant", "cosine", "compare", "abs"]
     assert len(read(source, mesh)[0].ops) == len(names) + 4
+
+
+@pytest.mark.parametrize(
+    ("inside", "stays"),
+    [
+        (f"%y = stablehlo.sine %x : {T}", False),
+        (f"%y = stablehlo.custom_call @f(%x) : ({T}) -> {T}", True),
+        (f'%y = sdy.sharding_constraint %x <@mesh, [{{"x"}}, {{}}]> : {T}', True),
+        (
+            f"""%y = "stablehlo.case"(%i) ({{ %o = stablehlo.custom_call @f(%x) : ({T}) -> {T} stablehlo.return %o : {T} }})
+              : (tensor<i32>) -> {T}""",
+            True,
+        ),
+    ],
+)
+def test_loops_whose_results_nobody_reads_are_dropped(inside: str, *, stays: bool) -> None:
+    """With what only they read; not where they do more than compute, or hold what has a sharding of the user."""
+    source = source_of(
+        main_of(
+            f"""%zero = stablehlo.constant dense<0> : tensor<i32>
+            %b = stablehlo.cosine %a : {T}
+            %r:2 = stablehlo.while(%i = %zero, %x = %b) : tensor<i32>, {T}
+              cond {{ %go = stablehlo.compare LT, %i, %i : (tensor<i32>, tensor<i32>) -> tensor<i1> stablehlo.return %go : tensor<i1> }}
+              do {{ {inside} stablehlo.return %i, %y : tensor<i32>, {T} }}
+            %s = stablehlo.slice %r#1 [0:4, 0:16] : ({T}) -> tensor<4x16xf32>
+            %k = stablehlo.abs %a : {T}
+            return %k : {T}"""
+        )
+    )
+    listing, _ = read(source, resolve_mesh(source, None), drops_dead=True)
+    names = {op.name for op in listing.ops}
+    assert ("stablehlo.cosine" in names) == stays
+    assert stays or names == {"stablehlo.abs"}

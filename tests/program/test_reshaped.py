@@ -94,9 +94,10 @@ def test_nothing_is_stored_elsewhere(parts: str, cut: str, images: int) -> None:
     ],
 )
 def test_peak(parts: str, images: int, dtype: str, side: int, compiled: int) -> None:
-    """Within 11 % of what libtpu 0.0.51 takes on one chip of v5e; the checker derives the same."""
+    """Within 11 % of what libtpu 0.0.51 takes on one chip of v5e (15 % for small images, where it also copies what the product reads into
+    another layout); the checker derives the same."""
     text = attention(parts, images=images, dtype=dtype, side=side).encode()
     loaded = pipeline.load_module(text, pipeline.Request(hardware="tpu-v5e", memory_bytes=None))
     plan = pipeline.plan_loaded(loaded)
-    assert plan.price.peak_bytes == pytest.approx(compiled, rel=0.11)
+    assert plan.price.peak_bytes == pytest.approx(compiled, rel=0.11 if side > 14 else 0.15)
     assert check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed

@@ -1,11 +1,14 @@
 """What the compiler has in memory at its peak, read from its dumps and laid beside what is predicted; no compiler is needed but once."""
 
 import json
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import autoshard
 from autoshard import pipeline
+from autoshard.cli import cli
 from autoshard.held import HeldBuffer, HeldMemory
 from autoshard.xla.compile_report import CompileReport
 from autoshard.xla.compiled import Compiled
@@ -205,3 +208,18 @@ func.func @main(%x: tensor<65536x8192xbf16> {sdy.sharding = #sdy.sharding<@mesh,
   return %7 : tensor<65536xf32>
 }
 """
+
+
+@needs_libtpu
+def test_beside_a_plan(tmp_path: Path) -> None:
+    """As without one, since the written module is priced as it was planned."""
+    module, planned, plan = (tmp_path / name for name in ("m.mlir", "p.mlir", "p.json"))
+    module.write_text(WIDE)
+    made = ["plan", str(module), "--topology", "2x2", "-o", str(planned), "--plan-out", str(plan)]
+    assert CliRunner().invoke(cli, made).exit_code == 0
+    found = [
+        CliRunner().invoke(cli, ["compile", str(planned), *with_plan, "--target", "tpu:v5e:2x2", "--json"])
+        for with_plan in ([], ["--plan", str(plan)])
+    ]
+    differences = [json.loads(one.stdout)["held_differences"] for one in found]
+    assert differences[0] == differences[1] != []
