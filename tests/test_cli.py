@@ -216,7 +216,7 @@ def test_process_ends_without_traceback(tmp_path: Path) -> None:
 
 
 def planned(autoshard: Terminal, *more: str) -> dict[str, Any]:
-    done = autoshard("plan", "model.mlir", *ON_X, "--json", "--time-limit", "5", *more)
+    done = autoshard("plan", "model.mlir", *ON_X, "--json", "--time-limit", "60", *more)
     assert done.status == 0, done.err
     return json.loads(done.out)
 
