@@ -77,7 +77,8 @@ class LoopedSums:
                 begin = repeated.stored_from(self._lives, kernel.time)
                 handed = np.where(looped, bytes_, 0)
                 yield Item(begin, kernel.time + 1, handed, note="operand worked out for a loop")
-                yield from self._as_wide(node, operand, looped)
+                if not repeated.is_made_with_product:
+                    yield from self._as_wide(node, operand, looped)
 
     def _as_wide(self, node: Node, operand: int, looped: NDArray[np.bool_]) -> Iterator[Item]:
         """What other products read of an operand that the loop is handed narrower: it is stored for them as it is."""

@@ -2,11 +2,13 @@
 
 jax leaves some behind where it differentiates: of a maximum, what a tie needs; of a convolution, a kernel of one position reversed. XLA
 takes that for the kernel only after Shardy has propagated past it, and gathers both. Numpyro draws the indices of a plate in a loop, a
-round each, also where nobody asks for them: XLA:TPU removes loops and branches too (libtpu 0.0.51).
+round each, also where nobody asks for them: XLA:TPU removes loops and branches too (libtpu 0.0.51). Torchax maps over the one row of a
+group norm: of a loop that runs once XLA keeps the body.
 """
 
 from autoshard.mlir.context import ir
-from autoshard.mlir.repeated import changes_nothing
+from autoshard.mlir.repeated import unchanged
+from autoshard.mlir.trips import runs_once, terminator
 from autoshard.mlir.walk import SHARDING, function_named
 
 _DIALECTS = frozenset({"stablehlo", "chlo"})
@@ -23,8 +25,38 @@ _EFFECTS = frozenset(
 
 
 def drop_dead(module: ir.Operation, entry: str) -> None:
-    """Erase them from the entry function, in place; those that the user gave a sharding stay."""
-    _drop(function_named(module, entry))
+    """Erase them from the entry function, in place, and loops that run once; those that the user gave a sharding stay."""
+    main = function_named(module, entry)
+    _open(main)
+    _drop(main)
+
+
+def _open(owner: ir.Operation) -> None:
+    """Put the bodies of loops that run once in their place."""
+    for region in owner.regions:
+        for block in region.blocks:
+            for op in list(block.operations):
+                operation = op.operation
+                if operation.name in _CONTROL_FLOW or operation.name.startswith("sdy."):
+                    _open(operation)
+                if (
+                    operation.name == "stablehlo.while"
+                    and SHARDING not in operation.attributes
+                    and runs_once(operation)
+                ):
+                    _put_body_before(operation)
+
+
+def _put_body_before(loop: ir.Operation) -> None:
+    body = loop.regions[1].blocks[0]
+    for argument, operand in zip(body.arguments, loop.operands, strict=True):
+        argument.replace_all_uses_with(operand)
+    carried = list(terminator(body).operands)
+    for op in list(body.operations)[:-1]:
+        op.operation.move_before(loop)
+    for result, value in zip(loop.results, carried, strict=True):
+        result.replace_all_uses_with(value)
+    loop.erase()
 
 
 def _drop(owner: ir.Operation) -> None:
@@ -35,8 +67,8 @@ def _drop(owner: ir.Operation) -> None:
                 is_given = SHARDING in operation.attributes
                 if _is_dead(operation) and not is_given:
                     operation.erase()
-                elif changes_nothing(operation) and not is_given:
-                    operation.results[0].replace_all_uses_with(operation.operands[0])
+                elif not is_given and (same := unchanged(operation)) is not None:
+                    operation.results[0].replace_all_uses_with(operation.operands[same])
                     operation.erase()
                 elif operation.name in _CONTROL_FLOW or operation.name.startswith("sdy."):
                     _drop(operation)

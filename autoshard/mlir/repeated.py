@@ -15,7 +15,16 @@ _ITS_OWN = frozenset(
 )
 """Ops that may make something else each time."""
 
-_IDENTITIES = frozenset({"stablehlo.convert", "stablehlo.reshape", "stablehlo.reverse", "stablehlo.slice"})
+_IDENTITIES = frozenset(
+    {
+        "stablehlo.convert",
+        "stablehlo.dynamic_slice",
+        "stablehlo.dynamic_update_slice",
+        "stablehlo.reshape",
+        "stablehlo.reverse",
+        "stablehlo.slice",
+    }
+)
 """They change nothing where they make the type that they read, a reverse of dimensions of one element."""
 
 
@@ -29,8 +38,8 @@ def first_of_equals(walked: Walked, operands: Sequence[Sequence[int]]) -> dict[i
             continue
         read = tuple(first.get(number, number) for number in numbers)
         made = tuple(walked.ids[value] for value in op.results)
-        if changes_nothing(op):
-            first[made[0]] = read[0]
+        if (same := unchanged(op)) is not None:
+            first[made[0]] = read[same]
             continue
         types = tuple(value.type for value in op.results)
         key = (op.name, scope, read, types, attributes, body_name(op))
@@ -48,11 +57,13 @@ def _attributes(op: ir.Operation) -> tuple[object, ...] | None:
     return None if known is None else tuple(known.items())
 
 
-def changes_nothing(op: ir.Operation) -> bool:
-    """Whether it makes what it reads."""
-    if op.name not in _IDENTITIES or op.operands[0].type != op.results[0].type:
-        return False
-    if op.name != "stablehlo.reverse":
-        return True
-    shape = ir.RankedTensorType(op.results[0].type).shape
-    return all(shape[dim] == 1 for dim in ir.DenseI64ArrayAttr(op.attributes["dimensions"]))
+def unchanged(op: ir.Operation) -> int | None:
+    """Which of its operands it makes again: the one it reads, or the one that it writes over all of another."""
+    number = 1 if op.name == "stablehlo.dynamic_update_slice" else 0
+    if op.name not in _IDENTITIES or op.operands[number].type != op.results[0].type:
+        return None
+    if op.name == "stablehlo.reverse":
+        shape = ir.RankedTensorType(op.results[0].type).shape
+        if any(shape[dim] != 1 for dim in ir.DenseI64ArrayAttr(op.attributes["dimensions"])):
+            return None
+    return number

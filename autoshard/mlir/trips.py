@@ -47,13 +47,22 @@ def trip_count(loop: ir.Operation, counting: tuple[ir.Operation, ...] = ()) -> f
 
     Where either of two conditions may end the loop, the count is that of the one that is known, or the smaller.
     """
-    condition = _terminator(loop.regions[0].blocks[0]).operands[0]
+    condition = terminator(loop.regions[0].blocks[0]).operands[0]
     moments = (_Moment(is_last, (*counting, loop)) for is_last in (False, True))
     first, last = (_trips(condition, loop, False, moment) for moment in moments)
     return None if first is None or last is None else (first + last) / 2
 
 
-def _terminator(block: ir.Block) -> ir.Operation:
+def runs_once(loop: ir.Operation) -> bool:
+    """Whether a stablehlo.while runs its body once, whatever the data and the trips of loops around it."""
+    condition = _definition(terminator(loop.regions[0].blocks[0]).operands[0])
+    if condition is None or condition.name != "stablehlo.compare":
+        return False
+    result = condition.results[0]
+    return all(_trips(result, loop, False, _Moment(is_last, (loop,))) == 1 for is_last in (False, True))
+
+
+def terminator(block: ir.Block) -> ir.Operation:
     operations = block.operations
     return operations[len(operations) - 1].operation
 
@@ -136,7 +145,7 @@ def _owner(argument: BlockArgument) -> ir.Operation:
 def _step(loop: ir.Operation, index: int) -> Number | None:
     """What one trip adds to the loop's value `index`, if that is a constant."""
     body = loop.regions[1].blocks[0]
-    op = _definition(_terminator(body).operands[index])
+    op = _definition(terminator(body).operands[index])
     if op is None or op.name not in ("stablehlo.add", "stablehlo.subtract"):
         return None
     lhs, rhs = op.operands
@@ -175,7 +184,7 @@ def _carried(argument: BlockArgument, moment: _Moment) -> Number | None:
     index = argument.arg_number
     body = loop.regions[1].blocks[0]
     start = constant(loop.operands[index], moment)
-    if start is None or _terminator(body).operands[index] == body.arguments[index]:
+    if start is None or terminator(body).operands[index] == body.arguments[index]:
         return start
     if loop in moment.counting:
         return None

@@ -62,3 +62,55 @@ def test_loops_whose_results_nobody_reads_are_dropped(inside: str, *, stays: boo
     names = {op.name for op in listing.ops}
     assert ("stablehlo.cosine" in names) == stays
     assert stays or names == {"stablehlo.abs"}
+
+
+def once(start: str, limit: str, given: str = "") -> str:
+    """A stack of one row, which a loop reads and writes over."""
+    one = "tensor<1x8x16xf32>"
+    return main_of(
+        f"""%p = stablehlo.reshape %a : ({T}) -> {one}
+        %begin = stablehlo.constant dense<{start}> : tensor<i32>
+        %zero = stablehlo.constant dense<0> : tensor<i32>
+        %end = {limit}
+        %r:2 = stablehlo.while(%i = %begin, %x = %p) : tensor<i32>, {one} {given}
+          cond {{ %go = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1> stablehlo.return %go : tensor<i1> }}
+          do {{
+            %step = stablehlo.constant dense<1> : tensor<i32>
+            %row = stablehlo.dynamic_slice %x, %i, %zero, %zero, sizes = [1, 8, 16]
+              : ({one}, tensor<i32>, tensor<i32>, tensor<i32>) -> {one}
+            %y = stablehlo.sine %row : {one}
+            %w = stablehlo.dynamic_update_slice %x, %y, %i, %zero, %zero
+              : ({one}, {one}, tensor<i32>, tensor<i32>, tensor<i32>) -> {one}
+            %n = stablehlo.add %i, %step : tensor<i32>
+            stablehlo.return %n, %w : tensor<i32>, {one}
+          }}
+        %k = stablehlo.reshape %r#1 : ({one}) -> {T}
+        return %k : {T}"""
+    )
+
+
+CONSTANT = "stablehlo.constant dense<{}> : tensor<i32>"
+
+
+@pytest.mark.parametrize(
+    ("start", "limit", "given", "opens"),
+    [
+        ("0", CONSTANT.format(1), "", True),
+        ("4", CONSTANT.format(5), "", True),
+        ("0", CONSTANT.format(2), "", False),
+        ("0", f"stablehlo.custom_call @f(%a) : ({T}) -> tensor<i32>", "", False),
+        (
+            "0",
+            CONSTANT.format(1),
+            'attributes {sdy.sharding = #sdy.sharding_per_value<[<@mesh, []>, <@mesh, [{}, {"x"}, {}]>]>}',
+            False,
+        ),
+    ],
+)
+def test_loops_that_run_once_are_their_bodies(start: str, limit: str, given: str, *, opens: bool) -> None:
+    """What is sliced from all of the stack and written over all of it is what was there; other loops stay."""
+    source = source_of(once(start, limit, given))
+    listing, _ = read(source, resolve_mesh(source, None), drops_dead=True)
+    names = [op.name.removeprefix("stablehlo.") for op in listing.ops]
+    assert (names == ["reshape", "sine", "reshape"]) == opens
+    assert ("compare" in names) != opens
