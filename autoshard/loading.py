@@ -96,6 +96,7 @@ def compiler_of(form: Form, hardware: Hardware) -> Compiler:
         is_xla_tpu,
         hardware.keeps_narrow_operands,
         ends_products_in_place=not hardware.gathers_behind_compute,
+        updates_early=not hardware.gathers_behind_compute,
         keeps_erfc=hardware.keeps_erfc,
         doubles_exponentials=hardware.doubles_exponentials,
         memory_bytes=hardware.hbm_bytes,
@@ -162,7 +163,8 @@ def read_module(
     source = module if isinstance(module, SourceModule) else load(module)
     mesh = resolve_mesh(source, list(request.mesh) if request.mesh is not None else None)
     communication = place_mesh(hardware, [(axis.name, axis.size) for axis in mesh.axes], request.layout)
-    as_written, handles = read(source, mesh, drops_dead=True)
+    compiler = compiler_of(request.form, hardware)
+    as_written, handles = read(source, mesh, drops_dead=True, updates_early=compiler.updates_early)
     about_meshes = warnings_of_meshes(source, mesh, is_asked=request.mesh is not None)
     about_state = warnings_of_state(as_written) if request.carry == "auto" else ()
     as_written = replace(as_written, warnings=(*about_meshes, *about_state, *as_written.warnings))

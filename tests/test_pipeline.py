@@ -125,7 +125,7 @@ def test_solver_equals_brute_force() -> None:
     limits = {free.smallest_peak + d for d in (-1, 0, 1)} | {free.peak + d for d in (-1, 0)}
     for limit in (None, *sorted(limits)):
         problem = replace(priced.problem, memory_limit=limit)
-        expected, found = brute_force(problem), solve(problem, time_limit_s=20)
+        expected, found = brute_force(problem), solve(problem, time_limit_s=300)
         assert (found.status, found.cost) == (expected.status, expected.cost)
         if found.choice is not None:
             assert evaluate(problem, found.choice).cost == found.cost
@@ -139,7 +139,7 @@ def test_deterministic() -> None:
     """Two runs to the proof of the optimum give the same plan, to the last sharding."""
     loaded, peak = replicated_peak("fft_mixer", "xla")
     loaded = replace(loaded, memory_bytes=peak // 2)
-    plans = [pipeline.plan_loaded(loaded, time_limit_s=20, seed=7) for _ in range(2)]
+    plans = [pipeline.plan_loaded(loaded, time_limit_s=300, seed=7) for _ in range(2)]
     assert [plan.status for plan in plans] == ["optimal", "optimal"]
     assert _without_timings(plans[0]) == _without_timings(plans[1])
 
@@ -147,7 +147,7 @@ def test_deterministic() -> None:
 def test_infeasible_names_the_smallest_peak() -> None:
     """A budget that nothing fits in is proved to be too small, and what was found is what the exact solver finds."""
     loaded = pipeline.load_module(MATMULS.encode(), pipeline.Request(memory_bytes=1))
-    plan = pipeline.plan_loaded(loaded, time_limit_s=5)
+    plan = pipeline.plan_loaded(loaded, time_limit_s=300)
     exact = brute_force(pipeline.price(loaded).problem)
     assert (plan.status, plan.fits) == ("infeasible", False)
     assert plan.smallest_peak_bytes == exact.smallest_peak
@@ -162,7 +162,7 @@ def test_cost_of_a_planned_module(form: Form) -> None:
     """Pricing the written module as it is finds the plan's own communication."""
     module = MATMULS.replace("%a: tensor<4x8xf32>", f"%a: tensor<4x8xf32> {ON_X}")
     loaded = pipeline.load_module(module.encode(), pipeline.Request(memory_bytes=None, form=form))
-    plan = pipeline.plan_loaded(loaded, time_limit_s=5)
+    plan = pipeline.plan_loaded(loaded, time_limit_s=300)
     assert plan.price.communication_ns > 0
     written = pipeline.write_planned(loaded, plan, constraints="all")
     costed = api.price(written.encode(), memory_bytes=None, form=form)

@@ -21,7 +21,7 @@ ROWS = '{sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}'
 
 def planned(module: str, memory_bytes: int | None = None) -> Plan:
     plan = api.plan(
-        module.encode(), hardware="tpu-v5e", memory_bytes=memory_bytes, time_limit_s=20, form="shardy"
+        module.encode(), hardware="tpu-v5e", memory_bytes=memory_bytes, time_limit_s=300, form="shardy"
     )
     assert plan.status == "optimal"
     return plan
@@ -161,7 +161,7 @@ def test_fully_sharded_data_parallel() -> None:
 
 def planned_smallest(module: str) -> int:
     """The smallest peak of any plan: what is found where nothing fits."""
-    plan = api.plan(module.encode(), memory_bytes=1, time_limit_s=20, form="shardy")
+    plan = api.plan(module.encode(), memory_bytes=1, time_limit_s=300, form="shardy")
     assert plan.status == "infeasible"
     return plan.smallest_peak_bytes
 

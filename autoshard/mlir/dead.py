@@ -11,9 +11,9 @@ from autoshard.mlir.repeated import unchanged
 from autoshard.mlir.trips import runs_once, terminator
 from autoshard.mlir.walk import SHARDING, function_named
 
-_DIALECTS = frozenset({"stablehlo", "chlo"})
+DIALECTS = frozenset({"stablehlo", "chlo"})
 _CONTROL_FLOW = frozenset({"stablehlo.case", "stablehlo.if", "stablehlo.while"})
-_EFFECTS = frozenset(
+EFFECTS = frozenset(
     {f"stablehlo.{name}" for name in ("custom_call", "infeed", "outfeed", "recv", "send")}
     | {
         f"stablehlo.{name}"
@@ -81,7 +81,7 @@ def _is_dead(op: ir.Operation) -> bool:
 
 def _only_computes(op: ir.Operation) -> bool:
     """Without effects, and shardings that the user gave, in it or in what it holds."""
-    if op.name.split(".")[0] not in _DIALECTS or op.name in _EFFECTS or SHARDING in op.attributes:
+    if op.name.split(".")[0] not in DIALECTS or op.name in EFFECTS or SHARDING in op.attributes:
         return False
     inside = (
         inner.operation for region in op.regions for block in region.blocks for inner in block.operations

@@ -12,6 +12,7 @@ from autoshard.errors import AutoshardError
 from autoshard.mlir.confirmed import write_on_makers
 from autoshard.mlir.context import ir
 from autoshard.mlir.dead import drop_dead
+from autoshard.mlir.early import update_early
 from autoshard.mlir.facts import RULE, FactBook
 from autoshard.mlir.flops import MATMULS
 from autoshard.mlir.groups import group_members
@@ -49,8 +50,10 @@ class Handles:
     user_rules: frozenset[int]  # ops whose rule the user wrote
 
 
-def read(source: SourceModule, mesh: Mesh, *, drops_dead: bool = False) -> tuple[Listing, Handles]:
-    """List a module for planning on `mesh`, without ops that nobody reads if so asked.
+def read(
+    source: SourceModule, mesh: Mesh, *, drops_dead: bool = False, updates_early: bool = False
+) -> tuple[Listing, Handles]:
+    """List a module for planning on `mesh`; if so asked without ops that nobody reads, and with updates as soon as they can be made.
 
     Raises:
         AutoshardError: dynamic shapes, recursion, a demand on another mesh, or a sharding group that cannot be.
@@ -62,6 +65,8 @@ def read(source: SourceModule, mesh: Mesh, *, drops_dead: bool = False) -> tuple
     drop_vacuous(module, source.main, mesh)
     if drops_dead:
         drop_dead(module, source.main)
+    if updates_early:
+        update_early(module, source.main)
     write_on_makers(module, source.main, mesh.symbol)
     walked = walk(module, source.main)
     locations = Locations(source.name)

@@ -117,6 +117,7 @@ class Compiler:
     ends_products_in_place: bool = False
     keeps_erfc: bool = False
     doubles_exponentials: bool = False
+    updates_early: bool = False  # see `mlir.early`
     memory_bytes: int | None = None
 
 

@@ -23,18 +23,22 @@ _CONVOLUTION = "stablehlo.convolution"
 def find_strips(kernels: Sequence[Kernel], listing: Listing) -> Strips:
     """Of all convolutions; whether images are few is seen once they are sharded."""
     found = [(kernel, images) for kernel in kernels if (images := _filter_images(kernel.shape)) is not None]
+    arguments = {argument.value for argument in listing.arguments}
+    origins = _origins(kernels, listing)
+    late = {kernel.time for kernel, _ in found if kernel.uses[0].value in origins.keys() | arguments}
     starts: dict[int, int] = {}
     ends: dict[int, int] = {}
     for kernel, _ in found:
         region = listing.ops[kernel.time].region
-        starts[region] = min(starts.get(region, kernel.time), kernel.time)
-        ends[region] = max(ends.get(region, 0), kernel.time + 1)
-    filters = {
-        kernel.time: FilterGradient(images, kernel.shape.windows[-1].count, starts[region], ends[region])
-        for kernel, images in found
-        for region in [listing.ops[kernel.time].region]
-    }
-    return Strips(filters, dict(_kept(kernels, listing, starts)) if filters else {})
+        if kernel.time in late:
+            starts[region] = min(starts.get(region, kernel.time), kernel.time)
+            ends[region] = max(ends.get(region, 0), kernel.time + 1)
+    filters: dict[int, FilterGradient] = {}
+    for kernel, images in found:
+        region, taps = listing.ops[kernel.time].region, kernel.shape.windows[-1].count
+        lives = (starts[region], ends[region]) if kernel.time in late else (kernel.time, kernel.time + 1)
+        filters[kernel.time] = FilterGradient(images, taps, *lives)
+    return Strips(filters, dict(_kept(kernels, listing, starts, origins)) if late else {})
 
 
 def _filter_images(shape: KernelShape) -> tuple[Images, Images] | None:
@@ -58,14 +62,14 @@ def _filter_images(shape: KernelShape) -> tuple[Images, Images] | None:
 
 
 def _made_images(shape: KernelShape) -> Images | None:
-    """Of what a convolution of images makes."""
+    """Of what a convolution of images makes that all channels are in."""
     first, result = shape.rule.operands[0], shape.rule.results[0]
     slid = {window.dim for window in shape.windows}
     batch = [d for d in range(len(first)) if d not in slid and _has_role(shape, first[d], "m")]
     if not slid or len(batch) != 1 or first[batch[0]] not in result:
         return None
     images = result.index(first[batch[0]])
-    channels = tuple(d for d, factors in enumerate(result) if _has_role(shape, factors, "nb"))
+    channels = tuple(d for d, factors in enumerate(result) if _has_role(shape, factors, "n"))
     rows = [d for d in range(len(result)) if d not in (images, *channels)]
     return Images(images, rows[-1], channels) if channels and len(rows) == len(slid) else None
 
@@ -80,10 +84,10 @@ class _Origin(NamedTuple):
 
 
 def _kept(
-    kernels: Sequence[Kernel], listing: Listing, starts: Mapping[int, int]
+    kernels: Sequence[Kernel], listing: Listing, starts: Mapping[int, int], origins: Mapping[int, _Origin]
 ) -> Iterator[tuple[int, Images]]:
     """Work without a buffer on what a convolution made that a sum of the backward pass reads again; `starts`: when that pass begins."""
-    readers, origins = readers_of(kernels), _origins(kernels, listing)
+    readers = readers_of(kernels)
     replaced: set[int] = set()
     for kernel in kernels:
         if not kernel.is_alias or not kernel.results or (origin := origins.get(kernel.results[0])) is None:

@@ -31,7 +31,7 @@ def test_a_written_plan_costs_what_was_planned(name: str, form: Form, overlap: O
     """Compute, communication and peak, to the last nanosecond and byte, whichever the form and with what overlap hides."""
     request = pipeline.Request(MESH, form=form, overlap=overlap)
     loaded = pipeline.load_module(PROGRAMS[name]().encode(), request)
-    plan = pipeline.plan_loaded(loaded, time_limit_s=20)
+    plan = pipeline.plan_loaded(loaded, time_limit_s=300)
     written = pipeline.write_planned(loaded, plan, constraints="all" if form == "xla" else "minimal")
     again = pipeline.load_module(written.encode(), pipeline.Request(form=form, overlap=overlap))
     price = pipeline.cost_loaded(again).price

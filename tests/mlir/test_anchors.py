@@ -29,6 +29,6 @@ func.func @main(%k: tensor<64xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{key}]
   return %3 : {HIDDEN}
 }}"""
     loaded = pipeline.load_module(text.encode(), pipeline.Request(memory_bytes=None))
-    plan = pipeline.plan_loaded(loaded, time_limit_s=20)
+    plan = pipeline.plan_loaded(loaded, time_limit_s=300)
     written = pipeline.write_planned(loaded, plan)
     assert (f'<@mesh, [{{"x"}}, {{}}]> : {NOISE}' in written) == is_constrained

@@ -48,6 +48,21 @@ def test_filters_and_norms() -> None:
     assert [str(program.listing.values[value].type) for value in program.strips.kept] == [WIDE]
 
 
+def test_images_that_are_made_otherwise_are_cut_when_their_turn_comes() -> None:
+    """What convolutions of each channel alone make, and products, is in no strips; the gradient takes them while it is made."""
+    alone, depthwise = (
+        "tensor<3x3x1x16xbf16>",
+        ROLES.replace("feature_group_count = 1", "feature_group_count = 16"),
+    )
+    text = STEP.replace(f"{FILTER}) -> {IMAGE}", f"{alone}) -> {IMAGE}", 1).replace(ROLES, depthwise, 1)
+    results = f"{FILTER}, tensor<16xf32>, tensor<16xf32>, {FILTER}"
+    program = program_of(main_of(text, f"%x: {IMAGE}, %v: {alone}, %w: {FILTER}", results))
+    of_made, of_given = program.strips.filters.items()
+    assert (of_made[1].first, of_made[1].end) == (of_made[0], of_made[0] + 1)
+    assert (of_given[1].first, of_given[1].end) == (of_given[0], of_given[0] + 1)
+    assert not program.strips.kept
+
+
 def test_patches_are_no_gradients() -> None:
     """A filter that is larger than what comes out of it, with strides as large."""
     filter_, result = "tensor<16x16x3x8xf32>", "tensor<4x4x4x8xf32>"

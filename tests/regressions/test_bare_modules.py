@@ -47,7 +47,7 @@ def test_the_plan_holds(name: str, form: Form) -> None:
     text = f"module {{ func.func public @main({arguments}) -> {results} {{\n{body}\n}} }}"
     request = pipeline.Request(mesh=(("x", 2), ("y", 1)), form=form, overlap="async")
     loaded = pipeline.load_module(text.encode(), request)
-    plan = pipeline.plan_loaded(loaded, time_limit_s=5)
+    plan = pipeline.plan_loaded(loaded, time_limit_s=300)
     report = pipeline.check_plan(text.encode(), plan)
     assert report.passed, report.to_text()
 
@@ -62,12 +62,12 @@ def test_every_result_takes_memory() -> None:
       return %sum, %sum, %a, %zeros, %flat : {wide}, {wide}, {wide}, {wide}, {flat}
     }} }}"""
     loaded = pipeline.load_module(text.encode(), pipeline.Request(mesh=(("x", 2),)))
-    replicated = pipeline.plan_loaded(loaded, time_limit_s=5).baselines[0].price
+    replicated = pipeline.plan_loaded(loaded, time_limit_s=300).baselines[0].price
     assert replicated is not None and replicated.peak_bytes == 6 * 64 * 256 * 4
-    tight = pipeline.plan_loaded(replace(loaded, memory_bytes=6 * 64 * 256 * 2), time_limit_s=5)
+    tight = pipeline.plan_loaded(replace(loaded, memory_bytes=6 * 64 * 256 * 2), time_limit_s=300)
     assert tight.fits
     assert pipeline.check_plan(text.encode(), tight).passed
     assert (
-        pipeline.plan_loaded(replace(loaded, memory_bytes=6 * 64 * 256 * 2 - 1), time_limit_s=5).status
+        pipeline.plan_loaded(replace(loaded, memory_bytes=6 * 64 * 256 * 2 - 1), time_limit_s=300).status
         == "infeasible"
     )

@@ -56,7 +56,7 @@ def looping(loops: str, returned: str) -> str:
 
 
 def planned(text: str) -> Plan:
-    plan = pipeline.plan_loaded(pipeline.load_module(text, Request(form="shardy")), time_limit_s=10)
+    plan = pipeline.plan_loaded(pipeline.load_module(text, Request(form="shardy")), time_limit_s=300)
     assert plan.status == "optimal"
     return plan
 

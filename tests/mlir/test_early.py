@@ -1,0 +1,79 @@
+"""Weights are updated as soon as what they are updated with is summed."""
+
+import pytest
+
+from autoshard.mlir.read import read
+from autoshard.mlir.source import resolve_mesh
+from tests.mlir.modules import source_of
+
+LARGE, SMALL = "tensor<8192x8192xf32>", "tensor<64x64xf32>"  # 256 MiB, 16 KiB
+STEP = """module {{
+  sdy.mesh @mesh = <["x"=4]>
+  func.func @main(%w0: {t} {{tf.aliasing_output = 0 : i32}}, %w1: {t} {{tf.aliasing_output = 1 : i32}}, %x: {t}) -> ({t}, {t}) {{
+    %h = stablehlo.dot_general %x, %w0, contracting_dims = [1] x [0] : ({t}, {t}) -> {t}
+    %g1 = stablehlo.dot_general %h, %x, contracting_dims = [0] x [0] : ({t}, {t}) -> {t}
+    %d = stablehlo.dot_general %x, %w1, contracting_dims = [1] x [1] : ({t}, {t}) -> {t}
+    %g0 = stablehlo.dot_general %x, %d, contracting_dims = [0] x [0] : ({t}, {t}) -> {t}
+    {scale}
+    %s1 = stablehlo.multiply %g1, %k : {t}
+    %s0 = stablehlo.multiply %g0, %k : {t}
+    %n1 = stablehlo.subtract %w1, %s1 : {t}
+    %n0 = stablehlo.subtract %w0, %s0 : {t}
+    return %n0, %n1 : {t}, {t}
+  }}
+}}"""
+RATE = "%c = stablehlo.constant dense<1.0> : {t}\n    %k = stablehlo.sine %c : {t}"
+OF_ALL = "%both = stablehlo.add %g0, %g1 : {t}\n    %k = stablehlo.sine %both : {t}"
+
+
+def order(text: str, *, early: bool = True) -> list[str]:
+    source = source_of(text)
+    listing, _ = read(source, resolve_mesh(source, None), updates_early=early)
+    return [op.name.removeprefix("stablehlo.") for op in listing.ops]
+
+
+PRODUCT = "dot_general"
+
+
+def test_an_update_follows_the_sum_of_its_gradient() -> None:
+    """As soon as the weight is no longer read: behind the product that reads it last, in front of the next one."""
+    text = STEP.format(t=LARGE, scale=RATE.format(t=LARGE))
+    assert order(text) == [
+        *[PRODUCT] * 2,
+        *("constant", "sine", "multiply"),
+        *(PRODUCT, "subtract"),
+        *(PRODUCT, "multiply", "subtract"),
+    ]
+    assert order(text, early=False) == [
+        *[PRODUCT] * 4,
+        "constant",
+        "sine",
+        *["multiply"] * 2,
+        *["subtract"] * 2,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("type_", "scale"), [(SMALL, RATE), (LARGE, OF_ALL)], ids=["summed together", "read together"]
+)
+def test_updates_wait_for_all_gradients(type_: str, scale: str) -> None:
+    """Where few bytes are summed at once, and where an update reads all of them."""
+    text = STEP.format(t=type_, scale=scale.format(t=type_))
+    assert order(text) == order(text, early=False)
+
+
+def test_the_order_stays_when_it_is_read_again() -> None:
+    """A moved update is where it would be moved to."""
+    text = STEP.format(t=LARGE, scale=RATE.format(t=LARGE))
+    source = source_of(text)
+    _, handles = read(source, resolve_mesh(source, None), updates_early=True)
+    assert order(str(handles.walked.module)) == order(text)
+
+
+def test_work_that_others_read_stays() -> None:
+    """What a loop or a product reads is made where the program makes it."""
+    text = STEP.format(t=LARGE, scale=RATE.format(t=LARGE)).replace(
+        "return %n0",
+        f"%p = stablehlo.dot_general %n1, %n0, contracting_dims = [1] x [0] : ({LARGE}, {LARGE}) -> {LARGE}\n    return %p",
+    )
+    assert order(text) == order(text, early=False)
