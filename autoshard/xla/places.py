@@ -1,9 +1,11 @@
 """Which op of the module that was planned an op of the written one comes from, as texts of their places."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from autoshard.mlir.context import ir
 from autoshard.mlir.dead import drop_dead
+from autoshard.mlir.early import update_early
+from autoshard.mlir.inlining import inline_calls
 from autoshard.mlir.locations import Locations
 from autoshard.mlir.source import SourceModule
 from autoshard.mlir.walk import function_named
@@ -15,43 +17,37 @@ _REPEATED = ("stablehlo.constant", "stablehlo.iota", "stablehlo.broadcast_in_dim
 def places_before(planned: SourceModule, original: SourceModule) -> dict[str, str]:
     """From places in `planned` to those in `original`, whose calls are inlined there and which has no constraints.
 
-    Empty where the ops are not the same otherwise: then nobody can say.
+    Updates may come early in the planned one (`mlir.early`). Empty where the ops are not the same otherwise: then nobody can say.
     """
-    after, before = (_ops(source) for source in (planned, original))
-    if [name for name, _ in after] != [name for name, _ in before]:
-        return {}
-    return {
-        f"{name} {new}".strip(): f"{name} {old}".strip()
-        for (name, new), (_, old) in zip(after, before, strict=True)
-    }
+    after = _ops(planned, updates_early=False)
+    for updates_early in (False, True):
+        before = _ops(original, updates_early=updates_early)
+        if [name for name, _ in after] == [name for name, _ in before]:
+            return {
+                f"{name} {new}".strip(): f"{name} {old}".strip()
+                for (name, new), (_, old) in zip(after, before, strict=True)
+            }
+    return {}
 
 
-def _ops(source: SourceModule) -> list[tuple[str, str]]:
+def _ops(source: SourceModule, *, updates_early: bool) -> list[tuple[str, str]]:
     """Name and place of each op that main runs, in program order."""
-    module = source.module.operation.clone()
+    module = source.module.operation.clone().operation
+    inline_calls(module, source.main)
     drop_dead(module, source.main)  # a planned module has none
-    functions = {
-        ir.StringAttr(op.attributes["sym_name"]).value: op.operation
-        for op in module.regions[0].blocks[0].operations
-        if op.operation.name == "func.func"
-    }
+    if updates_early:
+        update_early(module, source.main)
     locations = Locations(source.name)
     main = function_named(module, source.main)
-    return [
-        (op.name, locations.text(op.location)) for op in _run(main, functions) if op.name not in _REPEATED
-    ]
+    return [(op.name, locations.text(op.location)) for op in _run(main) if op.name not in _REPEATED]
 
 
-def _run(op: ir.Operation, functions: Mapping[str, ir.Operation]) -> Iterator[ir.Operation]:
+def _run(op: ir.Operation) -> Iterator[ir.Operation]:
     for region in op.regions:
         for block in region.blocks:
             for child in (view.operation for view in block.operations):
-                if child.name == "func.call":
-                    yield from _run(
-                        functions[ir.FlatSymbolRefAttr(child.attributes["callee"]).value], functions
-                    )
-                elif not child.name.startswith(("sdy.", "func.")):
+                if not child.name.startswith(("sdy.", "func.")):
                     yield child
-                    yield from _run(child, functions)
+                    yield from _run(child)
                 elif child.name == "sdy.manual_computation":
-                    yield from _run(child, functions)
+                    yield from _run(child)

@@ -127,7 +127,7 @@ def granite_train() -> Program:
 
 
 def nomic_train() -> Program:
-    """BERT base as two towers of one kind, queries against texts of the whole batch, 512 of each, 64 and 256 tokens; bfloat16 on float32, AdamW."""
+    """BERT base as two equal towers, 512 queries of 64 and texts of 256 tokens, each with each; bfloat16 on float32, AdamW."""
     from transformers import BertConfig, BertModel
 
     run, weights, buffers = torch_model(lambda: BertModel(BertConfig(), add_pooling_layer=False))

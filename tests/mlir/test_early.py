@@ -4,6 +4,7 @@ import pytest
 
 from autoshard.mlir.read import read
 from autoshard.mlir.source import resolve_mesh
+from autoshard.xla.places import places_before
 from tests.mlir.modules import source_of
 
 LARGE, SMALL = "tensor<8192x8192xf32>", "tensor<64x64xf32>"  # 256 MiB, 16 KiB
@@ -63,11 +64,15 @@ def test_updates_wait_for_all_gradients(type_: str, scale: str) -> None:
 
 
 def test_the_order_stays_when_it_is_read_again() -> None:
-    """A moved update is where it would be moved to."""
+    """A moved update is where it would be moved to, and each op is found again in the module that it comes from."""
     text = STEP.format(t=LARGE, scale=RATE.format(t=LARGE))
     source = source_of(text)
     _, handles = read(source, resolve_mesh(source, None), updates_early=True)
+    moved = source_of(str(handles.walked.module))
     assert order(str(handles.walked.module)) == order(text)
+    places = places_before(moved, source)
+    assert len(places) == 9
+    assert all(new.split()[0] == old.split()[0] for new, old in places.items())
 
 
 def test_work_that_others_read_stays() -> None:
