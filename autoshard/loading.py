@@ -98,6 +98,7 @@ def compiler_of(form: Form, hardware: Hardware) -> Compiler:
         ends_products_in_place=not hardware.gathers_behind_compute,
         keeps_erfc=hardware.keeps_erfc,
         doubles_exponentials=hardware.doubles_exponentials,
+        picks_behind_loops=hardware.gathers_behind_compute,
         memory_bytes=hardware.hbm_bytes,
     )
 

@@ -35,7 +35,6 @@ from autoshard.program import (
     Whole,
     in_argument_buffers,
     lies_as_read,
-    picked_beside,
     product_reads,
     repeated_values,
 )
@@ -361,7 +360,6 @@ def _for_loops(
 ) -> Iterator[Buffer]:
     """Parts of sums that loops scatter, beside the kept one, and operands: the first transposed, and what readers evaluate."""
     repeated, reads_of = repeated_values(planned.program), product_reads(planned.program)
-    picked = picked_beside(planned.program)
     for read in [read for read in reads.kernels if not looped.isdisjoint(read.kernel.results)]:
         kernel, value, time = read.kernel, read.kernel.results[0], read.kernel.time
         part = stored.at_least(kernel.shape.results[0], planned.settled[value])
@@ -374,7 +372,7 @@ def _for_loops(
             evaluated = repeated.get(use.value)
             if evaluated is not None and not lives[evaluated.origin].is_own_buffer:
                 begin = evaluated.stored_from(lives, time)
-                beside = picked.get((value, number))
+                beside = planned.program.picked.get((value, number))
                 if beside and beside.is_beside(sharding, planned.produced[value], planned.settled[value]):
                     begin = min(begin, beside.time)
                 yield Buffer(begin, time + 1, bytes_)

@@ -23,7 +23,7 @@ from autoshard.cost.graph import Graph, KernelSpace, Node
 from autoshard.cost.kernel import KernelPrices
 from autoshard.cost.scattering import is_scattered_in_product
 from autoshard.cost.sizes import Item, Sizes
-from autoshard.program import KernelShape, Lifetime, picked_beside, product_reads, repeated_values
+from autoshard.program import KernelShape, Lifetime, product_reads, repeated_values
 from autoshard.space import Strategy
 
 Looped = Mapping[KernelSpace, NDArray[np.bool_]]
@@ -47,7 +47,6 @@ class LoopedSums:
         self._graph, self._sizes, self._lives, self._looped = graph, sizes, lives, looped
         self._repeated = repeated_values(graph.program)
         self._reads = product_reads(graph.program)
-        self._picked = picked_beside(graph.program)
         self._whole: dict[KernelSpace, NDArray[np.bool_]] = {}
 
     def items(self, node: Node) -> Iterator[Item]:
@@ -79,7 +78,7 @@ class LoopedSums:
                 begin = repeated.stored_from(self._lives, kernel.time)
                 handed = np.where(looped, bytes_, 0)
                 yield Item(begin, kernel.time + 1, handed, note="operand worked out for a loop")
-                picked = self._picked.get((kernel.results[0], operand))
+                picked = self._graph.program.picked.get((kernel.results[0], operand))
                 if picked is not None and picked.time < begin:
                     are_so = [
                         picked.is_beside(one.operands[operand], one.produced[0], one.settled[0])

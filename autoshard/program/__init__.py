@@ -20,7 +20,6 @@ from autoshard.program.linearity import LinearWay
 from autoshard.program.minor import minor_of_sum
 from autoshard.program.outputs import gathered_as, lone_operands, product_reads, repeated_values
 from autoshard.program.pace import KernelTimes, Pace, Stay
-from autoshard.program.picking import picked_beside
 from autoshard.program.prefetch import Ahead, in_argument_buffers, prefetchable
 from autoshard.program.records import (
     MOVES,
@@ -92,7 +91,6 @@ __all__ = [
     "lies_as_read",
     "lone_operands",
     "minor_of_sum",
-    "picked_beside",
     "prefetchable",
     "priority_levels",
     "product_reads",

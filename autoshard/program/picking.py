@@ -4,47 +4,23 @@ Where each device has a part of the words, what is picked is summed over devices
 this one with a float32 sum over the same devices that waits for what goes back (the gradient of a norm's scale), so that labels are
 picked behind the loop. Where there is none it is taken in one with a sum that what goes back waits for, so that labels are picked first.
 Where words are whole nothing is summed, and what labels are picked from stays where one fusion makes it and what goes back: logarithms
-unless a bias is summed too, a copy of the logits only then. Logarithms with a summed bias and split words are made behind the loop, but
-what the loop makes lies behind what it read, so that they do not fit into the place of that. Parts that are padded are masked, and
-nothing is made with them (libtpu 0.0.51 for v5e 4x4: 25 small training steps).
+unless a bias is summed too, a copy of the logits only then. Logarithms with a summed bias and split words are made later: on v5e right
+behind the loop (`Compiler.picks_behind_loops`), where what the loop makes lies behind what it read, so that they do not fit into the
+place of that; on v5p and v6e at the end. Parts that are padded are masked, and nothing is made with them (libtpu 0.0.51: small training
+steps of seven kinds on v5e, v5p and v6e).
 """
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from autoshard.program.fusion import is_elementwise, is_reduction
 from autoshard.program.outputs import repeated_values
-from autoshard.program.records import MOVES, Kernel, Program
+from autoshard.program.records import MOVES, Compiler, Kernel, Picked, Program
 from autoshard.program.repeating import read_times, readers_of
-from autoshard.sharding import TensorSharding, TensorType
 
 _GATHER, _ADD, _SUMMED = "stablehlo.gather", "stablehlo.add", "f32"
 
 
-class Picked(NamedTuple):
-    """What labels are picked from, beside what goes back to the logits, which a product reads.
-
-    sums: of each float32 sum of what elementwise work makes of the product, the dimensions that it goes over.
-    """
-
-    time: int  # when it is made
-    type: TensorType
-    words: frozenset[int]  # dimensions along which labels are picked
-    is_copy: bool  # of the logits, and no logarithms
-    is_fused: bool = False  # with what goes back
-    sums: frozenset[frozenset[int]] = frozenset()
-
-    def is_beside(self, read: TensorSharding, made: TensorSharding, settled: TensorSharding) -> bool:
-        """Whether both are there at once, where the product reads what goes back as `read` and its partial sums `made` settle so."""
-        if not read.divides(self.type.shape):
-            return False
-        if not any(read.axes[dim] for dim in self.words):
-            return self.is_fused
-        cut = {dim for dim, axes in enumerate(settled.axes) if axes}
-        return made.num_shards == 1 and any(cut <= dims for dims in self.sums)
-
-
-def picked_beside(program: Program) -> dict[tuple[int, int], Picked]:
+def picked_beside(program: Program, compiler: Compiler) -> dict[tuple[int, int], Picked]:
     """By result and operand number of the products that read what goes back to the logits."""
     repeated, picked = repeated_values(program), dict(_picked(program))
     if not picked:
@@ -61,8 +37,9 @@ def picked_beside(program: Program) -> dict[tuple[int, int], Picked]:
             if kernel.shape.operands[number].shape == beside.type.shape:
                 times = read_times(origin, readers)
                 is_summed = any(is_reduction(program.listing.ops[time]) for time in times)
-                sums = frozenset(_sums_behind(program, kernel))
-                is_fused = beside.is_copy == is_summed
+                is_fused, is_apart = beside.is_copy == is_summed, is_summed and not beside.is_copy
+                is_behind = compiler.picks_behind_loops or not is_apart
+                sums = frozenset(_sums_behind(program, kernel) if is_behind else ())
                 found[kernel.results[0], number] = beside._replace(is_fused=is_fused, sums=sums)
     return found
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from autoshard.program import picked_beside
+from autoshard.program import Compiler, build_program
 from autoshard.sharding import Mesh, parse_sharding
-from tests.program.modules import program_of
+from tests.mlir.modules import listed
 from tests.programs.unembedding import ROWS, WIDTH, WORDS, unembedding
 
 MESH = Mesh.of([("x", 4), ("y", 4), ("z", 3)])
@@ -14,14 +14,15 @@ SPLIT, BY_Y, UNEVEN = '[{}, {"x", "y"}]', '[{}, {"y"}]', '[{}, {"x", "y", "z"}]'
 WHOLE, ROWS_OVER_ALL, ROWS_OVER_X = "[{}, {}]", '[{"x", "y"}, {}]', '[{"x"}, {}]'
 
 
-def is_beside(read: str, made: str, settled: str, **options: Any) -> bool:
+def is_beside(read: str, made: str, settled: str, *, picks_behind_loops: bool = True, **options: Any) -> bool:
     """Of the product that hands on what goes back, under those shardings of what it reads and makes."""
-    program = program_of(unembedding(**options))
-    types = {value: program.listing.values[value].type for value, _ in picked_beside(program)}
+    compiler = Compiler(is_xla_tpu=True, picks_behind_loops=picks_behind_loops)
+    program = build_program(listed(unembedding(**options)), compiler=compiler)
+    values = program.listing.values
     (picked,) = (
         found
-        for (value, _), found in picked_beside(program).items()
-        if (type_ := types[value]) is not None and type_.shape == (ROWS, WIDTH)
+        for (value, _), found in program.picked.items()
+        if (type_ := values[value].type) is not None and type_.shape == (ROWS, WIDTH)
     )
     assert picked.type.shape == (ROWS, WORDS)
     return picked.is_beside(*(parse_sharding(one, MESH) for one in (read, made, settled)))
@@ -49,6 +50,13 @@ def test_of_whole_words_one_fusion_makes_both(has_bias: bool, from_copy: bool, e
         is_beside(ROWS_OVER_ALL, ROWS_OVER_ALL, ROWS_OVER_ALL, has_bias=has_bias, from_copy=from_copy)
         is expected
     )
+
+
+def test_logarithms_of_biased_logits_wait_where_the_compiler_picks_later() -> None:
+    """Not behind the loop at once, where what it read still takes room; a copy is there all the same."""
+    for from_copy in (False, True):
+        options = {"has_bias": True, "from_copy": from_copy, "picks_behind_loops": False}
+        assert is_beside(SPLIT, WHOLE, ROWS_OVER_ALL, **options) is from_copy
 
 
 def test_padded_words_are_picked_apart() -> None:
