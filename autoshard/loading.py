@@ -99,6 +99,7 @@ def compiler_of(form: Form, hardware: Hardware) -> Compiler:
         updates_early=not hardware.gathers_behind_compute,
         keeps_erfc=hardware.keeps_erfc,
         doubles_exponentials=hardware.doubles_exponentials,
+        picks_behind_loops=hardware.gathers_behind_compute,
         memory_bytes=hardware.hbm_bytes,
     )
 

@@ -371,7 +371,11 @@ def _for_loops(
                 yield Buffer(time, time + 1, bytes_)
             evaluated = repeated.get(use.value)
             if evaluated is not None and not lives[evaluated.origin].is_own_buffer:
-                yield Buffer(evaluated.stored_from(lives, time), time + 1, bytes_)
+                begin = evaluated.stored_from(lives, time)
+                beside = planned.program.picked.get((value, number))
+                if beside and beside.is_beside(sharding, planned.produced[value], planned.settled[value]):
+                    begin = min(begin, beside.time)
+                yield Buffer(begin, time + 1, bytes_)
                 others = reads_of.get((use.value, kernel.ops[-1]))
                 type_ = kernel.shape.operands[number]
                 if others and type_ != kernel.shape.travels[number] and sharding.divides(type_.shape):

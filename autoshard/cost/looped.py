@@ -10,7 +10,8 @@ otherwise repeat inside is stored for it: while it runs, and from when it could 
 what it works on (one fusion makes both). What it is handed narrower than it is made, other products read as it is made, which is stored
 besides, unless what the loop is handed is padded: then they repeat the work (gradients of float32 logits in four training steps, 32000 and
 64000 words in equal parts, 30522 and 50265 padded). The first operand is transposed in front of the loop where its first dimension is
-summed over, whichever is cut and whichever is larger (four gradients of weights on v5e 4x4). Seen in what libtpu 0.0.51 compiles.
+summed over, whichever is cut and whichever is larger (four gradients of weights on v5e 4x4). What goes back to logits is stored for it from
+when labels are picked, where that is beside it (`program/picking.py`). Seen in what libtpu 0.0.51 compiles.
 """
 
 from collections.abc import Iterator, Mapping
@@ -77,6 +78,16 @@ class LoopedSums:
                 begin = repeated.stored_from(self._lives, kernel.time)
                 handed = np.where(looped, bytes_, 0)
                 yield Item(begin, kernel.time + 1, handed, note="operand worked out for a loop")
+                picked = self._graph.program.picked.get((kernel.results[0], operand))
+                if picked is not None and picked.time < begin:
+                    are_so = [
+                        picked.is_beside(one.operands[operand], one.produced[0], one.settled[0])
+                        for one in node.space.strategies
+                    ]
+                    earlier = np.where(are_so, handed, 0)
+                    yield Item(
+                        picked.time, begin, earlier, note="operand made with what labels are picked from"
+                    )
                 if not repeated.is_made_with_product:
                     yield from self._as_wide(node, operand, looped)
 

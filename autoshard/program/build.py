@@ -46,6 +46,7 @@ from autoshard.program.minor import (
 )
 from autoshard.program.nearby import keep_near
 from autoshard.program.nested import ended_in_place, finished, without_nested
+from autoshard.program.picking import picked_beside
 from autoshard.program.pieces import in_pieces
 from autoshard.program.records import (
     RESULT_SITE,
@@ -191,7 +192,7 @@ def build_program(
         for value, whole in copies:
             wholes[value] = (*wholes.get(value, ()), whole)
             as_made |= {value} if whole.is_value else set()
-    return Program(
+    program = Program(
         listing,
         kernels,
         flows,
@@ -222,6 +223,7 @@ def build_program(
         frozenset(merged.into),
         generated_wholes(listing, fusion.free) if compiler.is_xla_tpu else (),
     )
+    return replace(program, picked=picked_beside(program, compiler)) if compiler.is_xla_tpu else program
 
 
 class KernelReads(NamedTuple):

@@ -109,7 +109,7 @@ class Compiler:
     XLA for TPUs runs products inside others (`nested`), makes Fourier transforms of products (`transforms`) and all states of random
     numbers at once (`counters`); of `keeps_narrow_operands`, `keeps_erfc` and `doubles_exponentials` see `costmodels.tiles`. One that
     `ends_products_in_place` writes what is worked out as a product leaves the matrix unit over an operand that dies there
-    (`nested.ended_in_place`). Of a device's memory see `rowwise`.
+    (`nested.ended_in_place`); of one that `picks_behind_loops` see `picking`, of a device's memory `rowwise`.
     """
 
     is_xla_tpu: bool
@@ -118,6 +118,7 @@ class Compiler:
     keeps_erfc: bool = False
     doubles_exponentials: bool = False
     updates_early: bool = False  # see `mlir.early`
+    picks_behind_loops: bool = False
     memory_bytes: int | None = None
 
 
@@ -234,6 +235,29 @@ class Whole(NamedTuple):
     )
 
 
+class Picked(NamedTuple):
+    """What labels are picked from, beside what goes back to the logits, which a product reads.
+
+    sums: of each float32 sum of what elementwise work makes of the product, the dimensions that it goes over.
+    """
+
+    time: int  # when it is made
+    type: TensorType
+    words: frozenset[int]  # dimensions along which labels are picked
+    is_copy: bool  # of the logits, and no logarithms
+    is_fused: bool = False  # with what goes back
+    sums: frozenset[frozenset[int]] = frozenset()
+
+    def is_beside(self, read: TensorSharding, made: TensorSharding, settled: TensorSharding) -> bool:
+        """Whether both are there at once, where the product reads what goes back as `read` and its partial sums `made` settle so."""
+        if not read.divides(self.type.shape):
+            return False
+        if not any(read.axes[dim] for dim in self.words):
+            return self.is_fused
+        cut = {dim for dim, axes in enumerate(settled.axes) if axes}
+        return made.num_shards == 1 and any(cut <= dims for dims in self.sums)
+
+
 class RowCopy(NamedTuple):
     """Of an argument, in rows of whole slices, as if when the program begins and until `end`."""
 
@@ -309,6 +333,9 @@ class Program:
         frozenset()
     )  # what scatters make that a later one makes with its own, where they are not left as addends
     generated: tuple[Whole, ...] = ()  # what is made of constants alone and stored on every device
+    picked: dict[tuple[int, int], Picked] = field(
+        default_factory=dict[tuple[int, int], Picked]
+    )  # see `picking.picked_beside`
 
     @property
     def num_temporary(self) -> int:

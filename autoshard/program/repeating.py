@@ -128,7 +128,7 @@ def made_for_gathers(
             if gathers:
                 sums = [time for time in read_times(value, readers) if is_reduction(listing.ops[time])]
                 is_last = max(sums, default=0) < min(gathers) and awaited.isdisjoint(gathers)
-                begin, end = (last, last) if is_last else (min(gathers), max(*gathers, *sums))
+                begin, end = (last, last) if is_last else (min(gathers), max([*gathers, *sums]))
                 found[value] = (Whole(begin, end + 1, kernel.shape.results[0], is_value=True),)
     return found
 

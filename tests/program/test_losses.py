@@ -112,6 +112,22 @@ def test_logarithms_of_converted_logits_are_made_at_the_end() -> None:
     assert logits.end == logarithms.end
 
 
+def test_rows_that_a_product_waits_for_are_gathered_at_once() -> None:
+    """Of converted products that nothing sums: a copy in float32, for that moment."""
+    text = f"""
+      {CONVERTED}
+      %2 = "stablehlo.gather"(%1, %labels) <{{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [1],
+        operand_batching_dims = [0], start_indices_batching_dims = [0], start_index_map = [1], index_vector_dim = 2>,
+        indices_are_sorted = false, slice_sizes = array<i64: 1, 1>}}> : ({L}, tensor<{ROWS}x1x1xi32>) -> {PICKED}
+      %3 = stablehlo.dot_general %2, %x, contracting_dims = [0] x [0] : ({PICKED}, {X}) -> tensor<1x16xf32>
+      %4 = stablehlo.dot_general %1, %w, contracting_dims = [1] x [1] : ({L}, {W}) -> {X}
+      return %2, %4, %w : {PICKED}, {X}, {W}"""
+    found = program(text)
+    gather = next(kernel.time for kernel in found.kernels if kernel.shape.name == "stablehlo.gather")
+    ((whole,),) = found.wholes.values()
+    assert (whole.begin, whole.end) == (gather, gather + 1)
+
+
 @pytest.mark.parametrize(
     ("updates", "zero"), [(2, "stablehlo.constant dense<0.0>"), (1, "stablehlo.constant dense<1.0>")]
 )
