@@ -378,7 +378,8 @@ def _for_loops(
                 yield Buffer(begin, time + 1, bytes_)
                 others = reads_of.get((use.value, kernel.ops[-1]))
                 type_ = kernel.shape.operands[number]
-                if others and type_ != kernel.shape.travels[number] and sharding.divides(type_.shape):
+                is_alone = evaluated.is_made_with_product or type_ == kernel.shape.travels[number]
+                if others and not is_alone and sharding.divides(type_.shape):
                     times = [time, *(root for _, root in others)]
                     yield Buffer(min(times), max(times) + 1, stored.at_least(type_, sharding))
 
