@@ -32,6 +32,8 @@ from autoshard.program import (
     FlowKind,
     Lifetime,
     MinorDims,
+    Source,
+    Sources,
     Whole,
     in_argument_buffers,
     lies_as_read,
@@ -360,6 +362,7 @@ def _for_loops(
 ) -> Iterator[Buffer]:
     """Parts of sums that loops scatter, beside the kept one, and operands: the first transposed, and what readers evaluate."""
     repeated, reads_of = repeated_values(planned.program), product_reads(planned.program)
+    sources = Sources(planned.program)
     for read in [read for read in reads.kernels if not looped.isdisjoint(read.kernel.results)]:
         kernel, value, time = read.kernel, read.kernel.results[0], read.kernel.time
         part = stored.at_least(kernel.shape.results[0], planned.settled[value])
@@ -367,16 +370,38 @@ def _for_loops(
         kept = {factor for dim in read.run.rule.results[0] for factor in dim}
         for number, (use, sharding) in enumerate(zip(kernel.uses, read.shardings, strict=True)):
             bytes_ = stored.at_least(kernel.shape.travels[number], sharding)
-            if number == 0 and not kept & {*read.run.rule.operands[0][0]}:
-                yield Buffer(time, time + 1, bytes_)
+            free = [dim for dim, mapping in enumerate(read.run.rule.operands[number]) if kept & {*mapping}]
             evaluated = repeated.get(use.value)
-            if evaluated is not None and not lives[evaluated.origin].is_own_buffer:
-                yield Buffer(evaluated.stored_from(lives, time), time + 1, bytes_)
-                others = reads_of.get((use.value, kernel.ops[-1]))
-                type_ = kernel.shape.operands[number]
-                if others and type_ != kernel.shape.travels[number] and sharding.divides(type_.shape):
-                    times = [time, *(root for _, root in others)]
-                    yield Buffer(min(times), max(times) + 1, stored.at_least(type_, sharding))
+            if evaluated is not None and lives[evaluated.origin].is_own_buffer:
+                evaluated = None
+            source = None if evaluated is None else sources.of(evaluated.origin)
+            type_ = kernel.shape.operands[number]
+            if not sharding.divides(type_.shape):
+                source = None
+            if number == 0 and 0 not in free and (source is None or not source.is_gone(lives, time)):
+                yield Buffer(time, time + 1, bytes_)
+            if evaluated is None:
+                continue
+            yield Buffer(evaluated.stored_from(lives, time), time + 1, bytes_)
+            others = reads_of.get((use.value, kernel.ops[-1]))
+            if others and type_ != kernel.shape.travels[number] and sharding.divides(type_.shape):
+                times = [time, *(root for _, root in others)]
+                yield Buffer(min(times), max(times) + 1, stored.at_least(type_, sharding))
+            is_here = 0 not in free or not any(sharding.axes[dim] for dim in free)
+            if source is not None and source.type.shape == type_.shape and is_here:
+                yield from _picked(stored, lives, source, sharding, time)
+
+
+def _picked(
+    stored: _Stored, lives: Lives, source: Source, sharding: TensorSharding, time: int
+) -> Iterator[Buffer]:
+    """Logarithms for labels that are made as a loop is handed its operand, and until the end what they take beyond their source."""
+    type_ = source.stays_as(lives)
+    if type_ is not None:
+        made = stored.at_least(type_, sharding)
+        held = stored.at_least(stored.held(source.value, source.type), sharding)
+        yield Buffer(time, time + 1, made)
+        yield Buffer(time + 1, lives[source.value].end - 1, max(made - held, 0))
 
 
 def _summed(planned: Planned, reads: Reads, stored: _Stored, looped: frozenset[int]) -> Iterator[Buffer]:

@@ -43,6 +43,7 @@ from autoshard.program.records import (
 )
 from autoshard.program.renamed import lies_as_read
 from autoshard.program.reuse import SHORT_SHARE
+from autoshard.program.sources import Source, Sources
 from autoshard.program.unreduced import refuse_unsound, without_unreduced
 
 __all__ = [
@@ -72,6 +73,8 @@ __all__ = [
     "MinorDims",
     "Pace",
     "Program",
+    "Source",
+    "Sources",
     "Stay",
     "Strips",
     "Transform",
