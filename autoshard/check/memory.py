@@ -107,10 +107,12 @@ class _Stored:
         """Of what is there beside the value that it holds."""
         return self._bytes(whole.type, sharding, whole.dims, is_temporary=True, cut=whole.cut)
 
-    def copied(self, type_: TensorType, sharding: TensorSharding, dims: MinorDims) -> int:
-        """Of a copy in that layout, where one is made."""
+    def copied(
+        self, type_: TensorType, sharding: TensorSharding, dims: MinorDims, *, is_read: bool = False
+    ) -> int:
+        """Of a copy in that layout, where one is made; `is_read`: for rows to be gathered from it."""
         shape = np.asarray([sharding.local_shape(type_.shape)], dtype=np.int64).reshape(1, type_.rank)
-        return int(self._hardware.copied_bytes(shape, dtype_bits(type_.dtype), dims)[0])
+        return int(self._hardware.copied_bytes(shape, dtype_bits(type_.dtype), dims, is_read=is_read)[0])
 
     def unpadded(self, type_: TensorType, sharding: TensorSharding) -> int:
         shape = np.asarray([sharding.local_shape(type_.shape)], dtype=np.int64).reshape(1, type_.rank)
@@ -180,6 +182,7 @@ def _buffers(
         _copied_results(planned, stored),
         _wholes(planned, stored, lives),
         _scattered(planned, reads, stored, lives),
+        _gathered_from(planned, reads, stored),
         _transformed(planned, stored, lives),
         _generated(planned, stored),
     ):
@@ -456,6 +459,17 @@ def _scattered(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) ->
         part = sharding.local_shape(type_.shape)
         if not (copy.is_of_whole and any(part[dim] < type_.shape[dim] for dim in copy.dims[1])):
             yield Buffer(0, copy.end, stored.copied(type_, sharding, copy.dims))
+
+
+def _gathered_from(planned: Planned, reads: Reads, stored: _Stored) -> Iterator[Buffer]:
+    """Copies in rows of arguments, as gathers read them; split rows are added up as wide as the table is."""
+    tables = planned.program.gathered_tables
+    for read in [read for read in reads.kernels if read.kernel.time in tables]:
+        kernel = read.kernel
+        type_, dims, (sharding, *_) = kernel.shape.operands[0], tables[kernel.time], read.shardings
+        if not any(sharding.axes[dim] for dim in dims[1]):
+            type_ = TensorType(type_.shape, stored.held(kernel.results[0], kernel.shape.results[0]).dtype)
+        yield Buffer(kernel.time, kernel.time + 1, stored.copied(type_, sharding, dims, is_read=True))
 
 
 def _transformed(planned: Planned, stored: _Stored, lives: Lives) -> Iterator[Buffer]:
