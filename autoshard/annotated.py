@@ -56,7 +56,7 @@ def price_as_written(loaded: Loaded, progress: Progress = silent) -> AsWritten:
     }
     progress("pricing", None)
     listing, given = look_through(loaded.listing, values, passes.decompose_reshards)
-    compiler = compiler_of(loaded.form, loaded.hardware)
+    compiler = compiler_of(loaded.form, loaded.hardware, loaded.mesh.num_devices)
     program = build_program(listing, loaded.program.carried_pairs, compiler)
     loaded = replace(loaded, listing=listing, program=program)
     priced = price(loaded, given=given)

@@ -211,7 +211,8 @@ def _tied(graph: Graph, tie: Tie) -> Tied:
 
 def _open(read: ReadModule) -> Loaded:
     """The program with all demands in it, none of which is spread over groups or has to be met."""
-    program = build_program(read.as_written, read.carry, compiler_of(read.form, read.hardware))
+    compiler = compiler_of(read.form, read.hardware, read.mesh.num_devices)
+    program = build_program(read.as_written, read.carry, compiler)
     listing = replace(read.as_written, groups=())
     return loaded_with(read, listing, replace(program, listing=listing))
 

@@ -88,14 +88,15 @@ def lowering_of(form: Form, hardware: Hardware) -> Lowering:
     return "xla-tpu" if form == "xla" and isinstance(hardware.topology, Torus) else "shardy"
 
 
-def compiler_of(form: Form, hardware: Hardware) -> Compiler:
+def compiler_of(form: Form, hardware: Hardware, devices: int) -> Compiler:
+    """What is known of the compiler of so many devices; on one nothing is gathered."""
     is_xla_tpu = lowering_of(form, hardware) == "xla-tpu"
     if not is_xla_tpu:
         return Compiler(is_xla_tpu, memory_bytes=hardware.hbm_bytes)
     return Compiler(
         is_xla_tpu,
         hardware.keeps_narrow_operands,
-        ends_products_in_place=not hardware.gathers_behind_compute,
+        ends_products_in_place=devices == 1 or not hardware.gathers_behind_compute,
         updates_early=not hardware.gathers_behind_compute,
         keeps_erfc=hardware.keeps_erfc,
         doubles_exponentials=hardware.doubles_exponentials,
@@ -164,7 +165,7 @@ def read_module(
     source = module if isinstance(module, SourceModule) else load(module)
     mesh = resolve_mesh(source, list(request.mesh) if request.mesh is not None else None)
     communication = place_mesh(hardware, [(axis.name, axis.size) for axis in mesh.axes], request.layout)
-    compiler = compiler_of(request.form, hardware)
+    compiler = compiler_of(request.form, hardware, mesh.num_devices)
     as_written, handles = read(source, mesh, drops_dead=True, updates_early=compiler.updates_early)
     about_meshes = warnings_of_meshes(source, mesh, is_asked=request.mesh is not None)
     about_state = warnings_of_state(as_written) if request.carry == "auto" else ()
@@ -196,7 +197,7 @@ def analyse(read: ReadModule) -> Loaded:
     listing = with_group_demands(read.as_written)
     if listing is not read.as_written:
         refuse_unsound(listing)
-    program = build_program(listing, read.carry, compiler_of(read.form, read.hardware))
+    program = build_program(listing, read.carry, compiler_of(read.form, read.hardware, read.mesh.num_devices))
     return loaded_with(read, listing, program)
 
 

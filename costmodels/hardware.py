@@ -31,7 +31,7 @@ from .placing import outer_network, place_in_nodes, place_on_torus, topology_tex
 from .shapes import checked_mesh, compact_slices, default_node
 from .strips import MINOR, Images, in_strips
 from .switched import SwitchedCommunication
-from .tiles import MinorPair, Tiles, pads_too_far, untiled_bytes
+from .tiles import MinorPair, Tiles, pads_too_far, pads_too_far_to_read, untiled_bytes
 from .topology import MeshSizes
 from .torus import TorusCommunication
 from .vector_memory import VectorMemory
@@ -136,14 +136,19 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         found = self.tiles.stored_bytes(shapes, element_bits, minor)
         return self.tiles.with_gaps(found) if is_temporary else found
 
-    def copied_bytes(self, shapes: NDArray[Any], element_bits: int, minor: MinorPair) -> NDArray[np.int64]:
+    def copied_bytes(
+        self, shapes: NDArray[Any], element_bits: int, minor: MinorPair, *, is_read: bool = False
+    ) -> NDArray[np.int64]:
         """Of temporary copies in layouts with those minor dimensions; 0 where the smallest layout takes as little, or the compiler keeps it
-        (`tiles.pads_too_far`).
+        (`tiles.pads_too_far`, or `pads_too_far_to_read` of what rows are gathered from).
         """
         if self.tiles is None:
             return np.zeros(len(shapes), dtype=np.int64)
         padded, least = (self.tiles.stored_bytes(shapes, element_bits, dims) for dims in (minor, None))
-        is_copied = (padded > least) & ~pads_too_far(padded, least, self.hbm_bytes)
+        is_much = (
+            pads_too_far_to_read(padded, least) if is_read else pads_too_far(padded, least, self.hbm_bytes)
+        )
+        is_copied = (padded > least) & ~is_much
         return np.where(is_copied, self.tiles.with_gaps(padded), 0)
 
     def strip_bytes(

@@ -32,6 +32,7 @@ from autoshard.program import (
     FlowKind,
     Lifetime,
     MinorDims,
+    Sources,
     Whole,
     in_argument_buffers,
     lies_as_read,
@@ -105,10 +106,12 @@ class _Stored:
         """Of what is there beside the value that it holds."""
         return self._bytes(whole.type, sharding, whole.dims, is_temporary=True, cut=whole.cut)
 
-    def copied(self, type_: TensorType, sharding: TensorSharding, dims: MinorDims) -> int:
-        """Of a copy in that layout, where one is made."""
+    def copied(
+        self, type_: TensorType, sharding: TensorSharding, dims: MinorDims, *, is_read: bool = False
+    ) -> int:
+        """Of a copy in that layout, where one is made; `is_read`: for rows to be gathered from it."""
         shape = np.asarray([sharding.local_shape(type_.shape)], dtype=np.int64).reshape(1, type_.rank)
-        return int(self._hardware.copied_bytes(shape, dtype_bits(type_.dtype), dims)[0])
+        return int(self._hardware.copied_bytes(shape, dtype_bits(type_.dtype), dims, is_read=is_read)[0])
 
     def unpadded(self, type_: TensorType, sharding: TensorSharding) -> int:
         shape = np.asarray([sharding.local_shape(type_.shape)], dtype=np.int64).reshape(1, type_.rank)
@@ -178,6 +181,7 @@ def _buffers(
         _copied_results(planned, stored),
         _wholes(planned, stored, lives),
         _scattered(planned, reads, stored, lives),
+        _gathered_from(planned, reads, stored),
         _transformed(planned, stored, lives),
         _generated(planned, stored),
     ):
@@ -360,6 +364,7 @@ def _for_loops(
 ) -> Iterator[Buffer]:
     """Parts of sums that loops scatter, beside the kept one, and operands: the first transposed, and what readers evaluate."""
     repeated, reads_of = repeated_values(planned.program), product_reads(planned.program)
+    sources = Sources(planned.program)
     for read in [read for read in reads.kernels if not looped.isdisjoint(read.kernel.results)]:
         kernel, value, time = read.kernel, read.kernel.results[0], read.kernel.time
         part = stored.at_least(kernel.shape.results[0], planned.settled[value])
@@ -367,21 +372,26 @@ def _for_loops(
         kept = {factor for dim in read.run.rule.results[0] for factor in dim}
         for number, (use, sharding) in enumerate(zip(kernel.uses, read.shardings, strict=True)):
             bytes_ = stored.at_least(kernel.shape.travels[number], sharding)
-            if number == 0 and not kept & {*read.run.rule.operands[0][0]}:
-                yield Buffer(time, time + 1, bytes_)
             evaluated = repeated.get(use.value)
-            if evaluated is not None and not lives[evaluated.origin].is_own_buffer:
-                begin = evaluated.stored_from(lives, time)
-                beside = planned.program.picked.get((value, number))
-                if beside and beside.is_beside(sharding, planned.produced[value], planned.settled[value]):
-                    begin = min(begin, beside.time)
-                yield Buffer(begin, time + 1, bytes_)
-                others = reads_of.get((use.value, kernel.ops[-1]))
-                type_ = kernel.shape.operands[number]
-                is_alone = evaluated.is_made_with_product or type_ == kernel.shape.travels[number]
-                if others and not is_alone and sharding.divides(type_.shape):
-                    times = [time, *(root for _, root in others)]
-                    yield Buffer(min(times), max(times) + 1, stored.at_least(type_, sharding))
+            if evaluated is not None and lives[evaluated.origin].is_own_buffer:
+                evaluated = None
+            source = None if evaluated is None else sources.of(evaluated.origin)
+            type_ = kernel.shape.operands[number]
+            is_in_place = sharding.divides(type_.shape) and source is not None and source.is_gone(lives, time)
+            if number == 0 and not kept & {*read.run.rule.operands[0][0]} and not is_in_place:
+                yield Buffer(time, time + 1, bytes_)
+            if evaluated is None:
+                continue
+            begin = evaluated.stored_from(lives, time)
+            beside = planned.program.picked.get((value, number))
+            if beside and beside.is_beside(sharding, planned.produced[value], planned.settled[value]):
+                begin = min(begin, beside.time)
+            yield Buffer(begin, time + 1, bytes_)
+            others = reads_of.get((use.value, kernel.ops[-1]))
+            is_alone = evaluated.is_made_with_product or type_ == kernel.shape.travels[number]
+            if others and not is_alone and sharding.divides(type_.shape):
+                times = [time, *(root for _, root in others)]
+                yield Buffer(min(times), max(times) + 1, stored.at_least(type_, sharding))
 
 
 def _summed(planned: Planned, reads: Reads, stored: _Stored, looped: frozenset[int]) -> Iterator[Buffer]:
@@ -436,6 +446,17 @@ def _scattered(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) ->
         part = sharding.local_shape(type_.shape)
         if not (copy.is_of_whole and any(part[dim] < type_.shape[dim] for dim in copy.dims[1])):
             yield Buffer(0, copy.end, stored.copied(type_, sharding, copy.dims))
+
+
+def _gathered_from(planned: Planned, reads: Reads, stored: _Stored) -> Iterator[Buffer]:
+    """Copies in rows of arguments, as gathers read them; split rows are added up as wide as the table is."""
+    tables = planned.program.gathered_tables
+    for read in [read for read in reads.kernels if read.kernel.time in tables]:
+        kernel = read.kernel
+        type_, dims, (sharding, *_) = kernel.shape.operands[0], tables[kernel.time], read.shardings
+        if not any(sharding.axes[dim] for dim in dims[1]):
+            type_ = TensorType(type_.shape, stored.held(kernel.results[0], kernel.shape.results[0]).dtype)
+        yield Buffer(kernel.time, kernel.time + 1, stored.copied(type_, sharding, dims, is_read=True))
 
 
 def _transformed(planned: Planned, stored: _Stored, lives: Lives) -> Iterator[Buffer]:

@@ -10,8 +10,9 @@ otherwise repeat inside is stored for it: while it runs, and from when it could 
 what it works on (one fusion makes both). What it is handed narrower than it is made, other products read as it is made, which is stored
 besides, unless what the loop is handed is padded: then they repeat the work (gradients of float32 logits in four training steps, 32000 and
 64000 words in equal parts, 30522 and 50265 padded). The first operand is transposed in front of the loop where its first dimension is
-summed over, whichever is cut and whichever is larger (four gradients of weights on v5e 4x4). What goes back to logits is stored for it from
-when labels are picked, where that is beside it (`program/picking.py`). Seen in what libtpu 0.0.51 compiles.
+summed over, whichever is cut and whichever is larger (four gradients of weights on v5e 4x4), in the place of what it is worked out from
+where that is gone then (`program/sources.py`). What goes back to logits is stored for it from when labels are picked, where that is
+beside it (`program/picking.py`). Seen in what libtpu 0.0.51 compiles.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,7 @@ from autoshard.cost.graph import Graph, KernelSpace, Node
 from autoshard.cost.kernel import KernelPrices
 from autoshard.cost.scattering import is_scattered_in_product
 from autoshard.cost.sizes import Item, Sizes
-from autoshard.program import KernelShape, Lifetime, product_reads, repeated_values
+from autoshard.program import KernelShape, Lifetime, Sources, product_reads, repeated_values
 from autoshard.space import Strategy
 
 Looped = Mapping[KernelSpace, NDArray[np.bool_]]
@@ -46,7 +47,7 @@ class LoopedSums:
     def __init__(self, graph: Graph, sizes: Sizes, lives: Mapping[int, Lifetime], looped: Looped) -> None:
         self._graph, self._sizes, self._lives, self._looped = graph, sizes, lives, looped
         self._repeated = repeated_values(graph.program)
-        self._reads = product_reads(graph.program)
+        self._reads, self._sources = product_reads(graph.program), Sources(graph.program)
         self._whole: dict[KernelSpace, NDArray[np.bool_]] = {}
 
     def items(self, node: Node) -> Iterator[Item]:
@@ -68,28 +69,36 @@ class LoopedSums:
         part = self._sizes.temporary(shape.results[0], node.choices.supplies[0])
         parts = np.where(looped, (_PARTS - 1) * part, 0)
         yield Item(kernel.time, kernel.time + 1, parts, note="parts that a loop sums")
-        for operand, use in enumerate(kernel.uses):
-            bytes_ = self._sizes.temporary(shape.travels[operand], node.choices.demands[operand])
-            if operand == 0 and _is_transposed(shape):
-                handed = np.where(looped, bytes_, 0)
-                yield Item(kernel.time, kernel.time + 1, handed, note="operand transposed for a loop")
-            repeated = self._repeated.get(use.value)
-            if repeated is not None and not self._lives[repeated.origin].is_own_buffer:
-                begin = repeated.stored_from(self._lives, kernel.time)
-                handed = np.where(looped, bytes_, 0)
-                yield Item(begin, kernel.time + 1, handed, note="operand worked out for a loop")
-                picked = self._graph.program.picked.get((kernel.results[0], operand))
-                if picked is not None and picked.time < begin:
-                    are_so = [
-                        picked.is_beside(one.operands[operand], one.produced[0], one.settled[0])
-                        for one in node.space.strategies
-                    ]
-                    earlier = np.where(are_so, handed, 0)
-                    yield Item(
-                        picked.time, begin, earlier, note="operand made with what labels are picked from"
-                    )
-                if not repeated.is_made_with_product:
-                    yield from self._as_wide(node, operand, looped)
+        for operand in range(len(kernel.uses)):
+            yield from self._handed(node, operand, looped)
+
+    def _handed(self, node: Node, operand: int, looped: NDArray[np.bool_]) -> Iterator[Item]:
+        assert node.space is not None
+        kernel, shape = self._graph.program.kernels[node.kernel], node.space.shape
+        layouts = node.choices.demands[operand]
+        bytes_ = self._sizes.temporary(shape.travels[operand], layouts)
+        repeated = self._repeated.get(kernel.uses[operand].value)
+        is_worked_out = repeated is not None and not self._lives[repeated.origin].is_own_buffer
+        source = self._sources.of(repeated.origin) if repeated is not None and is_worked_out else None
+        is_even = self._graph.layouts[shape.operands[operand].rank].divide(shape.operands[operand], layouts)
+        if operand == 0 and _is_transposed(shape):
+            is_in_place = source is not None and source.is_gone(self._lives, kernel.time)
+            copied = np.where(looped & ~(is_even & is_in_place), bytes_, 0)
+            yield Item(kernel.time, kernel.time + 1, copied, note="operand transposed for a loop")
+        if repeated is None or not is_worked_out:
+            return
+        begin, handed = repeated.stored_from(self._lives, kernel.time), np.where(looped, bytes_, 0)
+        yield Item(begin, kernel.time + 1, handed, note="operand worked out for a loop")
+        picked = self._graph.program.picked.get((kernel.results[0], operand))
+        if picked is not None and picked.time < begin:
+            are_so = [
+                picked.is_beside(one.operands[operand], one.produced[0], one.settled[0])
+                for one in node.space.strategies
+            ]
+            earlier = np.where(are_so, handed, 0)
+            yield Item(picked.time, begin, earlier, note="operand made with what labels are picked from")
+        if not repeated.is_made_with_product:
+            yield from self._as_wide(node, operand, looped)
 
     def _as_wide(self, node: Node, operand: int, looped: NDArray[np.bool_]) -> Iterator[Item]:
         """What other products read of an operand that the loop is handed narrower: it is stored for them as it is."""

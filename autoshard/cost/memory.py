@@ -132,6 +132,8 @@ def _kernel_items(
 ) -> Iterator[Item]:
     assert node.space is not None
     program, kernel = graph.program, graph.program.kernels[node.kernel]
+    if kernel.time in program.gathered_tables:
+        yield _gathered_from(graph, node, sizes)
     for value, type_, produced, settled in zip(
         kernel.results, kernel.shape.results, node.space.produced, node.choices.supplies, strict=False
     ):
@@ -177,6 +179,18 @@ def _kernel_items(
             least = sizes.unpadded(held, settled) if value in program.padding_names else smallest
             if (written != least).any() and not lies_as_read(value, program, lives):
                 yield Item(lifetime.begin, lifetime.end, written - least, note="padding of another layout")
+
+
+def _gathered_from(graph: Graph, node: Node, sizes: Sizes) -> Item:
+    """The copy of an argument in rows that a gather reads, as wide as rows are added up where they are split, else as they are stored."""
+    kernel = graph.program.kernels[node.kernel]
+    dims, layouts = graph.program.gathered_tables[kernel.time], node.choices.demands[0]
+    table = kernel.shape.operands[0]
+    narrow = TensorType(table.shape, sizes.held(kernel.results[0], kernel.shape.results[0]).dtype)
+    are_whole = (graph.layouts[table.rank].divisors()[layouts][:, list(dims[1])] == 1).all(axis=1)
+    wide, whole = (sizes.copied(type_, layouts, dims, is_read=True) for type_ in (table, narrow))
+    in_rows = np.where(are_whole, whole, wide)
+    return Item(kernel.time, kernel.time + 1, in_rows, note="copied into rows of whole slices")
 
 
 def _is_made(graph: Graph, value: int, type_: TensorType, settled: Ints) -> NDArray[np.bool_]:

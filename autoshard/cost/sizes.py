@@ -57,10 +57,10 @@ class Sizes:
             shapes, dtype_bits(whole.type.dtype), whole.dims, is_temporary=True
         )
 
-    def copied(self, type_: TensorType, layouts: Ints, minor: MinorDims) -> Ints:
-        """Of a copy in that layout, where one is made."""
+    def copied(self, type_: TensorType, layouts: Ints, minor: MinorDims, *, is_read: bool = False) -> Ints:
+        """Of a copy in that layout, where one is made; `is_read`: for rows to be gathered from it."""
         shapes = self._graph.layouts[type_.rank].local_shapes(type_, layouts)
-        return self._hardware.copied_bytes(shapes, dtype_bits(type_.dtype), minor)
+        return self._hardware.copied_bytes(shapes, dtype_bits(type_.dtype), minor, is_read=is_read)
 
     def strips(self, type_: TensorType, layouts: Ints, images: Images, taps: int) -> Ints:
         """Of a value that comes and goes as strips of few images; 0 where images are not cut."""

@@ -43,6 +43,7 @@ from autoshard.program.records import (
 )
 from autoshard.program.renamed import lies_as_read
 from autoshard.program.reuse import SHORT_SHARE
+from autoshard.program.sources import Sources
 from autoshard.program.unreduced import refuse_unsound, without_unreduced
 
 __all__ = [
@@ -72,6 +73,7 @@ __all__ = [
     "MinorDims",
     "Pace",
     "Program",
+    "Sources",
     "Stay",
     "Strips",
     "Transform",

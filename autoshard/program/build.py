@@ -39,6 +39,7 @@ from autoshard.program.merging import NO_MERGED, merged_scatters, without_merged
 from autoshard.program.minor import (
     as_read,
     evaluated_as_made,
+    gathered_tables,
     given_rows,
     minor_dims,
     returned_as_made,
@@ -178,6 +179,7 @@ def build_program(
     dims = (
         returned_as_made(kernels, listing, fresh) | minor_dims(kernels, listing, compiler) | read_so | indexed
     )
+    copies_of_rows = given_rows(kernels, listing, compiler) | row_copies(updates, listing, compiler)
     wholes = made_for_gathers(kernels, listing, may_repeat)
     ample = picked_at_the_end(wholes, kernels, listing, ample)
     as_made = evaluated_as_made(kernels, listing, dims) | named_so
@@ -212,7 +214,8 @@ def build_program(
         later,
         wholes,
         rows | {one.gradient: (one.dims, 0 if one.is_in_state else 1) for one in updates},
-        given_rows(kernels, listing, compiler) | row_copies(updates, listing, compiler),
+        copies_of_rows,
+        gathered_tables(kernels, listing, copies_of_rows) if compiler.is_xla_tpu else {},
         padding_names(kernels, listing, dims, ample),
         worked_on(kernels, listing, dims),
         find_strips(kernels, listing),

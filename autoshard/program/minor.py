@@ -17,6 +17,8 @@ from autoshard.program.records import Compiler, Kernel, KernelShape, MinorDims, 
 from autoshard.program.rowwise import as_asked, gathers_rows, scatters_rows
 from autoshard.sharding import TensorMapping
 
+_TABLE_RANK = 2
+
 
 def minor_dims(kernels: Sequence[Kernel], listing: Listing, compiler: Compiler) -> dict[int, MinorDims]:
     """Of every value that a matmul or a gather makes, or that has no other maker with a say and is read by a matmul or a scatter."""
@@ -218,6 +220,28 @@ def given_rows(kernels: Sequence[Kernel], listing: Listing, compiler: Compiler) 
         updates = _updates(listing.ops[kernel.time], listing, compiler)
         if updates is not None and updates[0] in arguments:
             found[updates[0]] = RowCopy(updates[1], kernel.time + 1)
+    return found
+
+
+def gathered_tables(
+    kernels: Sequence[Kernel], listing: Listing, copies: Mapping[int, RowCopy]
+) -> dict[int, MinorDims]:
+    """How arguments of two dimensions lie that gathers take rows of, by the times of these; but for those of which there are `copies`.
+
+    A runtime hands them over in the smallest layout, where narrow rows lie along the rows of tiles.
+    """
+    arguments, found = (
+        {argument.value for argument in listing.arguments} - copies.keys(),
+        dict[int, MinorDims](),
+    )
+    for kernel in kernels:
+        op = listing.ops[kernel.time]
+        if op.name != "stablehlo.gather" or op.rule is None or op.operands[0] not in arguments:
+            continue
+        table = kernel.shape.operands[0]
+        dims = _slices(op.rule.operands[0], op.rule.results[0], op.rule.operands[1])
+        if kernel.uses[0].value == op.operands[0] and table.rank == _TABLE_RANK and dims is not None:
+            found[kernel.time] = dims
     return found
 
 

@@ -314,6 +314,9 @@ class Program:
     row_copies: dict[int, RowCopy] = field(
         default_factory=dict[int, RowCopy]
     )  # of arguments that are copied into such rows
+    gathered_tables: dict[int, MinorDims] = field(
+        default_factory=dict[int, MinorDims]
+    )  # how arguments lie that gathers read, by the times of these
 
     padding_names: frozenset[int] = frozenset()  # names of buffers that take what they pad of their elements
     worked_on: dict[int, int] = field(default_factory=dict[int, int])  # see `renamed.worked_on`

@@ -8,7 +8,8 @@ Tables are in rows for that, unless these take more than twice the smallest layo
 columns). A table to gather from may be padded by up to 128 MiB, on v5e, v6e and v5p alike (3 columns of float32: 270,400 rows, not
 270,800; 32 columns 349,000, not 350,500; 48 columns 410,000, not 430,000; 3 of bfloat16 530,000, not 550,000). One to scatter into may
 take a twentieth of the memory, as copies of it do (`costmodels.tiles`; 3 columns: 1.6 million rows on v5e, not 1.7; 3.3 on v6e, not 3.4).
-Beyond that slices lie as whoever else makes or reads them likes.
+Beyond that slices lie as whoever else makes or reads them likes. Both are decided here by the whole table; copies of arguments that are
+read so (`minor.gathered_tables`) are counted by what a device has of them.
 """
 
 import math

@@ -166,3 +166,24 @@ def test_copies_in_rows_of_lanes_as_compiled(chip: str, rows: int, columns: int,
     shapes = np.asarray([[rows, columns]])
     (found,) = costmodels.load(chip).copied_bytes(shapes, 32, ((1,), (0,), True))
     assert (found > 0) == is_copied
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "bits", "is_copied"),
+    [
+        (300_000, 64, 32, True),
+        (300_000, 100, 32, True),
+        (1_700_000, 64, 32, True),
+        (250_000, 16, 32, True),
+        (400_000, 32, 32, False),
+        (1_000_000, 16, 32, False),
+        (1_700_000, 64, 16, True),
+        (300_000, 128, 32, False),
+    ],
+)
+def test_copies_that_rows_are_gathered_from(rows: int, columns: int, bits: int, is_copied: bool) -> None:
+    """As libtpu 0.0.51 makes them: none where that pads by more than 128 MiB and to more than twice the table."""
+    (found,) = costmodels.load("tpu-v5e").copied_bytes(
+        np.asarray([[rows, columns]]), bits, ((1,), (0,), True), is_read=True
+    )
+    assert (found > 0) == is_copied

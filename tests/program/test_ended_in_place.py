@@ -6,7 +6,7 @@ from autoshard import pipeline
 from autoshard.check import Subject, check
 from autoshard.program import build_program
 from autoshard.program.records import Compiler
-from tests.mlir.modules import listed, main_of
+from tests.mlir.modules import MESH_TEXT, listed, main_of
 
 W = "tensor<16x16xT>"
 DOT = "stablehlo.dot_general"
@@ -41,6 +41,21 @@ def test_what_goes_back_is_written_over_what_dies(ends_in_place: bool, reads: st
     *_, product = (k for k in program.kernels if k.shape.is_matmul and k.results[0] in read)
     for lives in (program.lifetimes, program.ample_lifetimes):
         assert lives[product.results[0]].is_own_buffer is not (ends_in_place and dies)
+
+
+@pytest.mark.parametrize(
+    ("hardware", "devices", "ends_in_place"),
+    [("tpu-v5e", 1, True), ("tpu-v5e", 4, False), ("tpu-v5p", 4, True)],
+)
+def test_gathers_inside_products(hardware: str, devices: int, ends_in_place: bool) -> None:
+    """Where they run there, nothing is written over, but one device gathers nothing: six blocks whose residual has 537 MB take 1.27 GB on
+    one chip of v5e, 1.31 predicted, with one of it beside the argument (libtpu 0.0.51)."""
+    text = layer("stablehlo.sine", "bf16").replace(MESH_TEXT, f'sdy.mesh @mesh = <["x"={devices}]>').encode()
+    program = pipeline.load_module(text, pipeline.Request(hardware=hardware)).program
+    (gradient,) = (k for k in program.kernels if k.shape.name == "stablehlo.multiply")
+    read = {use.value for use in gradient.uses}
+    *_, product = (k for k in program.kernels if k.shape.is_matmul and k.results[0] in read)
+    assert program.ample_lifetimes[product.results[0]].is_own_buffer is not ends_in_place
 
 
 def test_what_the_product_reads_is_there_until_it_runs() -> None:
