@@ -6,7 +6,6 @@ eight perceptrons with 537 MB of gradients there are one to three at the peak wi
 scheduler moves work behind collectives, all of them wait. Where all gradients are read together (their norm), they do everywhere.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from autoshard.mlir.context import Value, ir
@@ -15,69 +14,71 @@ from autoshard.mlir.walk import function_named
 from autoshard.sharding import TensorType
 
 COMBINED_BYTES = 120 << 20
-_STAY = frozenset(
+_RESHARDS = frozenset({"sdy.reshard", "sdy.sharding_constraint"})
+_STAY = EFFECTS | frozenset(
     f"stablehlo.{name}"
     for name in (
-        *(
-            "concatenate",
-            "convolution",
-            "dot_general",
-            "dynamic_slice",
-            "dynamic_update_slice",
-            "fft",
-            "gather",
-        ),
-        *("reduce_window", "scatter", "select_and_scatter", "sort", "triangular_solve", "cholesky"),
-        *("case", "if", "while", "optimization_barrier"),
+        "case", "cholesky", "concatenate", "convolution", "dot_general", "dynamic_slice", "dynamic_update_slice", "fft", "gather", "if",
+        "optimization_barrier", "reduce_window", "scatter", "select_and_scatter", "sort", "triangular_solve", "while",
     )
-)
+)  # fmt: skip
 """Ops with work or an order of their own."""
 
 
 def update_early(module: ir.Operation, entry: str) -> None:
     """Move the updates of the entry function, in place."""
-    block = function_named(module, entry).regions[0].blocks[0]
-    *ops, end = (view.operation for view in block.operations)
-    order = _Order(ops, end).of_updates()
-    if order != list(range(len(ops))):
+    found = _Order(function_named(module, entry).regions[0].blocks[0])
+    order = found.of_updates()
+    if order != list(range(found.end)):
         for index in order:
-            ops[index].move_before(end)
+            found.ops[index].move_before(found.ops[-1])
 
 
 @dataclass(slots=True)
 class _Order:
-    ops: Sequence[ir.Operation]
-    end: ir.Operation
+    """Changes of sharding are looked through: a written plan has more of them, and is read in the order that was planned."""
+
+    block: ir.Block
+    ops: list[ir.Operation] = field(init=False)
+    end: int = field(init=False)  # number of the last op, which returns
     number: dict[ir.Operation, int] = field(init=False)
+    users: list[set[int]] = field(init=False)  # of what each op makes
+    reads: list[list[Value]] = field(init=False)  # of each op, also by ops that it holds
 
     def __post_init__(self) -> None:
+        self.ops = [view.operation for view in self.block.operations]
+        self.end = len(self.ops) - 1
         self.number = {op: index for index, op in enumerate(self.ops)}
-        self.number[self.end] = len(self.ops)
+        self.users = [set[int]().union(*(self._users(result) for result in op.results)) for op in self.ops]
+        self.reads = [[] for _ in self.ops]
+        for value in (*self.block.arguments, *(result for op in self.ops for result in op.results)):
+            for user in self._users(value):
+                self.reads[user].append(value)
 
     def of_updates(self) -> list[int]:
-        """Numbers of all ops, updates behind the last op that they wait for."""
+        """Numbers of all ops but the last: updates behind what they wait for, and what reads arguments only in front of its reader."""
         updates = self._updates()
         ready = self._ready(updates)
-        place = {index: (index, 0, index) for index in range(len(self.ops))}
+        place = {index: (index, 0, index) for index in range(self.end)}
         for index in sorted(updates, reverse=True):
-            users = [place[user] for user in self._users(index) if user in updates]
-            behind = min((number if is_moved else number - 1 for number, is_moved, _ in users), default=-1)
-            if (waits := behind if ready[index] < 0 else ready[index]) >= 0:
-                place[index] = (waits, 1, index)
+            if ready[index] >= 0:
+                place[index] = (ready[index], 1, index)
+            elif users := [place[user] for user in self.users[index] & updates]:
+                number, side, _ = min(users)
+                place[index] = (number, side or -1, index)
         return sorted(place, key=place.__getitem__)
 
     def _updates(self) -> set[int]:
         """Ops that nothing else depends on than results."""
-        found = {len(self.ops)}
-        for index in reversed(range(len(self.ops))):
-            op = self.ops[index]
-            users = self._users(index)
-            if users and users <= found and _may_move(op):
+        found = {self.end}
+        for index in reversed(range(self.end)):
+            users = self.users[index]
+            if users and users <= found and _may_move(self.ops[index]):
                 found.add(index)
-        return found - {len(self.ops)}
+        return found - {self.end}
 
-    def _users(self, index: int) -> set[int]:
-        return {self._outer(use.owner.operation) for result in self.ops[index].results for use in result.uses}
+    def _users(self, value: Value) -> set[int]:
+        return {self._outer(use.owner.operation) for use in value.uses}
 
     def _outer(self, op: ir.Operation) -> int:
         """The op of the entry function's block that is it or holds it."""
@@ -87,36 +88,50 @@ class _Order:
             op = parent.operation
         return self.number[op]
 
+    def _readers(self, value: Value) -> set[int]:
+        """Users of the value, also of what it is in other shardings."""
+        found: set[int] = set()
+        for user in self._users(value):
+            is_reshard = self.ops[user].name in _RESHARDS
+            found |= self._readers(self.ops[user].results[0]) if is_reshard else {user}
+        return found
+
     def _ready(self, updates: set[int]) -> dict[int, int]:
         """The last op that each update waits for; -1 where it only reads arguments.
 
         It waits for the sum of what it reads and for other readers of the arguments, which are written over.
         """
         summed = self._summed(updates)
-        last_reads: dict[Value, int] = {}
+        last_reads: dict[Value, int] = {
+            value: max(self._readers(value) - updates - {self.end}, default=-1)
+            for value in self.block.arguments
+        }
         ready: dict[int, int] = {}
         freed: dict[int, int] = {}
         for index in sorted(updates):
             made, free = -1, -1
-            for operand in self.ops[index].operands:
-                if not isinstance(operand, ir.OpResult):
-                    if operand not in last_reads:
-                        readers = (
-                            {self._outer(use.owner.operation) for use in operand.uses}
-                            - updates
-                            - {len(self.ops)}
-                        )
-                        last_reads[operand] = max(readers, default=-1)
-                    free = max(free, last_reads[operand])
-                    continue
-                maker = self.number[operand.owner.operation]
-                if maker in updates:
+            for read in self.reads[index]:
+                value, changed = self._unchanged(read, updates)
+                free = max(free, changed)
+                if not isinstance(value, ir.OpResult):
+                    free = max(free, last_reads[value])
+                elif (maker := self.number[value.owner.operation]) in updates:
                     made, free = max(made, ready[maker]), max(free, freed[maker])
                 else:
-                    made = max(made, summed[maker])
+                    made = max(made, summed.get(maker, maker))
             freed[index] = free
             ready[index] = max(made, free) if made >= 0 else -1
         return ready
+
+    def _unchanged(self, value: Value, updates: set[int]) -> tuple[Value, int]:
+        """The value in the sharding that it is made in, and the change of it that others read too; -1 without one."""
+        changed = -1
+        while isinstance(value, ir.OpResult):
+            maker = self.number[value.owner.operation]
+            if maker in updates or self.ops[maker].name not in _RESHARDS:
+                break
+            value, changed = self.ops[maker].operands[0], max(changed, maker)
+        return value, changed
 
     def _summed(self, updates: set[int]) -> dict[int, int]:
         """When what each op makes for updates is summed: with others, up to some bytes."""
@@ -124,7 +139,9 @@ class _Order:
         waiting: list[int] = []
         bytes_ = 0
         for index, op in enumerate(self.ops):
-            if index in updates or updates.isdisjoint(self._users(index)):
+            if index in updates or op.name in _RESHARDS:
+                continue
+            if all(updates.isdisjoint(self._readers(result)) for result in op.results):
                 continue
             waiting.append(index)
             bytes_ += sum(_num_bytes(result.type) for result in op.results)
@@ -135,8 +152,7 @@ class _Order:
 
 
 def _may_move(op: ir.Operation) -> bool:
-    is_work = op.name.split(".")[0] in DIALECTS and op.name not in _STAY | EFFECTS
-    return is_work or op.name in ("sdy.sharding_constraint", "sdy.reshard")
+    return op.name in _RESHARDS or (op.name.split(".")[0] in DIALECTS and op.name not in _STAY)
 
 
 def _num_bytes(type_: ir.Type) -> int:

@@ -1,7 +1,10 @@
 """Weights are updated as soon as what they are updated with is summed."""
 
+import re
+
 import pytest
 
+from autoshard.mlir.early import update_early
 from autoshard.mlir.read import read
 from autoshard.mlir.source import resolve_mesh
 from autoshard.xla.places import places_before
@@ -82,3 +85,58 @@ def test_work_that_others_read_stays() -> None:
         f"%p = stablehlo.dot_general %n1, %n0, contracting_dims = [1] x [0] : ({LARGE}, {LARGE}) -> {LARGE}\n    return %p",
     )
     assert order(text) == order(text, early=False)
+
+
+FEW = "tensor<f32>"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(
+            f"""%p = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : ({LARGE}, {LARGE}) -> {LARGE}
+            %zero = stablehlo.constant dense<0.0> : {FEW}
+            %q = stablehlo.dot_general %p, %x, contracting_dims = [0, 1] x [0, 1] : ({LARGE}, {LARGE}) -> {FEW}
+            %r = stablehlo.reduce(%p init: %zero) across dimensions = [0, 1] : ({LARGE}, {FEW}) -> {FEW}
+              reducer(%a: {FEW}, %b: {FEW}) {{
+                %s = stablehlo.add %a, %b : {FEW}
+                %t = stablehlo.minimum %s, %q : {FEW}
+                stablehlo.return %t : {FEW}
+              }}
+            return %r, %w : {FEW}, {LARGE}""",
+            id="read inside",
+        ),
+        pytest.param(
+            f"""%one = stablehlo.constant dense<1.0> : {FEW}
+            %g = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : ({LARGE}, {LARGE}) -> {LARGE}
+            %count = stablehlo.add %k, %one : {FEW}
+            %n = stablehlo.subtract %w, %g : {LARGE}
+            return %count, %n : {FEW}, {LARGE}""",
+            id="of arguments only",
+        ),
+        pytest.param(
+            f"""%h = sdy.sharding_constraint %w <@mesh, [{{}}, {{}}]> : {LARGE}
+            %p = stablehlo.dot_general %x, %h, contracting_dims = [1] x [0] : ({LARGE}, {LARGE}) -> {LARGE}
+            %g = stablehlo.dot_general %x, %p, contracting_dims = [0] x [0] : ({LARGE}, {LARGE}) -> {LARGE}
+            %d = stablehlo.dot_general %p, %h, contracting_dims = [1] x [1] : ({LARGE}, {LARGE}) -> {LARGE}
+            %e = stablehlo.dot_general %d, %g, contracting_dims = [1] x [1] : ({LARGE}, {LARGE}) -> {LARGE}
+            %c = stablehlo.dot_general %e, %g, contracting_dims = [0, 1] x [0, 1] : ({LARGE}, {LARGE}) -> {FEW}
+            %n = stablehlo.subtract %w, %g : {LARGE}
+            return %c, %n : {FEW}, {LARGE}""",
+            id="resharded",
+        ),
+    ],
+)
+def test_the_order_is_sound_and_stays(body: str) -> None:
+    """Each op has what it reads in front of it, and reading the module again changes nothing, whatever is sharded otherwise."""
+    text = f"""module {{ sdy.mesh @mesh = <["x"=4]>
+    func.func @main(%w: {LARGE}, %x: {LARGE}, %k: {FEW}) -> ({FEW}, {LARGE}) {{ {body} }} }}"""
+    source = source_of(text)
+    module = source.module.operation.clone().operation
+    update_early(module, source.main)
+    assert module.verify()
+    moved = str(module)
+    update_early(module, source.main)
+    assert str(module) == moved
+    bare = re.sub(r"%h = .*", "", text).replace("%h", "%w")
+    assert [name for name in order(text) if "sharding" not in name] == order(bare)
