@@ -27,36 +27,50 @@ EFFECTS = frozenset(
 def drop_dead(module: ir.Operation, entry: str) -> None:
     """Erase them from the entry function, in place, and loops that run once; those that the user gave a sharding stay."""
     main = function_named(module, entry)
-    _open(main)
+    _simplify(main)
     _drop(main)
 
 
-def _open(owner: ir.Operation) -> None:
-    """Put the bodies of loops that run once in their place."""
+def _simplify(owner: ir.Operation) -> None:
+    """Put what ops read in the place of those that make it again, and the bodies of loops that run once in theirs."""
     for region in owner.regions:
         for block in region.blocks:
             for op in list(block.operations):
-                operation = op.operation
-                if operation.name in _CONTROL_FLOW or operation.name.startswith("sdy."):
-                    _open(operation)
-                if (
-                    operation.name == "stablehlo.while"
-                    and SHARDING not in operation.attributes
-                    and runs_once(operation)
-                ):
-                    _put_body_before(operation)
+                _simplify_op(op.operation)
 
 
-def _put_body_before(loop: ir.Operation) -> None:
+def _simplify_op(op: ir.Operation) -> None:
+    is_given = SHARDING in op.attributes
+    if not is_given and (same := unchanged(op)) is not None:
+        op.results[0].replace_all_uses_with(op.operands[same])
+        op.erase()
+        return
+    if op.name in _CONTROL_FLOW or op.name.startswith("sdy."):
+        _simplify(op)
+    if op.name == "stablehlo.while" and not is_given and _only_its_body_counts(op):
+        for inner in _put_body_before(op):
+            _simplify_op(inner)
+
+
+def _only_its_body_counts(loop: ir.Operation) -> bool:
+    """Whether the loop runs once, and its condition does nothing else."""
+    condition = loop.regions[0].blocks[0]
+    return runs_once(loop) and all(_only_computes(op.operation) for op in condition.operations)
+
+
+def _put_body_before(loop: ir.Operation) -> list[ir.Operation]:
+    """The ops of the body, which are not in the loop then."""
     body = loop.regions[1].blocks[0]
     for argument, operand in zip(body.arguments, loop.operands, strict=True):
         argument.replace_all_uses_with(operand)
     carried = list(terminator(body).operands)
-    for op in list(body.operations)[:-1]:
-        op.operation.move_before(loop)
+    ops = [op.operation for op in body.operations][:-1]
+    for op in ops:
+        op.move_before(loop)
     for result, value in zip(loop.results, carried, strict=True):
         result.replace_all_uses_with(value)
     loop.erase()
+    return ops
 
 
 def _drop(owner: ir.Operation) -> None:
@@ -64,11 +78,7 @@ def _drop(owner: ir.Operation) -> None:
         for block in region.blocks:
             for op in reversed(list(block.operations)):
                 operation = op.operation
-                is_given = SHARDING in operation.attributes
-                if _is_dead(operation) and not is_given:
-                    operation.erase()
-                elif not is_given and (same := unchanged(operation)) is not None:
-                    operation.results[0].replace_all_uses_with(operation.operands[same])
+                if _is_dead(operation):
                     operation.erase()
                 elif operation.name in _CONTROL_FLOW or operation.name.startswith("sdy."):
                     _drop(operation)

@@ -15,6 +15,9 @@ from autoshard.sharding import TensorType
 
 COMBINED_BYTES = 120 << 20
 _RESHARDS = frozenset({"sdy.reshard", "sdy.sharding_constraint"})
+_SAME = _RESHARDS | {"stablehlo.broadcast_in_dim"}
+"""What a written plan has once for each sharding that it is wanted in; so are `_CONSTANTS`."""
+_CONSTANTS = frozenset({"stablehlo.constant", "stablehlo.iota"})
 _STAY = EFFECTS | frozenset(
     f"stablehlo.{name}"
     for name in (
@@ -36,7 +39,7 @@ def update_early(module: ir.Operation, entry: str) -> None:
 
 @dataclass(slots=True)
 class _Order:
-    """Changes of sharding are looked through: a written plan has more of them, and is read in the order that was planned."""
+    """Changes of sharding and broadcasts are looked through: a written plan has more of them, and is read in the order that was planned."""
 
     block: ir.Block
     ops: list[ir.Operation] = field(init=False)
@@ -89,11 +92,11 @@ class _Order:
         return self.number[op]
 
     def _readers(self, value: Value) -> set[int]:
-        """Users of the value, also of what it is in other shardings."""
+        """Users of the value, also in other shardings and broadcast."""
         found: set[int] = set()
         for user in self._users(value):
-            is_reshard = self.ops[user].name in _RESHARDS
-            found |= self._readers(self.ops[user].results[0]) if is_reshard else {user}
+            is_same = self.ops[user].name in _SAME
+            found |= self._readers(self.ops[user].results[0]) if is_same else {user}
         return found
 
     def _ready(self, updates: set[int]) -> dict[int, int]:
@@ -111,27 +114,29 @@ class _Order:
         for index in sorted(updates):
             made, free = -1, -1
             for read in self.reads[index]:
-                value, changed = self._unchanged(read, updates)
-                free = max(free, changed)
+                value, behind = self._origin(read, updates)
+                free = max(free, behind)
                 if not isinstance(value, ir.OpResult):
                     free = max(free, last_reads[value])
                 elif (maker := self.number[value.owner.operation]) in updates:
                     made, free = max(made, ready[maker]), max(free, freed[maker])
+                elif self.ops[maker].name in _CONSTANTS:
+                    free = max(free, maker)
                 else:
                     made = max(made, summed.get(maker, maker))
             freed[index] = free
             ready[index] = max(made, free) if made >= 0 else -1
         return ready
 
-    def _unchanged(self, value: Value, updates: set[int]) -> tuple[Value, int]:
-        """The value in the sharding that it is made in, and the change of it that others read too; -1 without one."""
-        changed = -1
+    def _origin(self, value: Value, updates: set[int]) -> tuple[Value, int]:
+        """What the value is in another sharding or broadcast, and the op that makes it so for others too; -1 without one."""
+        last = -1
         while isinstance(value, ir.OpResult):
             maker = self.number[value.owner.operation]
-            if maker in updates or self.ops[maker].name not in _RESHARDS:
+            if maker in updates or self.ops[maker].name not in _SAME:
                 break
-            value, changed = self.ops[maker].operands[0], max(changed, maker)
-        return value, changed
+            value, last = self.ops[maker].operands[0], max(last, maker)
+        return value, last
 
     def _summed(self, updates: set[int]) -> dict[int, int]:
         """When what each op makes for updates is summed: with others, up to some bytes."""
@@ -139,7 +144,7 @@ class _Order:
         waiting: list[int] = []
         bytes_ = 0
         for index, op in enumerate(self.ops):
-            if index in updates or op.name in _RESHARDS:
+            if index in updates or op.name in _SAME | _CONSTANTS:
                 continue
             if all(updates.isdisjoint(self._readers(result)) for result in op.results):
                 continue

@@ -5,8 +5,8 @@ those at the enclosing loops' first and last trips.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 from autoshard.mlir.context import BlockArgument, Value, ir, stablehlo
 
@@ -54,12 +54,18 @@ def trip_count(loop: ir.Operation, counting: tuple[ir.Operation, ...] = ()) -> f
 
 
 def runs_once(loop: ir.Operation) -> bool:
-    """Whether a stablehlo.while runs its body once, whatever the data and the trips of loops around it."""
+    """Whether a stablehlo.while runs its body once, whatever the data, and counters of loops around it."""
     condition = _definition(terminator(loop.regions[0].blocks[0]).operands[0])
     if condition is None or condition.name != "stablehlo.compare":
         return False
-    result = condition.results[0]
-    return all(_trips(result, loop, False, _Moment(is_last, (loop,))) == 1 for is_last in (False, True))
+    moment = _Moment(counting=(loop, *_around(loop)))
+    return _trips(condition.results[0], loop, False, moment) == 1
+
+
+def _around(op: ir.Operation) -> Iterator[ir.Operation]:
+    while (parent := op.parent) is not None:
+        op = parent.operation
+        yield op
 
 
 def terminator(block: ir.Block) -> ir.Operation:
@@ -95,7 +101,10 @@ def _count(counter: Value, direction: str, limit: Value, loop: ir.Operation, mom
     stop = constant(limit, moment)
     if argument is None or stop is None or _owner(argument) != loop:
         return None
-    start, step = constant(loop.operands[argument.arg_number], moment), _step(loop, argument.arg_number)
+    start, step = (
+        constant(loop.operands[argument.arg_number], moment),
+        _step(loop, argument.arg_number, moment),
+    )
     if start is None or not step:
         return None
     distance = stop - start
@@ -142,14 +151,14 @@ def _owner(argument: BlockArgument) -> ir.Operation:
     return argument.owner.owner.operation
 
 
-def _step(loop: ir.Operation, index: int) -> Number | None:
-    """What one trip adds to the loop's value `index`, if that is a constant."""
+def _step(loop: ir.Operation, index: int, moment: _Moment) -> Number | None:
+    """What one trip adds to the loop's value `index`, if that is a constant; `moment`: of the loops around."""
     body = loop.regions[1].blocks[0]
     op = _definition(terminator(body).operands[index])
     if op is None or op.name not in ("stablehlo.add", "stablehlo.subtract"):
         return None
     lhs, rhs = op.operands
-    counter, moment = body.arguments[index], _Moment(counting=(loop,))
+    counter, moment = body.arguments[index], replace(moment, counting=(*moment.counting, loop))
     if _is(_argument(lhs), counter):
         step = constant(rhs, moment)
         return -step if step is not None and op.name == "stablehlo.subtract" else step
@@ -163,6 +172,16 @@ def _is(found: BlockArgument | None, wanted: BlockArgument) -> bool:
 
 def constant(value: Value, moment: _Moment) -> Number | None:
     """The one number that the value holds everywhere at that moment, if it is an expression of constants and counters."""
+    number = _constant(value, moment)
+    is_float = isinstance(number, float)
+    return int(number) if is_float and _is_of_integers(value) else number
+
+
+def _is_of_integers(value: Value) -> bool:
+    return isinstance(ir.RankedTensorType(value.type).element_type, ir.IntegerType)
+
+
+def _constant(value: Value, moment: _Moment) -> Number | None:
     op = _definition(value)
     if op is None:
         argument = _argument(value)
@@ -188,7 +207,7 @@ def _carried(argument: BlockArgument, moment: _Moment) -> Number | None:
         return start
     if loop in moment.counting:
         return None
-    step, trips = _step(loop, index), trip_count(loop, moment.counting)
+    step, trips = _step(loop, index, moment), trip_count(loop, moment.counting)
     if step is None or trips is None:
         return None
     return start + step * max(int(trips) - 1, 0) if moment.is_last else start
@@ -196,4 +215,5 @@ def _carried(argument: BlockArgument, moment: _Moment) -> Number | None:
 
 def _splat(attribute: ir.Attribute) -> Number | None:
     is_number = isinstance(attribute, ir.DenseIntElementsAttr | ir.DenseFPElementsAttr)
-    return attribute[0] if is_number and attribute.is_splat and len(attribute) > 0 else None
+    number = attribute[0] if is_number and attribute.is_splat and len(attribute) > 0 else None
+    return number if number is not None and math.isfinite(number) else None

@@ -17,26 +17,24 @@ _REPEATED = ("stablehlo.constant", "stablehlo.iota", "stablehlo.broadcast_in_dim
 def places_before(planned: SourceModule, original: SourceModule) -> dict[str, str]:
     """From places in `planned` to those in `original`, whose calls are inlined there and which has no constraints.
 
-    Updates may come early in the planned one (`mlir.early`). Empty where the ops are not the same otherwise: then nobody can say.
+    Both are looked at with early updates (`mlir.early`), as a plan for some hardware has them. Empty where the ops are not the same
+    otherwise: then nobody can say.
     """
-    after = _ops(planned, updates_early=False)
-    for updates_early in (False, True):
-        before = _ops(original, updates_early=updates_early)
-        if [name for name, _ in after] == [name for name, _ in before]:
-            return {
-                f"{name} {new}".strip(): f"{name} {old}".strip()
-                for (name, new), (_, old) in zip(after, before, strict=True)
-            }
-    return {}
+    after, before = (_ops(source) for source in (planned, original))
+    if [name for name, _ in after] != [name for name, _ in before]:
+        return {}
+    return {
+        f"{name} {new}".strip(): f"{name} {old}".strip()
+        for (name, new), (_, old) in zip(after, before, strict=True)
+    }
 
 
-def _ops(source: SourceModule, *, updates_early: bool) -> list[tuple[str, str]]:
+def _ops(source: SourceModule) -> list[tuple[str, str]]:
     """Name and place of each op that main runs, in program order."""
     module = source.module.operation.clone().operation
     inline_calls(module, source.main)
     drop_dead(module, source.main)  # a planned module has none
-    if updates_early:
-        update_early(module, source.main)
+    update_early(module, source.main)
     locations = Locations(source.name)
     main = function_named(module, source.main)
     return [(op.name, locations.text(op.location)) for op in _run(main) if op.name not in _REPEATED]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from autoshard.mlir.dead import drop_dead
 from autoshard.mlir.read import read
 from autoshard.mlir.source import resolve_mesh
 from tests.mlir.modules import main_of, source_of
@@ -114,3 +115,100 @@ def test_loops_that_run_once_are_their_bodies(start: str, limit: str, given: str
     names = [op.name.removeprefix("stablehlo.") for op in listing.ops]
     assert (names == ["reshape", "sine", "reshape"]) == opens
     assert ("compare" in names) != opens
+
+
+I32 = "tensor<i32>"
+
+
+def counted(name: str, start: str, stop: str, body: str, *, step: str = "%one", first: str = "") -> str:
+    """A loop whose counter and value in it are called `name`; `first`: what its condition does besides."""
+    return f"""%{name}:2 = stablehlo.while(%{name}i = {start}, %{name}x = %arg) : {I32}, {I32}
+      cond {{
+        {first}
+        %go = stablehlo.compare LT, %{name}i, {stop} : ({I32}, {I32}) -> tensor<i1>
+        stablehlo.return %go : tensor<i1>
+      }}
+      do {{
+        {body}
+        %n = stablehlo.add %{name}i, {step} : {I32}
+        stablehlo.return %n, %y : {I32}, {I32}
+      }}"""
+
+
+def nest(limit: str, stop: str = "%four", *, step: str = "%one") -> str:
+    inner = counted("in", "%zero", stop, f"%y = stablehlo.negate %inx : {I32}", step=step)
+    return counted(
+        "out",
+        "%zero",
+        limit,
+        f"""%left = stablehlo.subtract %four, %outi : {I32}
+        %least = stablehlo.minimum %outi, %left : {I32}
+        %up = stablehlo.add %least, %one : {I32}
+        {inner}
+        %y = stablehlo.negate %in#1 : {I32}""",
+    )
+
+
+NEGATED = f"%y = stablehlo.negate %outx : {I32}"
+PRINTED = f"%e = stablehlo.custom_call @print(%outx) {{has_side_effect = true}} : ({I32}) -> {I32}"
+SLICED = f"""%both = stablehlo.constant dense<0> : tensor<1xi32>
+%same = stablehlo.dynamic_slice %both, %zero, sizes = [1] : (tensor<1xi32>, {I32}) -> tensor<1xi32>
+%start = stablehlo.reshape %same : (tensor<1xi32>) -> {I32}"""
+HALF = f"""%half = stablehlo.constant dense<0.5> : tensor<f32>
+%stop = stablehlo.convert %half : (tensor<f32>) -> {I32}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        pytest.param(nest("%five", "%up"), 2, id="once at the first and the last trip around it"),
+        pytest.param(nest("%four", step="%left"), 2, id="a step that becomes less"),
+        pytest.param(nest("%one", "%up"), 0, id="once in a loop that runs once"),
+        pytest.param(SLICED + "\n" + counted("out", "%start", "%one", NEGATED), 0, id="all of a slice"),
+        pytest.param(HALF + "\n" + counted("out", "%zero", "%stop", NEGATED), 1, id="half a trip"),
+        pytest.param(
+            counted("out", "%zero", "%one", NEGATED, first=PRINTED), 1, id="a condition that does more"
+        ),
+    ],
+)
+def test_loops_run_once_whatever_is_around_them(text: str, left: int) -> None:
+    """And what is left is left when it is read again."""
+    constants = "\n".join(
+        f"%{name} = stablehlo.constant dense<{number}> : {I32}"
+        for name, number in (("zero", 0), ("one", 1), ("four", 4), ("five", 5))
+    )
+    source = source_of(
+        f"""module {{ sdy.mesh @mesh = <["x"=4]>
+        func.func @main(%arg: {I32}) -> {I32} {{ {constants}\n{text}\nreturn %out#1 : {I32} }} }}"""
+    )
+    module = source.module.operation.clone().operation
+    drop_dead(module, source.main)
+    assert module.verify()
+    once_read = str(module)
+    assert once_read.count("stablehlo.while") == left
+    drop_dead(module, source.main)
+    assert str(module) == once_read
+
+
+def test_what_a_loop_swaps_is_swapped() -> None:
+    source = source_of(
+        main_of(
+            f"""%zero = stablehlo.constant dense<0> : {I32}
+            %one = stablehlo.constant dense<1> : {I32}
+            %s = stablehlo.sine %a : {T}
+            %r:3 = stablehlo.while(%i = %zero, %x = %a, %y = %s) : {I32}, {T}, {T}
+              cond {{
+                %go = stablehlo.compare LT, %i, %one : ({I32}, {I32}) -> tensor<i1>
+                stablehlo.return %go : tensor<i1>
+              }}
+              do {{
+                %n = stablehlo.add %i, %one : {I32}
+                stablehlo.return %n, %y, %x : {I32}, {T}, {T}
+              }}
+            %k = stablehlo.subtract %r#1, %r#2 : {T}
+            return %k : {T}"""
+        )
+    )
+    module = source.module.operation.clone().operation
+    drop_dead(module, source.main)
+    assert f"stablehlo.subtract %0, %arg0 : {T}" in str(module)

@@ -140,3 +140,40 @@ def test_the_order_is_sound_and_stays(body: str) -> None:
     assert str(module) == moved
     bare = re.sub(r"%h = .*", "", text).replace("%h", "%w")
     assert [name for name in order(text) if "sharding" not in name] == order(bare)
+
+
+def test_what_all_read_is_no_gradient() -> None:
+    """A broadcast that products read too is not what updates wait for: the order is that of a module with one for each reader."""
+    broadcast = """%{name}c = stablehlo.constant dense<1.0> : tensor<f32>
+    %{name} = stablehlo.broadcast_in_dim %{name}c, dims = [] : (tensor<f32>) -> {t}
+    """
+    decayed = STEP.replace(
+        "%n0 = stablehlo.subtract %w0",
+        "%v0 = stablehlo.multiply %w0, %k : {t}\n    %n0 = stablehlo.subtract %v0",
+    )
+    first, other = (broadcast.format(name=name, t=LARGE) for name in ("k", "l"))
+    shared = decayed.format(t=LARGE, scale="").replace("%h, %x", "%h, %k").replace("%h =", f"{first}%h =")
+    apart = (
+        shared.replace("%s1 =", f"{other}%s1 =")
+        .replace("%g1, %k", "%g1, %l")
+        .replace("%g0, %k", "%g0, %l")
+        .replace("%w0, %k", "%w0, %l")
+    )
+    made_anew = ("broadcast_in_dim", "constant")
+    found, expected = ([name for name in order(text) if name not in made_anew] for text in (shared, apart))
+    assert found == expected
+    assert found.index("multiply") == 2
+
+
+def test_moved_ops_of_one_name_are_found_again() -> None:
+    """Also where the names alone say that nothing was moved."""
+    source = source_of(f"""module {{ sdy.mesh @mesh = <["x"=4]>
+    func.func @main(%w: {LARGE}, %x: {LARGE}) -> ({LARGE}, {LARGE}) {{
+      %g = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : ({LARGE}, {LARGE}) -> {LARGE}
+      %y = stablehlo.sine %x : {LARGE}
+      %n = stablehlo.sine %g : {LARGE}
+      %p = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0] : ({LARGE}, {LARGE}) -> {LARGE}
+      return %n, %p : {LARGE}, {LARGE} }} }}""")
+    _, handles = read(source, resolve_mesh(source, None), updates_early=True)
+    places = places_before(source_of(str(handles.walked.module)), source)
+    assert [place.split(":")[-1] for place in places.values()] == ["3", "5", "4", "6"]
