@@ -32,7 +32,7 @@ from autoshard.plans import Plan
 from autoshard.pricing import price, price_for_planning, repriced
 from autoshard.priorities import solve_by_levels
 from autoshard.problem import Problem
-from autoshard.program import demands_of, lone_operands, priority_levels, scattered_addends
+from autoshard.program import demands_of, gathered_as, lone_operands, priority_levels, scattered_addends
 from autoshard.progress import Progress, silent
 from autoshard.recording import baseline, plan_of
 from autoshard.sharding import TensorSharding, batch_dims
@@ -119,8 +119,10 @@ def write_planned(
     form = form if form is not None else form_named(found.form)
     decisions = found.decisions()
     apart: frozenset[int] = frozenset()
+    widened: frozenset[int] = frozenset()
     if form == "xla" and found.lowering == "xla-tpu":
         apart = scattered_addends(loaded.listing, decisions)
+        widened = frozenset(gathered_as(loaded.program))
         decisions = decisions.reduced()
     if decisions.has_partial_sums and not keeps_partial_sums(form):
         raise AutoshardError(
@@ -137,6 +139,7 @@ def write_planned(
         carry=found.carry,
         gathers=_gathers(loaded),
         apart=apart,
+        widened=widened,
     )
 
 

@@ -137,5 +137,18 @@ def matmul_roofline(
     return Roofline(work, memory_ns(chip, moved), chip.kernel_overhead_us * 1e3, unit)
 
 
+def scheduled_flops(m: Quantity, k: Quantity, n: Quantity, batch: Quantity, dtype: str) -> Quantity:
+    """What a compiler for matrix units counts of a product: none where one side has one row or column, or the contraction one element."""
+    is_product = (np.minimum(np.minimum(m, n), k) > 1).astype(np.float64)
+    return is_product * matmul_flops(m, k, n, batch, dtype)
+
+
+def product_at_peak(chip: Chip, flops: Quantity, dtype: str) -> Roofline:
+    """So many operations at the matrix unit's peak of bf16, whatever their type, and nothing beside them; none of a type that it has not."""
+    has_unit = matrix_flop_per_ns(chip, dtype) is not None
+    work = flops / (chip.bf16_tflop_per_s * 1e3 / chip.devices_per_chip) if has_unit else 0.0 * flops
+    return Roofline(work, 0.0 * work, 0.0, "matrix")
+
+
 def _padded(size: Quantity, tile: int) -> Quantity:
     return np.ceil(np.asarray(size) / tile) * tile

@@ -79,6 +79,13 @@ class Link(Struct, frozen=True, forbid_unknown_fields=True):
         return 0.0 if self.overhead_us is None else self.overhead_us * 1e3
 
 
+class Scheduler(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[scheduler]`: what the scheduler of the chip's compiler takes collectives for (`scheduled`), both directions of an axis together."""
+
+    axis_gb_per_s: GigabytesPerSecond
+    counts_whole_gathers: bool
+
+
 class Torus(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="torus"):
     """`[topology]` of chips linked to their neighbours along `dimensions` physical dimensions.
 

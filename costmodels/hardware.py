@@ -11,7 +11,7 @@ one that shows itself as several devices.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import msgspec
 import numpy as np
@@ -24,10 +24,11 @@ from .collectives import Communication
 from .compute import Quantity, Roofline, Unit
 from .distinct import distinct_placements
 from .errors import HardwareError
-from .figures import Chip, FullMesh, Link, Switch, Topology, Torus
+from .figures import Chip, FullMesh, Link, Scheduler, Switch, Topology, Torus
 from .heap import Occupancy, most_alive
 from .listing import Figure, figures_of
-from .placing import outer_network, place_in_nodes, place_on_torus, topology_text
+from .placing import outer_network, place_for_scheduler, place_in_nodes, place_on_torus, topology_text
+from .scheduled import ScheduledCommunication
 from .shapes import checked_mesh, compact_slices, default_node
 from .strips import MINOR, Images, in_strips
 from .switched import SwitchedCommunication
@@ -36,9 +37,9 @@ from .topology import MeshSizes
 from .torus import TorusCommunication
 from .vector_memory import VectorMemory
 
-__all__ = ["Chip", "FullMesh", "Hardware", "Link", "Occupancy", "Switch", "Topology", "Torus"]
+__all__ = ["Chip", "FullMesh", "Hardware", "Link", "Occupancy", "Scheduler", "Switch", "Topology", "Torus"]
 
-TABLES = ("chip", "tiles", "vector_memory", "link", "core_link", "topology", "network")
+TABLES = ("chip", "tiles", "vector_memory", "link", "core_link", "topology", "network", "scheduler")
 """Those of a profile, in the order in which they are listed."""
 
 
@@ -53,6 +54,8 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     network: Link | None = None
     tiles: Tiles | None = None
     vector_memory: VectorMemory | None = None
+    scheduler: Scheduler | None = None
+    priced_by: Literal["links", "scheduler"] = "links"
     sources: tuple[tuple[str, str], ...] = ()
     calibration: Calibration | None = None
 
@@ -62,6 +65,8 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("[core_link] goes with devices_per_chip above 1")
         if not isinstance(self.topology, Torus) and several:
             raise ValueError("devices_per_chip above 1 needs a torus")
+        if self.is_scheduled and (self.scheduler is None or not isinstance(self.topology, Torus) or several):
+            raise ValueError("to be priced by a scheduler takes [scheduler] and a torus of one device a chip")
 
     def source(self, figure: str) -> str:
         """Where a figure, such as "chip.hbm_gb", comes from; "" if the profile does not say."""
@@ -78,6 +83,11 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Every figure of the profile with its unit and source, in the order of its tables."""
         tables = {name: getattr(self, name) for name in TABLES}
         return figures_of(tables, dict(self.sources))
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether times are those of the compiler's scheduler: products at peak, and collectives as `scheduled` has them."""
+        return self.priced_by == "scheduler"
 
     @property
     def hbm_bytes(self) -> int:
@@ -117,6 +127,10 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def hbm_bytes_per_s(self) -> float:
         """Nominal memory bandwidth of one device."""
         return self.chip.hbm_gb_per_s * 1e9 / self.chip.devices_per_chip
+
+    def copy_ns(self, bytes: Quantity) -> Quantity:
+        """Time for `bytes` to be written and read again at the nominal bandwidth of memory, apart from any kernel."""
+        return 0 * bytes if self.is_scheduled else 2 * bytes * (1e9 / self.hbm_bytes_per_s)
 
     def stored_bytes(
         self,
@@ -234,9 +248,10 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         network = outer_network(self.network, self.chip.devices_per_chip)
         if isinstance(self.topology, Torus):
             cores = self.chip.devices_per_chip
-            return place_on_torus(
+            placed = place_on_torus(
                 mesh, topology, slices, self.topology, self.link, self.core_link, cores, network, placement
             )
+            return place_for_scheduler(placed, self.scheduler) if self.is_scheduled and self.scheduler else placed
         if slices is not None:
             raise HardwareError("slices are for a torus", fix="Write topology=(nodes, chips of each).")
         return place_in_nodes(mesh, topology, self.topology, self.link, network, placement)
@@ -262,7 +277,7 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 where="topology",
                 fix="Give a topology of as many devices whose sizes the axes divide into.",
             )
-        assert isinstance(model, TorusCommunication | SwitchedCommunication)
+        assert isinstance(model, TorusCommunication | SwitchedCommunication | ScheduledCommunication)
         return [dataclasses.replace(model, placement=placement) for placement in found]
 
     def compact_topology(self, devices: int, slices: int | None = None) -> tuple[tuple[int, ...], int | None]:
@@ -363,6 +378,8 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         self, flops: Quantity, bytes: Quantity, dtype: str, *, unit: Unit = "vector"
     ) -> Roofline:
         """The parts of `kernel_ns`, and which of them bounds the kernel."""
+        if self.is_scheduled:
+            return compute.product_at_peak(self.chip, flops if unit == "matrix" else 0 * flops, dtype)
         return compute.kernel_roofline(self.chip, flops, bytes, dtype, unit)
 
     def matmul_roofline(
@@ -376,6 +393,8 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         bytes: Quantity | None = None,
     ) -> Roofline:
         """The parts of `matmul_ns`, and which of them bounds the product."""
+        if self.is_scheduled:
+            return compute.product_at_peak(self.chip, compute.scheduled_flops(m, k, n, batch, dtype), dtype)
         return compute.matmul_roofline(self.chip, m, k, n, batch, dtype, bytes)
 
     def _on_own_dimensions(self, axes: Sequence[int]) -> tuple[Communication, list[str]]:

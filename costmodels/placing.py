@@ -4,9 +4,10 @@ import math
 from collections.abc import Sequence
 
 from .errors import HardwareError
-from .figures import FullMesh, Link, Switch, Torus
+from .figures import FullMesh, Link, Scheduler, Switch, Torus
 from .network import Network
 from .notation import ROW_MAJOR, parse_pieces
+from .scheduled import ScheduledCommunication
 from .shapes import (
     check_torus_shape,
     checked_mesh,
@@ -63,6 +64,21 @@ def place_on_torus(
     names = ("slices", *map(str, range(len(shape))), *(["cores"] if len(dimensions) > len(shape) else []))
     placed = _placed(axes, (slices, *(dimension.size for dimension in dimensions)), names, placement)
     return TorusCommunication(placed, tuple(dimensions), link.overhead_ns, network)
+
+
+def place_for_scheduler(placed: TorusCommunication, scheduler: Scheduler) -> ScheduledCommunication:
+    """The same mesh in the same place, as a scheduler prices it.
+
+    Raises:
+        HardwareError: several slices, of which it is not known what it takes them for.
+    """
+    if placed.placement.shape[0] > 1:
+        raise HardwareError(
+            f"{placed.placement.shape[0]} slices are not priced by a scheduler",
+            where="slices",
+            fix='Leave ":scheduler" out of the hardware\'s name.',
+        )
+    return ScheduledCommunication(placed.placement, tuple(one.size for one in placed.dimensions), scheduler)
 
 
 def place_in_nodes(

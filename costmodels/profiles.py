@@ -10,12 +10,16 @@ import msgspec
 
 from .calibration import Calibration
 from .errors import HardwareError
-from .hardware import Chip, Hardware, Link, Topology, Torus
+from .hardware import Chip, Hardware, Link, Scheduler, Topology, Torus
 from .reading import check_finite, explained, read_tables, split_sources
 from .tiles import Tiles
 from .vector_memory import VectorMemory
 
 _SHIPPED = Path(__file__).parent / "hardware"
+
+
+SCHEDULED = ":scheduler"
+"""What a name ends in that is to be priced as the compiler's scheduler does (`scheduled`)."""
 
 
 def names() -> list[str]:
@@ -24,12 +28,14 @@ def names() -> list[str]:
 
 
 def load(name_or_path: str | os.PathLike[str]) -> Hardware:
-    """A shipped profile by name, with or without ".toml", or a user's own by path.
+    """A shipped profile by name, with or without ".toml", or a user's own by path; either with ":scheduler" behind it (`scheduled`).
 
     Raises:
         HardwareError: an unknown name, or a file that is not a valid profile.
     """
     text = os.fspath(name_or_path)
+    if text.endswith(SCHEDULED):
+        return _scheduled(load(text.removesuffix(SCHEDULED)), text)
     shipped = _SHIPPED / f"{text.removesuffix('.toml')}.toml"
     if text.removesuffix(".toml") in names():
         return _read(shipped)
@@ -40,6 +46,17 @@ def load(name_or_path: str | os.PathLike[str]) -> Hardware:
         f'no hardware is called "{text}"' + (f", did you mean {guess[0]}?" if guess else ""),
         fix=f"Known: {', '.join(names())}; or give the path of a profile of your own.",
     )
+
+
+def _scheduled(hardware: Hardware, text: str) -> Hardware:
+    """With the times of the compiler's scheduler in the place of the hardware's."""
+    if hardware.scheduler is None:
+        known = [name for name in names() if load(name).scheduler is not None]
+        raise HardwareError(
+            f'what a scheduler takes collectives for is not known of "{text.removesuffix(SCHEDULED)}"',
+            fix=f"Known of {', '.join(known)}; a profile of your own needs a [scheduler] table.",
+        )
+    return msgspec.structs.replace(hardware, name=hardware.name + SCHEDULED, priced_by="scheduler")
 
 
 def _read(path: Path) -> Hardware:
@@ -57,7 +74,7 @@ def _known_keys(figures: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     kinds = {kind.__struct_config__.tag: kind for kind in typing.get_args(Topology)}
     written = figures.get("topology")
     kind = kinds.get(written.get("kind"), Torus) if isinstance(written, dict) else Torus
-    tables = tuple(key for key in Hardware.__struct_fields__ if key != "sources")
+    tables = tuple(key for key in Hardware.__struct_fields__ if key not in ("sources", "priced_by"))
     link = Link.__struct_fields__
     return {
         "calibration": Calibration.__struct_fields__,
@@ -67,6 +84,7 @@ def _known_keys(figures: dict[str, Any]) -> dict[str, tuple[str, ...]]:
         "core_link": link,
         "network": link,
         "tiles": Tiles.__struct_fields__,
+        "scheduler": Scheduler.__struct_fields__,
         "vector_memory": VectorMemory.__struct_fields__,
         "topology": ("kind", *kind.__struct_fields__),
     }

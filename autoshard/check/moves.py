@@ -91,7 +91,7 @@ def ns_of_one(prices: Prices, kind: str, bytes_: int, axes: Sequence[AxisRef]) -
     """One that the compiler carries out as it is: gathers that it makes sums of are sums by now (`emitted`)."""
     if kind in LOCAL:
         stored = math.prod(axis.size for axis in axes) if prices.lowering == "xla-tpu" else 1
-        return math.ceil(2 * bytes_ * stored * (1e9 / prices.hardware.hbm_bytes_per_s))
+        return math.ceil(prices.hardware.copy_ns(bytes_ * stored))
     communication, group = prices.communication, _group(axes)
     if prices.lowering == "xla-tpu" and kind in ("all_reduce", "reduce_scatter"):
         latency = communication.all_reduce_ns(0, group)

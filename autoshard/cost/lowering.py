@@ -175,7 +175,7 @@ class CollectivePrices:
         sizes = np.asarray(bytes_, dtype=np.int64)
         if kind in LOCAL:
             stored = total_size(axes) if self.lowering == "xla-tpu" else 1
-            return np.ceil(2 * sizes * stored * (1e9 / self.hardware.hbm_bytes_per_s)).astype(np.int64)
+            return np.ceil(self.hardware.copy_ns(sizes * stored)).astype(np.int64)
         if self.lowering == "xla-tpu":
             if kind in ("reduce_scatter", "all_reduce"):
                 return self._all_reduce(sizes, axes)

@@ -58,6 +58,7 @@ def write(
     carry: Sequence[tuple[int, int]] = (),
     gathers: Gathers | None = None,
     apart: frozenset[int] = frozenset(),
+    widened: frozenset[int] = frozenset(),
 ) -> str:
     """The module with the plan in it, as text.
 
@@ -66,11 +67,13 @@ def write(
         carry: (result index, argument index) pairs; where types and shardings are equal the result takes the argument's buffer.
         gathers: of the xla form: which operands products gather while they run, and so are not constrained as they are read.
         apart: of the xla form: values with a constraint even where propagation decides the same.
+        widened: of the xla form: values of which the compiler sends what was widened to make them.
     """
     choices = Choices(listing, decisions)
     if form == "xla":
         emission = Emission("sdy.sharding_constraint", False, gathers=gathers)
-        emission = _constrained(handles, listing, choices, constraints, emission)
+        left = _left_to_readers(widened, listing, choices, gathers)
+        emission = _constrained(handles, listing, choices, constraints, emission, left)
         pinned = apart | emission.pinned
         walked = _emitted(handles, listing, choices, replace(emission, pinned=pinned))
         _without_reshards(walked)
@@ -110,9 +113,17 @@ def _emitted(handles: Handles, listing: Listing, choices: Choices, emission: Emi
 
 
 def _constrained(
-    handles: Handles, listing: Listing, choices: Choices, constraints: Constraints, emission: Emission
+    handles: Handles,
+    listing: Listing,
+    choices: Choices,
+    constraints: Constraints,
+    emission: Emission,
+    left: frozenset[int],
 ) -> Emission:
-    """With the values to constrain beside those that are resharded, and the ops to tell apart from what is the same to XLA."""
+    """With the values to constrain beside those that are resharded, and the ops to tell apart from what is the same to XLA.
+
+    Of `left` none is, but where every value has a constraint.
+    """
     fixed = {argument.value for argument in listing.arguments}
     ranked = [
         number
@@ -133,12 +144,30 @@ def _constrained(
         emission = replace(emission, transposed=frozenset(differing))
     for attempt in range(_ROUNDS):
         found = _propagated(handles, listing, choices, emission)
-        differing = {n for n in ranked if n not in emission.pinned and _differs(n, found, choices)}
+        free = emission.pinned | left
+        differing = {n for n in ranked if n not in free and _differs(n, found, choices)}
         if not differing:
             break
         more = differing if attempt == _ROUNDS - 1 else _first(differing, listing)
         emission = replace(emission, pinned=emission.pinned | more)
     return emission
+
+
+def _left_to_readers(
+    widened: frozenset[int], listing: Listing, choices: Choices, gathers: Gathers | None
+) -> frozenset[int]:
+    """Those that every reader brings to another sharding: with a constraint of its own, XLA would send such a value beside what was
+    widened, which it makes one of otherwise, before it partitions.
+    """
+    kept: set[int] = set()
+    for index, op in enumerate(listing.ops):
+        for position, value in enumerate(op.operands):
+            if value in widened:
+                held, read = choices.settled(value), choices.operand(index, position)
+                made = choices.produced(op.results[0])
+                if held == read or (gathers is not None and gathers(index, position, held, read, made)):
+                    kept.add(value)
+    return widened - kept
 
 
 def _propagated(
