@@ -1,9 +1,10 @@
 """What XLA:TPU's latency-hiding scheduler says of a program's communication, from the text of its ScheduleProto.
 
 The scheduler prices every instruction in cycles and lays them out. Its collectives are used here, its compute is not: it prices products
-before their tiles are chosen, 1.4 to 5 times too slow. A collective that combines several buffers is priced as the largest of them alone,
-so it counts here with the share of all. Of an asynchronous one only what its `-done` waits for is exposed, which the scheduler states
-per kind and computation as wasted cycles. Each computation counts as often as its loops run it.
+before their tiles are chosen, 1.4 to 5 times too slow. A collective that combines several buffers is priced as the first of them alone
+(all-reduces of 2 to 14 buffers in any order, libtpu 0.0.52), so it counts here with the share of all. Of an asynchronous one only what
+its `-done` waits for is exposed, which the scheduler states per kind and computation as wasted cycles. Each computation counts as often
+as its loops run it.
 """
 
 import re
@@ -53,7 +54,7 @@ def read_schedule(
     head, *blocks = text.split(_SCHEDULES)
     called = _called(head)
     entry = re.search(r'entry_computation_name: "([^"]*)"', head)
-    shares = {one.priced_as: sum(one.buffers) / max(*one.buffers, 1) for one in collectives}
+    shares = {one.priced_as: sum(one.buffers) / max(one.buffers[0], 1) for one in collectives}
     computations: dict[str, _Scheduled] = {}
     for block in blocks:
         scheduled = _scheduled(block, called, shares)
