@@ -8,12 +8,13 @@ from numpy.typing import NDArray
 from autoshard.baselines import propagated
 from autoshard.breakdown import Breakdown, break_down
 from autoshard.cost import PricedGraph, follow, look_through
+from autoshard.hardware import scheduler_of
 from autoshard.held import HeldMemory, held_memory
-from autoshard.loading import Loaded, compiler_of
+from autoshard.loading import Loaded, compiler_of, with_figures
 from autoshard.mlir import passes
 from autoshard.plans import Plan
-from autoshard.pricing import price
-from autoshard.program import build_program, demands_of
+from autoshard.pricing import price, repriced
+from autoshard.program import build_program, demands_of, moved_for_products
 from autoshard.progress import Progress, silent
 from autoshard.recording import plan_of_choice
 
@@ -30,6 +31,14 @@ class AsWritten:
         """Their price."""
         proved = "priced as it is; nothing was searched"
         return plan_of_choice(self.loaded, self.priced, self.choice, "feasible", proved, 0, (), {})
+
+    def at_scheduler_of(self, hardware: str) -> "AsWritten | None":
+        """The same choice at the prices of a profile's scheduler; None where they are not known."""
+        scheduler = scheduler_of(hardware)
+        if scheduler is None:
+            return None
+        loaded = with_figures(self.loaded, scheduler)
+        return AsWritten(loaded, repriced(loaded, self.priced), self.choice)
 
     def breakdown(self) -> Breakdown:
         """Where the time goes."""
@@ -54,6 +63,8 @@ def price_as_written(loaded: Loaded, progress: Progress = silent) -> AsWritten:
         for demand in demands_of(loaded.listing)
         if demand.result is None and demand.sharding.is_foreign  # on which propagation is silent
     }
+    if loaded.lowering == "xla-tpu":
+        values |= {widened: values[narrow] for widened, narrow in moved_for_products(loaded.listing).items()}
     progress("pricing", None)
     listing, given = look_through(loaded.listing, values, passes.decompose_reshards)
     compiler = compiler_of(loaded.form, loaded.hardware, loaded.mesh.num_devices)

@@ -9,6 +9,7 @@ import costmodels
 from autoshard.errors import AutoshardError
 from costmodels import Communication, Hardware, placement_text
 from costmodels.figures import Torus
+from costmodels.scheduled import Group, ns_per_byte
 
 KINDS = dict.fromkeys(costmodels.KINDS, "collectives") | {"matmul": "products", "memory": "kernels"}
 """What can be measured, and what many of them are called."""
@@ -27,6 +28,25 @@ def load_hardware(name: str | Path) -> Hardware:
     """Raises AutoshardError: an unknown name, or a file that is not a valid profile."""
     with hardware_errors():
         return costmodels.load(name)
+
+
+def scheduler_of(name: str) -> Hardware | None:
+    """The profile at the prices of its compiler's scheduler; None where they are not known."""
+    hardware = load_hardware(name.removesuffix(costmodels.SCHEDULED))
+    return None if hardware.scheduler is None else load_hardware(hardware.name + costmodels.SCHEDULED)
+
+
+def scheduled_ns(
+    name: str, kind: str, bytes: int, spans: Sequence[int], shape: Sequence[int]
+) -> float | None:
+    """What a profile's scheduler takes a collective for, over devices at `spans` places of each dimension of a torus of that shape.
+
+    `kind` and `bytes` as in `costmodels.collectives`. None where the scheduler's prices are not known.
+    """
+    scheduler = load_hardware(name).scheduler
+    if scheduler is None:
+        return None
+    return bytes * ns_per_byte(scheduler, kind, Group.spanning(spans, shape))
 
 
 AUTO = "auto"

@@ -233,7 +233,7 @@ def read_planned(
     Raises:
         AutoshardError: the module cannot be read, or the plan is for another one.
     """
-    if hardware is None and found.hardware not in costmodels.names():
+    if hardware is None and found.hardware.removesuffix(costmodels.SCHEDULED) not in costmodels.names():
         raise AutoshardError(
             f"the plan is for {found.hardware!r}, which is no built-in profile, and a plan keeps the name only",
             where="the plan",

@@ -14,11 +14,12 @@ from .errors import HardwareError
 from .hardware import Hardware
 from .listing import Figure
 from .notation import placement_text
-from .profiles import load, names
+from .profiles import SCHEDULED, load, names
 from .tables import collective_table, kernel_table, matmul_table
 
 __all__ = [
     "KINDS",
+    "SCHEDULED",
     "Calibrated",
     "Calibration",
     "Communication",

@@ -80,10 +80,14 @@ class Link(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Scheduler(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[scheduler]`: what the scheduler of the chip's compiler takes collectives for (`scheduled`), both directions of an axis together."""
+    """`[scheduler]`: what the scheduler of the chip's compiler takes collectives for (`scheduled`), both directions of an axis together.
+
+    `waited_share`: of asynchronous collectives, what programs wait for in its schedules where nothing is there ahead of time.
+    """
 
     axis_gb_per_s: GigabytesPerSecond
     counts_whole_gathers: bool
+    waited_share: Share = 1.0
 
 
 class Torus(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="torus"):

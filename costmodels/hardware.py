@@ -128,6 +128,11 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Nominal memory bandwidth of one device."""
         return self.chip.hbm_gb_per_s * 1e9 / self.chip.devices_per_chip
 
+    @property
+    def hidden_percent(self) -> int:
+        """What a scheduler's times hide of asynchronous collectives that do not start ahead of time; 0 of the hardware's own times."""
+        return 100 - round(100 * self.scheduler.waited_share) if self.is_scheduled and self.scheduler else 0
+
     def copy_ns(self, bytes: Quantity) -> Quantity:
         """Time for `bytes` to be written and read again at the nominal bandwidth of memory, apart from any kernel."""
         return 0 * bytes if self.is_scheduled else 2 * bytes * (1e9 / self.hbm_bytes_per_s)
@@ -251,7 +256,11 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             placed = place_on_torus(
                 mesh, topology, slices, self.topology, self.link, self.core_link, cores, network, placement
             )
-            return place_for_scheduler(placed, self.scheduler) if self.is_scheduled and self.scheduler else placed
+            return (
+                place_for_scheduler(placed, self.scheduler)
+                if self.is_scheduled and self.scheduler
+                else placed
+            )
         if slices is not None:
             raise HardwareError("slices are for a torus", fix="Write topology=(nodes, chips of each).")
         return place_in_nodes(mesh, topology, self.topology, self.link, network, placement)

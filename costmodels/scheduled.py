@@ -36,11 +36,11 @@ class Group:
     longest: int
 
     @staticmethod
-    def spanning(devices: int, spans: Sequence[int], shape: Sequence[int]) -> "Group":
-        """Of devices at `spans` places of each dimension of a torus of that shape."""
+    def spanning(spans: Sequence[int], shape: Sequence[int]) -> "Group":
+        """Of all devices at `spans` places of each dimension of a torus of that shape."""
         along = [(span, size) for span, size in zip(spans, shape, strict=True) if span > 1]
         whole = sum(span == size for span, size in along)
-        return Group(devices, max(1, whole), max((size for _, size in along), default=1))
+        return Group(math.prod(spans), max(1, whole), max((size for _, size in along), default=1))
 
 
 def ns_per_byte(scheduler: Scheduler, kind: str, group: Group) -> float:
@@ -102,10 +102,12 @@ class ScheduledCommunication:
         route = self.placement.route(axes)
         if not route.pieces:
             return affine_ns(bytes, 0, 0)
-        return affine_ns(bytes, 0, route.copies * ns_per_byte(self.scheduler, kind, self._group(route.pieces)))
+        return affine_ns(
+            bytes, 0, route.copies * ns_per_byte(self.scheduler, kind, self._group(route.pieces))
+        )
 
     def _group(self, pieces: Sequence[Piece]) -> Group:
         spans = [1] * len(self.dimensions)
         for piece in pieces:
             spans[piece.dimension - 1] *= piece.length
-        return Group.spanning(math.prod(spans), spans, self.dimensions)
+        return Group.spanning(spans, self.dimensions)

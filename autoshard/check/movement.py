@@ -27,7 +27,7 @@ def find_collectives(planned: Planned, reads: Reads, prices: Prices) -> tuple[Pl
 
 def find_left_as_reshards(planned: Planned, reads: Reads, prices: Prices) -> tuple[PlannedCollective, ...]:
     """Those of `find_collectives` that stand for reshards which Shardy leaves as they are."""
-    moved = sent_across_meshes(planned.mesh, list(reshards_of(planned, reads, prices)), prices)
+    moved = sent_across_meshes(planned.mesh, list(reshards_of(planned, reads, prices)), prices, {})
     return tuple(priced(planned, collective, prices) for collective in moved)
 
 

@@ -70,6 +70,15 @@ def find_hideable(
     return Hideable(early, by_reader, by_copy, ahead, gather_ns)
 
 
+def scheduled_limits(planned: Planned, hardware: Hardware) -> dict[int, int]:
+    """By how often a reshard runs: what a scheduler hides of it at most, twice the products that run as often; none without one."""
+    found: dict[int, float] = {}
+    for kernel in planned.program.kernels if hardware.hidden_percent else ():
+        product_ns = _product_ns(kernel, planned.mesh.num_devices, hardware)
+        found[kernel.repeat] = found.get(kernel.repeat, 0.0) + product_ns
+    return {repeat: int(2 * ns) for repeat, ns in found.items()}
+
+
 def find_pace(planned: Planned, hardware: Hardware) -> Pace:
     """Of each kernel how long its product and its memory traffic take, split over all devices."""
     devices, bytes_per_ns = planned.mesh.num_devices, hardware.hbm_bytes_per_s / 1e9

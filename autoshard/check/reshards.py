@@ -4,7 +4,7 @@ Produced -> settled -> shared -> use, by Shardy's own decomposition, or across m
 sequence: once for readers that ask for the same, behind compute, in a loop with a product, or in every trip.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autoshard.check.emitted import (
@@ -17,7 +17,7 @@ from autoshard.check.loops import copies_made
 from autoshard.check.merging import Asked, Body, carried_out
 from autoshard.check.meshes import has_no_collectives, steps_across
 from autoshard.check.moves import Moved, Prices, ns_of, ns_of_one, type_sent
-from autoshard.check.overlap import MOVED_AHEAD, Hideable, find_hideable
+from autoshard.check.overlap import MOVED_AHEAD, Hideable, find_hideable, scheduled_limits
 from autoshard.check.padding import with_padding
 from autoshard.check.parts import parts_of
 from autoshard.check.planned import Planned
@@ -172,7 +172,8 @@ def _sequences(
 
 def sent_by_reshards(planned: Planned, reshards: Sequence[Reshard], prices: Prices) -> Iterator[Moved]:
     mesh = planned.mesh
-    yield from sent_across_meshes(mesh, reshards, prices)
+    limits = scheduled_limits(planned, prices.hardware) if prices.overlap == "async" else {}
+    yield from sent_across_meshes(mesh, reshards, prices, limits)
     moving = [
         r for r in reshards if r.origin != r.target and not has_no_collectives(mesh, r.origin, r.target)
     ]
@@ -187,7 +188,7 @@ def sent_by_reshards(planned: Planned, reshards: Sequence[Reshard], prices: Pric
         if not reshard.is_sent:
             found = [replace(one, merged=()) for one in found]
         yield from _kept_in_loops(found, reshard)
-        yield from _behind_compute(found, reshard.hideable_ns, prices)
+        yield from _behind_compute(found, reshard.hideable_ns, limits.get(reshard.repeat, 0), prices)
 
 
 def _kept_in_loops(steps: Sequence[Moved], reshard: Reshard) -> Iterator[Moved]:
@@ -284,11 +285,13 @@ def starts_early(prices: Prices) -> bool:
     return prices.lowering == "xla-tpu" and prices.hardware.gathers_behind_compute
 
 
-def sent_across_meshes(mesh: Mesh, reshards: Sequence[Reshard], prices: Prices) -> Iterator[Moved]:
+def sent_across_meshes(
+    mesh: Mesh, reshards: Sequence[Reshard], prices: Prices, limits: Mapping[int, int]
+) -> Iterator[Moved]:
     for reshard in reshards:
         if has_no_collectives(mesh, reshard.origin, reshard.target):
             found = _stepping_across(mesh, reshard, prices)
-            yield from _behind_compute(found, reshard.hideable_ns, prices)
+            yield from _behind_compute(found, reshard.hideable_ns, limits.get(reshard.repeat, 0), prices)
 
 
 def _stepping_across(mesh: Mesh, reshard: Reshard, prices: Prices) -> Iterator[Moved]:
@@ -301,14 +304,20 @@ def _stepping_across(mesh: Mesh, reshard: Reshard, prices: Prices) -> Iterator[M
         yield Moved(kind, axes, bytes_, reshard.repeat, reshard.op, sent, fewer)
 
 
-def _behind_compute(found: Iterable[Moved], hideable_ns: int, prices: Prices) -> Iterator[Moved]:
-    """The steps of one reshard, those that can run ahead hidden as far as that goes, first to last."""
-    if not hideable_ns:
+def _behind_compute(
+    found: Iterable[Moved], hideable_ns: int, limit_ns: int, prices: Prices
+) -> Iterator[Moved]:
+    """The steps of one reshard, those that can run ahead hidden as far as that goes, first to last.
+
+    `limit_ns`: up to which a scheduler hides its share of what is not there ahead of time.
+    """
+    if not (hideable_ns or limit_ns):
         yield from found
         return
     steps = list(found)
     ahead = [ns_of(prices, s) if s.kind in MOVED_AHEAD else 0 for s in steps]
     left = min(hideable_ns, sum(ahead) * 9 // 10)
+    left += min((sum(ahead) - left) * prices.hardware.hidden_percent // 100, limit_ns)
     for step, ns in zip(steps, ahead, strict=True):
         hidden_ns = min(left, ns)
         left -= hidden_ns

@@ -13,7 +13,7 @@ from autoshard.cli.options import carry_option, json_option, parse_carry, read_m
 from autoshard.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from autoshard.held import HeldMemory
+    from autoshard.annotated import AsWritten
     from autoshard.plans import Plan
     from autoshard.progress import Progress
     from autoshard.xla.compiled import DoesNotFitError
@@ -89,7 +89,8 @@ def compile_command(
     found = parse_target(target)
     if plan_file is not None and no_predict:
         raise AutoshardError("--plan and --no-predict contradict each other", fix="give one of them")
-    plan, held = None if plan_file is None else _plan(plan_file, found), None
+    plan = None if plan_file is None else _plan(plan_file, found)
+    held, at_scheduler = None, None
     profile = hardware or found.profile or "tpu-v5e"
     load_hardware(profile)
     model = read_model(planned)
@@ -109,9 +110,12 @@ def compile_command(
         if keep_hlo is not None:
             _write(keep_hlo, compiled.hlo_text)
         if not no_predict and (plan is None or compiled.held):
-            written, held = _priced(model, found, profile, carry, progress)
+            as_written = _priced(model, found, profile, carry, progress)
+            held = as_written.held()
+            theirs = None if found.profile is None else as_written.at_scheduler_of(found.profile)
+            at_scheduler = None if theirs is None else theirs.plan()
             if plan is None:
-                plan = written
+                plan = as_written.plan()
             elif held.peak_bytes != plan.price.peak_bytes:
                 held = None
     source = (
@@ -120,7 +124,8 @@ def compile_command(
         else f"the plan {plan_file}{_elsewhere(plan, found)}"
     )
     places = {} if plan is None or plan_file is None else _places(model, plan)
-    report = CompileReport(compiled, None if plan is None else prediction_of(plan, source, held), places)
+    prediction = None if plan is None else prediction_of(plan, source, held, at_scheduler)
+    report = CompileReport(compiled, prediction, places)
     click.echo(report.to_json() if as_json else report.to_text(show_all=show_all), nl=as_json)
 
 
@@ -179,8 +184,8 @@ def _places(model: str | bytes, plan: "Plan") -> dict[str, str]:
 
 def _priced(
     model: str | bytes, target: "Target", hardware: str, carry: str, progress: "Progress"
-) -> "tuple[Plan, HeldMemory]":
-    """The module's shardings as `autoshard cost` prices them, and what they hold in memory."""
+) -> "AsWritten":
+    """The module's shardings as `autoshard cost` prices them."""
     from autoshard.loading import Request, load_module
     from autoshard.pipeline import price_as_written
 
@@ -190,8 +195,7 @@ def _priced(
         memory_bytes=None,
         carry=parse_carry(carry),
     )
-    written = price_as_written(load_module(model, request, progress), progress)
-    return written.plan(), written.held()
+    return price_as_written(load_module(model, request, progress), progress)
 
 
 def _report_misfit(error: "DoesNotFitError", as_json: bool) -> None:

@@ -20,7 +20,7 @@ from autoshard.cost.layouts import Ints
 from autoshard.cost.looped import Looped, looped_sums
 from autoshard.cost.lowering import CollectivePrices, Lowering
 from autoshard.cost.memory import add_memory, copies_count, copy_bytes, shard_bytes
-from autoshard.cost.overlap import ASYNCHRONOUS, begins, hidden_ns, hideable_ns, value_of
+from autoshard.cost.overlap import ASYNCHRONOUS, NOTHING, Hideable, begins, early_ns, hideable, value_of
 from autoshard.cost.peak import Peak, PeakModel
 from autoshard.cost.reshard import Decompose, ReshardPrices
 from autoshard.cost.sizes import Sizes
@@ -42,7 +42,7 @@ class PricedGraph:
     kernel_prices: dict[KernelSpace, KernelPrices]
     reshards: ReshardPrices
     ties: Ties
-    hideable_ns: dict[int, int]  # of an edge's reshard in one run
+    hideable: dict[int, Hideable]  # of an edge's reshard in one run
     gathered: dict[int, Gathered]  # edges whose reshard may run with the product that reads
     sizes: Sizes
     lowering: Lowering
@@ -101,19 +101,29 @@ def assemble_at(
     builder = ProblemBuilder()
     after = sums_after(graph, prices, collectives)
     _add_nodes(graph, prices, after, ties, builder)
-    early = hideable_ns(graph, hardware) if overlap == "async" or collectives.gathers_ahead else {}
-    hideable = early if overlap == "async" else {}
+    early = early_ns(graph, hardware) if overlap == "async" or collectives.gathers_ahead else {}
+    hides = hideable(graph, hardware, early) if overlap == "async" else {}
     sizes = Sizes(graph, hardware, collectives.lowering)
     begin_of = begins(graph, early, collectives)
     operands = GatheredOperands(graph, collectives, prices, sizes)
-    gathered = _add_edges(graph, collectives, reshards, sizes, operands, hideable, begin_of, after, builder)
+    gathered = _add_edges(graph, collectives, reshards, sizes, operands, hides, begin_of, after, builder)
     for tie in ties.pairs:
         builder.add_edge(tie.first[0], tie.second[0], tie_table(graph, tie))
     looped = looped_sums(prices)
     add_memory(graph, sizes, builder, collectives.lowering, looped)
     problem = builder.build(memory_limit)
     return PricedGraph(
-        graph, problem, prices, reshards, ties, hideable, gathered, sizes, collectives.lowering, after, looped
+        graph,
+        problem,
+        prices,
+        reshards,
+        ties,
+        hides,
+        gathered,
+        sizes,
+        collectives.lowering,
+        after,
+        looped,
     )
 
 
@@ -162,32 +172,34 @@ def _add_edges(
     reshards: ReshardPrices,
     sizes: Sizes,
     operands: GatheredOperands,
-    hideable: dict[int, int],
+    hides: dict[int, Hideable],
     begin_of: dict[int, int],
     after: dict[int, SumAfter],
     builder: ProblemBuilder,
 ) -> dict[int, Gathered]:
     """Returns the edges whose reshard a product may carry out while it runs."""
-    tables: dict[tuple[TensorType, bytes, bytes, *tuple[int, ...]], Table] = {}
+    tables: dict[tuple[TensorType, bytes, bytes, *tuple[int | Hideable, ...]], Table] = {}
     copies: dict[tuple[TensorType, bytes, bytes], tuple[Ints, Ints]] = {}
-    by_identity: dict[tuple[TensorType, TensorType, *tuple[int, ...]], tuple[Table, tuple[Ints, Ints]]] = {}
+    by_identity: dict[
+        tuple[TensorType, TensorType, *tuple[int | Hideable, ...]], tuple[Table, tuple[Ints, Ints]]
+    ] = {}
     gathered: dict[int, Gathered] = {}
     looped: dict[tuple[int, int], tuple[Table, Ints]] = {}
     kept = in_argument_buffers(graph.program) if prices.gathers_ahead else frozenset[int]()
     told = ToldPairs(graph)
     for index, edge in enumerate(graph.edges):
         supply, demand = _ends(graph, edge)
-        at_most_ns = hideable.get(index, 0)
+        hidden = hides.get(index, NOTHING)
         sent = prices.sent(edge.type, edge.travels)
         widening = prices.widening(edge.type, sent)
         more = max(edge.trips - edge.repeat, 0)
-        quick = (edge.travels, sent, widening, id(supply), id(demand), edge.repeat, at_most_ns, more)
+        quick = (edge.travels, sent, widening, id(supply), id(demand), edge.repeat, hidden, more)
         found = by_identity.get(quick)
         if found is None:
             key = (sizes.narrowed(edge.type, edge.travels), supply.tobytes(), demand.tobytes())
-            priced = (sent, *key[1:], widening, edge.repeat, at_most_ns, more)
+            priced = (sent, *key[1:], widening, edge.repeat, hidden, more)
             if priced not in tables:
-                cost = _exposed_ns(reshards, sent, widening, supply, demand, at_most_ns) * edge.repeat
+                cost = _exposed_ns(reshards, sent, widening, supply, demand, hidden) * edge.repeat
                 if more:
                     inside = reshards.matrix(sent, only_inside=True, widening=widening)
                     cost += inside[np.ix_(supply, demand)] * more
@@ -232,11 +244,17 @@ def _add_edges(
 
 
 def _exposed_ns(
-    reshards: ReshardPrices, type_: TensorType, widening: int, supply: Ints, demand: Ints, hideable: int
+    reshards: ReshardPrices,
+    type_: TensorType,
+    widening: int,
+    supply: Ints,
+    demand: Ints,
+    hidden: Hideable,
 ) -> Ints:
     """[from, to] ns of one run that the step waits for."""
     pairs = np.ix_(supply, demand)
     whole = reshards.matrix(type_, widening=widening)[pairs]
-    if not hideable:
+    if hidden == NOTHING:
         return whole
-    return whole - hidden_ns(reshards.matrix(type_, ASYNCHRONOUS, widening=widening)[pairs], hideable)
+    asynchronous = reshards.matrix(type_, ASYNCHRONOUS, widening=widening)[pairs]
+    return whole - hidden.hidden_ns(asynchronous)

@@ -17,7 +17,7 @@ of activations stay exposed to nine tenths, since the next kernel waits for them
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,10 +31,53 @@ from costmodels import Hardware
 ASYNCHRONOUS = frozenset({"all_gather", "collective_permute"})
 HIDING_SHARE = 0.5  # of the least time of the reading kernel
 HIDDEN_PERCENT = 90  # of the collective
+SCHEDULED_LONGER = (
+    2  # a product by a scheduler's own times, before its tiles are chosen: two to four times its least
+)
 
 
-def hideable_ns(graph: Graph, hardware: Hardware) -> dict[int, int]:
-    """Edge -> ns that one run of its reshard may run behind compute; edges that hide nothing are left out."""
+@dataclass(frozen=True, slots=True)
+class Hideable:
+    """What one run of a reshard may run behind compute: of what is there ahead of time, and a share of the rest up to a limit."""
+
+    early_ns: int = 0
+    share_percent: int = 0
+    share_at_most_ns: int = 0
+
+    def hidden_ns(self, asynchronous_ns: Ints) -> Ints:
+        """What of the asynchronous part of the reshard does."""
+        early = np.minimum(asynchronous_ns * HIDDEN_PERCENT // 100, self.early_ns)
+        share = (asynchronous_ns - early) * self.share_percent // 100
+        return early + np.minimum(share, self.share_at_most_ns)
+
+
+NOTHING = Hideable()
+
+
+def hideable(graph: Graph, hardware: Hardware, early: Mapping[int, int]) -> dict[int, Hideable]:
+    """Edge -> what one run of its reshard hides; edges that hide nothing are left out. `early` is of `early_ns`.
+
+    Where times are a scheduler's, a share of the asynchronous collectives that are not there ahead of time, no more than the products in
+    the same loops take by its own times.
+    """
+    if not hardware.hidden_percent:
+        return {number: Hideable(ns) for number, ns in early.items()}
+    products: dict[int, float] = {}
+    for kernel in graph.program.kernels:
+        least_ns = _least_ns(kernel.shape, graph.mesh.num_devices, hardware)
+        products[kernel.repeat] = products.get(kernel.repeat, 0.0) + least_ns
+    return {
+        number: Hideable(
+            early.get(number, 0),
+            hardware.hidden_percent,
+            int(SCHEDULED_LONGER * products.get(edge.repeat, 0.0)),
+        )
+        for number, edge in enumerate(graph.edges)
+    }
+
+
+def early_ns(graph: Graph, hardware: Hardware) -> dict[int, int]:
+    """Edge -> ns that one run of its reshard may run behind compute as what it brings is there ahead of time; others are left out."""
     early = prefetchable(graph.program)
     by_kernel = [
         _allowance_ns(
@@ -53,7 +96,7 @@ def hideable_ns(graph: Graph, hardware: Hardware) -> dict[int, int]:
     return {number: ns for number, ns in found.items() if ns}
 
 
-def begins(graph: Graph, hideable: Mapping[int, int], prices: CollectivePrices) -> dict[int, int]:
+def begins(graph: Graph, early: Mapping[int, int], prices: CollectivePrices) -> dict[int, int]:
     """Edge -> from when on the copy that its reshard makes takes memory, of edges that hide something.
 
     A gather starts so early that products take as long as it does, of the whole value over all devices.
@@ -62,7 +105,7 @@ def begins(graph: Graph, hideable: Mapping[int, int], prices: CollectivePrices) 
     work_ns = [_least_ns(kernel.shape, devices, prices.hardware) for kernel in graph.program.kernels]
     ahead = Ahead(graph.program, work_ns)
     found: dict[int, int] = {}
-    for number in hideable:
+    for number in early:
         edge = graph.edges[number]
         gather_ns = prices.communication.all_gather_ns(edge.type.num_bytes, graph.mesh.axis_names)
         found[number] = ahead.begin(edge.begin, gather_ns)
@@ -76,15 +119,10 @@ def pace_of(graph: Graph, hardware: Hardware) -> Pace:
     return Pace(graph.program, [_kernel_times(shape, devices, hardware) for shape in shapes])
 
 
-def hidden_ns(asynchronous_ns: Ints, hideable: int) -> Ints:
-    """What of the asynchronous part of a reshard runs behind compute; `hideable` is of `hideable_ns`."""
-    return np.minimum(asynchronous_ns * HIDDEN_PERCENT // 100, hideable)
-
-
-def hide(steps: Sequence[Collective], hideable: int) -> list[Collective]:
+def hide(steps: Sequence[Collective], hideable: Hideable) -> list[Collective]:
     """The same collectives, the asynchronous ones hidden as far as that goes, first to last."""
     asynchronous = sum(step.ns for step in steps if step.kind in ASYNCHRONOUS)
-    left = int(hidden_ns(np.asarray(asynchronous), hideable))
+    left = int(hideable.hidden_ns(np.asarray(asynchronous)))
     found: list[Collective] = []
     for step in steps:
         hidden = min(step.ns, left) if step.kind in ASYNCHRONOUS else 0

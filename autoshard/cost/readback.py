@@ -15,7 +15,7 @@ from autoshard.cost.kernel import inner_sums
 from autoshard.cost.loops import made_inside
 from autoshard.cost.lowering import Emitted
 from autoshard.cost.merged import Move, element_bits, emitted_once
-from autoshard.cost.overlap import hide
+from autoshard.cost.overlap import NOTHING, hide
 from autoshard.cost.reshard import Collective
 from autoshard.cost.together import sums_emitted
 from autoshard.program import Kernel, LinearWay
@@ -98,7 +98,7 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
             provider, reader = int(choice[edge.provider]), int(choice[edge.reader])
             steps = [priced.gathered[index].collective(provider, reader, step) for step in steps]
         else:
-            steps = hide(steps, priced.hideable_ns.get(index, 0))
+            steps = hide(steps, priced.hideable.get(index, NOTHING))
         collectives += [
             ChosenCollective(step, edge.repeat, ops[min(number, len(ops) - 1)], edge=index)
             for number, step in enumerate(steps)

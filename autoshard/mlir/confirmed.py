@@ -46,6 +46,9 @@ _CHLO_OTHERS = frozenset(
 
 _SUMS = frozenset({"stablehlo.dot_general", "stablehlo.convolution", "stablehlo.reduce", "stablehlo.scatter"})
 
+APART = "autoshard.apart"
+"""On readers of a dropped constraint that asked nothing: behind how many of those; to XLA they equal equal ops behind as many only."""
+
 Dims = tuple[ir.Attribute, ...]  # of a sharding, one a dimension
 
 
@@ -90,6 +93,8 @@ class _Writer:
         else:
             is_said = False
         if is_said:
+            if says_nothing and wanted:
+                _tell_apart(constraint)
             constraint.results[0].replace_all_uses_with(made)
             constraint.erase()
 
@@ -143,6 +148,14 @@ class _Writer:
             if (_is_split(mine) or _is_split(wanted[dim])) if is_cut else mine != wanted[dim]:
                 return False
         return True
+
+
+def _tell_apart(constraint: ir.Operation) -> None:
+    """Note on its readers that they read behind it."""
+    number_type = ir.IntegerType.get_signless(64, constraint.context)
+    for reader in {use.owner.operation for use in constraint.results[0].uses}:
+        before = ir.IntegerAttr(reader.attributes[APART]).value if APART in reader.attributes else 0
+        reader.attributes[APART] = ir.IntegerAttr.get(number_type, before + 1)
 
 
 def _write_on_loop(loop: ir.Operation, number: int, sharding: ir.Attribute) -> None:

@@ -18,7 +18,13 @@ from autoshard.program.generators import with_whole_generators
 from autoshard.program.groups import both, with_group_demands
 from autoshard.program.linearity import LinearWay
 from autoshard.program.minor import minor_of_sum
-from autoshard.program.outputs import gathered_as, lone_operands, product_reads, repeated_values
+from autoshard.program.outputs import (
+    gathered_as,
+    lone_operands,
+    moved_for_products,
+    product_reads,
+    repeated_values,
+)
 from autoshard.program.pace import KernelTimes, Pace, Stay
 from autoshard.program.prefetch import Ahead, in_argument_buffers, prefetchable
 from autoshard.program.records import (
@@ -93,6 +99,7 @@ __all__ = [
     "lies_as_read",
     "lone_operands",
     "minor_of_sum",
+    "moved_for_products",
     "prefetchable",
     "priority_levels",
     "product_reads",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import is_elementwise
 from autoshard.program.prefetch import prefetchable
-from autoshard.program.records import Lifetime, Program
+from autoshard.program.records import MOVES, Lifetime, Program
 from autoshard.sharding import dtype_bits
 
 
@@ -101,6 +101,37 @@ def gathered_as(program: Program) -> dict[int, int]:
         if op.name != "stablehlo.transpose"
         and _is_same_operand(op, program.listing)
         and others.isdisjoint(op.results)
+    }
+
+
+def moved_for_products(listing: Listing) -> dict[int, int]:
+    """Widened values that are only moved, for products alone -> what was widened."""
+    readers: dict[int, list[Op]] = {}
+    for op in listing.ops:
+        for value in op.operands:
+            readers.setdefault(value, []).append(op)
+    kept = {result.value for result in listing.results}
+    kept |= {source.value for flow in listing.data_flows for source in flow.sources}
+
+    def is_for_products(value: int, *, is_moved: bool) -> bool:
+        mine = readers.get(value, [])
+        return (
+            bool(mine)
+            and value not in kept
+            and all(
+                is_for_products(op.results[0], is_moved=True)
+                if op.name in MOVES
+                else op.is_matmul and is_moved
+                for op in mine
+            )
+        )
+
+    return {
+        op.results[0]: op.operands[0]
+        for op in listing.ops
+        if op.name == "stablehlo.convert"
+        and _is_same_operand(op, listing)
+        and is_for_products(op.results[0], is_moved=False)
     }
 
 

@@ -136,8 +136,10 @@ class CompileReport:
         time = self.compiled.time
         if time is None:
             return None
-        table = _table("time of a step", "predicted", "compiler's estimate")
         predicted = self.prediction
+        scheduled = None if predicted is None else predicted.scheduled
+        columns = ("predicted", *([] if scheduled is None else [_AT_SCHEDULER]), "compiler's estimate")
+        table = _table("time of a step", *columns)
         compute = "matrix products at peak" if time.fusions_ns is None else "fusions"
         compute_ns = time.matmul_ns if time.fusions_ns is None else time.fusions_ns
         rows = [
@@ -145,21 +147,24 @@ class CompileReport:
             ("communication", predicted and predicted.communication_ns, time.communication_ns, ""),
             ("step", predicted and predicted.step_ns, time.step_ns, ""),
         ]
-        for name, ours, theirs, note in rows:
+        alike = [] if scheduled is None else [scheduled.compute_ns, scheduled.communication_ns]
+        for number, (name, ours, theirs, note) in enumerate(rows):
             table.add_row(
                 name,
                 "" if ours is None else time_text(ours),
+                *([time_text([*alike, sum(alike)][number])] if alike else []),
                 "?" if theirs is None else time_text(theirs) + note,
             )
+        empty = [""] * (len(columns) - 1)
         for label, parts in (
             ("waiting for asynchronous", time.exposed_ns),
             ("synchronous", time.synchronous_ns),
         ):
             for kind, ns in parts.items():
                 if ns >= 1000:
-                    table.add_row(f"  {label} {kind}", "", time_text(ns))
+                    table.add_row(f"  {label} {kind}", *empty, time_text(ns))
         if time.unscheduled_ns:
-            table.add_row("  in loops without a schedule", "", time_text(time.unscheduled_ns))
+            table.add_row("  in loops without a schedule", *empty, time_text(time.unscheduled_ns))
         return self._without_prediction(table)
 
     def _without_prediction(self, table: Table) -> Table:
@@ -226,6 +231,7 @@ class CompileReport:
         return where or "?" if reader is None else f"{where}, read by {reader}"
 
 
+_AT_SCHEDULER = "predicted at its prices"
 _PREDICTED = ("predicted", "difference", "predicted count", "predicted operand bytes a device")
 
 

@@ -26,8 +26,19 @@ class PredictedCollective:
 
 
 @dataclass(frozen=True, slots=True)
+class ScheduledTime:
+    """What the target's scheduler is predicted to estimate: matrix products at peak, and communication that nothing hides, in ns."""
+
+    compute_ns: int
+    communication_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Prediction:
-    """Of one step on one device; `source` says whose it is, `held` what is in memory at its peak, where that is known."""
+    """Of one step on one device; `source` says whose it is, `held` what is in memory at its peak, where that is known.
+
+    `scheduled`: of the module as it is written, for targets of which the scheduler's prices are known.
+    """
 
     source: str
     hardware: str
@@ -36,14 +47,18 @@ class Prediction:
     compute_ns: int
     communication_ns: int
     held: HeldMemory | None = None
+    scheduled: ScheduledTime | None = None
 
     @property
     def step_ns(self) -> int:
         return self.compute_ns + self.communication_ns
 
 
-def prediction_of(plan: Plan, source: str, held: HeldMemory | None = None) -> Prediction:
-    price = plan.price
+def prediction_of(
+    plan: Plan, source: str, held: HeldMemory | None = None, at_scheduler: Plan | None = None
+) -> Prediction:
+    """`at_scheduler`: the same at the prices of the target's scheduler."""
+    price, theirs = plan.price, None if at_scheduler is None else at_scheduler.price
     return Prediction(
         source,
         plan.hardware,
@@ -52,6 +67,7 @@ def prediction_of(plan: Plan, source: str, held: HeldMemory | None = None) -> Pr
         price.compute_ns,
         price.communication_ns,
         held,
+        None if theirs is None else ScheduledTime(theirs.compute_ns, theirs.communication_ns),
     )
 
 

@@ -89,6 +89,27 @@ def test_what_is_widened_for_one_product_is_gathered_once_for_two() -> None:
     assert emitted_bytes(plan.price) == {"all_gather": PART_BYTES}
 
 
+def test_what_is_widened_for_products_has_no_constraint_but_their_own() -> None:
+    """With one that says how it is made, XLA gathers it beside what was widened (the embedded example, libtpu 0.0.51); read back, the
+    written module is the plan.
+    """
+    wide, narrow = f"tensor<{WIDTH}x{WIDTH}xf32>", f"tensor<{WIDTH}x{WIDTH}xbf16>"
+    cast = f"%n = stablehlo.tanh %w : {narrow}"
+    text = layer(
+        1 << 20,
+        f"""%h = stablehlo.convert %n : ({narrow}) -> {wide}
+        %1 = stablehlo.dot_general %0, %h, contracting_dims = [1] x [1]
+          : (tensor<{{rows}}x{WIDTH}xbf16>, {wide}) -> tensor<{{rows}}x{WIDTH}xbf16>""",
+    ).replace(b"%0 = stablehlo.dot_general %a, %w", f"{cast}\n%0 = stablehlo.dot_general %a, %n".encode())
+    plan, written = planned(text, "tpu-v5e")
+    assert emitted_bytes(plan.price) == {"all_gather": PART_BYTES}
+    constraints = [line for line in written.splitlines() if "sharding_constraint" in line and wide in line]
+    assert ["[{}, {}]" in line for line in constraints] == [True]
+    again = pipeline.cost_loaded(pipeline.load_module(written.encode(), pipeline.Request(topology=(4, 4))))
+    assert again.price.step_ns == plan.price.step_ns
+    assert emitted_bytes(again.price) == emitted_bytes(plan.price)
+
+
 WHOLE = f"""%0 = sdy.sharding_constraint %w <@mesh, [{{}}, {{}}]> : tensor<{WIDTH}x{WIDTH}xbf16>
         %1 = stablehlo.dot_general %a, %0, contracting_dims = [1] x [0]"""
 

@@ -3,6 +3,7 @@
 import pytest
 
 from autoshard import pipeline
+from autoshard.check import Subject, check
 from autoshard.mlir.forms import Form
 from autoshard.plans import Plan
 from autoshard.program import Ahead, in_argument_buffers, prefetchable
@@ -174,3 +175,31 @@ def test_elementwise_work_on_products() -> None:
     assert repeated_origins(program) == {rectified: rectified}
     assert rectified in made_with_products(program)
     assert summed not in made_with_products(program)
+
+
+@pytest.mark.parametrize(("rows", "is_limited"), [(65536, False), (64, True)])
+def test_a_scheduler_hides_a_share_up_to_twice_the_products(rows: int, is_limited: bool) -> None:
+    """Of what does not run ahead, 45 % of the gather on v5e, or as long as it takes the products to be for: twice their least time."""
+    square = "tensor<4096x4096xbf16>"
+    text = f"""
+      sdy.mesh @mesh = <["x"=4]>
+      func.func @main(%a: tensor<{rows}x4096xbf16> {{sdy.sharding = {MESH}}}, %w: {square} {{sdy.sharding = {MESH}}})
+          -> (tensor<{rows}x4096xbf16> {{sdy.sharding = {MESH}}}) {{
+        %0 = stablehlo.tanh %w : {square}
+        %1 = sdy.sharding_constraint %0 <@mesh, [{{"x"}}, {{}}]> : {square}
+        %2 = sdy.sharding_constraint %1 <@mesh, [{{}}, {{}}]> : {square}
+        %3 = stablehlo.dot_general %a, %2, contracting_dims = [1] x [0]
+          : (tensor<{rows}x4096xbf16>, {square}) -> tensor<{rows}x4096xbf16>
+        return %3 : tensor<{rows}x4096xbf16>
+      }}"""
+    asked = pipeline.Request(hardware="tpu-v5e:scheduler", memory_bytes=None, overlap="async")
+    loaded = pipeline.load_module(text.encode(), asked)
+    plan = pipeline.plan_loaded(loaded)
+    (gather,) = plan.price.collectives
+    whole_ns = int(loaded.communication.all_gather_ns(2 * 4096 * 4096, ["x"]))
+    least_ns = 2 * rows * 4096 * 4096 / 4 / 197e3
+    share_ns = whole_ns * 45 // 100
+    assert gather.ns + gather.hidden_ns == whole_ns
+    assert gather.hidden_ns == min(share_ns, int(2 * least_ns))
+    assert (share_ns > 2 * least_ns) == is_limited
+    assert check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed

@@ -25,6 +25,7 @@ BOUNDS = {
     "_us": (0.1, 100),
     "_fraction": (0.5, 1),
     "_efficiency": (0.5, 1),
+    "_share": (0.1, 1),
     "_speedup": (1, 2),
     "matrix_tile": (8, 256),
     "_chips": (4, 10_000),

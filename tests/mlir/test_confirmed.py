@@ -3,7 +3,8 @@
 import pytest
 
 from autoshard.mlir.listing import Listing
-from tests.mlir.modules import counted_loop, listed, main_of, sharding
+from autoshard.mlir.passes import propagate
+from tests.mlir.modules import counted_loop, listed, main_of, read_text, sharding
 from tests.sdy.constructs import on
 
 T = "tensor<8x16xf32>"
@@ -244,3 +245,25 @@ def test_partial_sums_stay() -> None:
     found = read(body, f"%a: {T}{on(f'@mesh, {asked}')}")
     assert found.ops[-1].name == "sdy.sharding_constraint"
     assert found.ops[-1].demand == sharding(asked)
+
+
+@pytest.mark.parametrize("asked", ["", "%n = sdy.sharding_constraint %m <@mesh, [{}]> : tensor<16xi1>"])
+def test_a_dropped_constraint_still_tells_apart_what_is_equal(asked: str) -> None:
+    """Masks that two layers make alike are one to XLA and carry a sharding from one layer to the other, not from behind a constraint."""
+    mask, wide = "tensor<16xi1>", "tensor<8x16xi1>"
+    body = f"""%p = stablehlo.iota dim = 0 : tensor<16xi32>
+        %q = stablehlo.broadcast_in_dim %at, dims = [] : (tensor<i32>) -> tensor<16xi32>
+        %m = stablehlo.compare LE, %p, %q, SIGNED : (tensor<16xi32>, tensor<16xi32>) -> {mask}
+        {asked}
+        %w = stablehlo.broadcast_in_dim {"%n" if asked else "%m"}, dims = [1] : ({mask}) -> {wide}
+        %0 = stablehlo.select %w, %a, %b : {wide}, {T}
+        %v = stablehlo.broadcast_in_dim %m, dims = [1] : ({mask}) -> {wide}
+        %1 = stablehlo.select %v, %c, %b2 : {wide}, {T}
+        return %0, %1 : {T}, {T}"""
+    arguments = f"%at: tensor<i32>, {KNOWN}, %b: {T}, %c: {T}, %b2: {T}"
+    _, listing, handles = read_text(main_of(body, arguments, f"{T}, {T}"))
+    assert "sharding_constraint" not in names(listing)
+    found = propagate(handles, listing, {}, as_xla=True)
+    first, second = (str(found[op.results[0]]) for op in listing.ops if op.name == "stablehlo.select")
+    assert first == ROWS
+    assert second == ("[{}, {}]" if asked else ROWS)

@@ -223,6 +223,19 @@ def test_tpu() -> None:
 
 
 @needs_libtpu
+def test_tpu_beside_the_prediction_at_the_schedulers_prices(planned: Path) -> None:
+    """Products are counted alike to the nanosecond, and so is communication, an all-reduce and an all-gather of 2 kB, without latency."""
+    done = CliRunner().invoke(cli, ["compile", str(planned), "--target", "tpu:v5e:2x2", "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    scheduled = found["prediction"]["scheduled"]
+    assert scheduled["compute_ns"] == pytest.approx(found["compiled"]["time"]["matmul_ns"], abs=1)
+    assert 0 < scheduled["communication_ns"] < found["prediction"]["communication_ns"]
+    text = CliRunner().invoke(cli, ["compile", str(planned), "--target", "tpu:v5e:2x2"]).stdout
+    assert "predicted at its prices" in text
+
+
+@needs_libtpu
 def test_does_not_fit() -> None:
     """17 GB on a chip of 16: the compiler's own words and figures."""
     with pytest.raises(DoesNotFitError, match=r"HBM|hbm") as error:
