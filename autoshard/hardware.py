@@ -30,10 +30,15 @@ def load_hardware(name: str | Path) -> Hardware:
         return costmodels.load(name)
 
 
+def profile_of(hardware: str) -> str:
+    """The profile that a plan's hardware is, whether priced by its links or by its compiler's scheduler."""
+    return hardware.removesuffix(costmodels.SCHEDULED)
+
+
 def scheduler_of(name: str) -> Hardware | None:
     """The profile at the prices of its compiler's scheduler; None where they are not known."""
-    hardware = load_hardware(name.removesuffix(costmodels.SCHEDULED))
-    return None if hardware.scheduler is None else load_hardware(hardware.name + costmodels.SCHEDULED)
+    profile = profile_of(name)
+    return None if load_hardware(profile).scheduler is None else load_hardware(profile + costmodels.SCHEDULED)
 
 
 def scheduled_ns(

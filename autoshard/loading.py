@@ -8,7 +8,7 @@ from typing import Literal
 import costmodels
 from autoshard.cost import Lowering
 from autoshard.errors import AutoshardError
-from autoshard.hardware import Layout, layout_of, load_hardware, place_mesh
+from autoshard.hardware import Layout, layout_of, load_hardware, place_mesh, profile_of
 from autoshard.mlir.forms import Form, form_named
 from autoshard.mlir.listing import Listing
 from autoshard.mlir.read import Handles, read
@@ -233,11 +233,12 @@ def read_planned(
     Raises:
         AutoshardError: the module cannot be read, or the plan is for another one.
     """
-    if hardware is None and found.hardware.removesuffix(costmodels.SCHEDULED) not in costmodels.names():
+    profile = profile_of(found.hardware)
+    if hardware is None and profile not in costmodels.names():
         raise AutoshardError(
-            f"the plan is for {found.hardware!r}, which is no built-in profile, and a plan keeps the name only",
+            f"the plan is for {profile!r}, which is no built-in profile, and a plan keeps the name only",
             where="the plan",
-            fix="name the profile's file: --hardware FILE.toml",
+            fix=f"name the profile's file: --hardware FILE.toml{found.hardware.removeprefix(profile)}",
         )
     source = load(module)
     require_same_module(found, source.sha256, "the plan")

@@ -18,7 +18,7 @@ from .errors import HardwareError
 from .fitting import Fit, fit
 from .hardware import Hardware
 from .measurements import Batch, merged_ranges
-from .profiles import load
+from .profiles import SCHEDULED, load
 from .reading_measurements import Given, read_measurements
 from .writing import profile_text
 
@@ -80,6 +80,11 @@ def calibrate(
             determine the figures they depend on.
     """
     profile = load(base)
+    if profile.is_scheduled:
+        raise HardwareError(
+            f'"{base}" is priced as the compiler\'s scheduler does, which no measurement of the hardware changes',
+            fix=f"Start from {str(base).removesuffix(SCHEDULED)}.",
+        )
     given = Given(mesh, topology, kind, devices, profile.chip.devices_per_chip)
     batches: list[Batch] = []
     for table in tables:

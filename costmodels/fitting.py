@@ -110,7 +110,10 @@ def _distinct(
             found.remove(pair[1])
     names = [knob.name for knob in found]
     if not names:
-        raise HardwareError("no figure of the profile depends on these measurements")
+        raise HardwareError(
+            "no figure of the profile depends on these measurements",
+            fix="Check the columns of bytes and time, and the unit of the times.",
+        )
     if len(measured) <= len(found):
         raise HardwareError(
             f"{len(measured)} measurement{'s' * (len(measured) > 1)} for {len(found)} figures ({', '.join(names)})",

@@ -17,6 +17,8 @@ from .vector_memory import VectorMemory
 
 _SHIPPED = Path(__file__).parent / "hardware"
 
+_NOT_WRITTEN = frozenset({"sources", "priced_by"})
+"""Fields of a profile that its file has no keys for."""
 
 SCHEDULED = ":scheduler"
 """What a name ends in that is to be priced as the compiler's scheduler does (`scheduled`)."""
@@ -35,7 +37,7 @@ def load(name_or_path: str | os.PathLike[str]) -> Hardware:
     """
     text = os.fspath(name_or_path)
     if text.endswith(SCHEDULED):
-        return _scheduled(load(text.removesuffix(SCHEDULED)), text)
+        return _scheduled(text)
     shipped = _SHIPPED / f"{text.removesuffix('.toml')}.toml"
     if text.removesuffix(".toml") in names():
         return _read(shipped)
@@ -48,12 +50,19 @@ def load(name_or_path: str | os.PathLike[str]) -> Hardware:
     )
 
 
-def _scheduled(hardware: Hardware, text: str) -> Hardware:
+def _scheduled(text: str) -> Hardware:
     """With the times of the compiler's scheduler in the place of the hardware's."""
+    profile = text.removesuffix(SCHEDULED)
+    if not profile or profile.endswith(SCHEDULED):
+        raise HardwareError(
+            f'"{text}" is no profile with {SCHEDULED} behind it',
+            fix=f"Write it once behind a name or a file, as in tpu-v5e{SCHEDULED}.",
+        )
+    hardware = load(profile)
     if hardware.scheduler is None:
         known = [name for name in names() if load(name).scheduler is not None]
         raise HardwareError(
-            f'what a scheduler takes collectives for is not known of "{text.removesuffix(SCHEDULED)}"',
+            f'what a scheduler takes collectives for is not known of "{profile}"',
             fix=f"Known of {', '.join(known)}; a profile of your own needs a [scheduler] table.",
         )
     return msgspec.structs.replace(hardware, name=hardware.name + SCHEDULED, priced_by="scheduler")
@@ -64,6 +73,8 @@ def _read(path: Path) -> Hardware:
     figures, sources = split_sources(tables)
     check_finite(figures, text, path)
     try:
+        for key in _NOT_WRITTEN & figures.keys():
+            raise msgspec.ValidationError(f"Object contains unknown field `{key}`")
         hardware = msgspec.convert({"name": path.stem} | figures, Hardware)
     except msgspec.ValidationError as error:
         raise explained(error, path, text, _known_keys(figures)) from error
@@ -74,7 +85,7 @@ def _known_keys(figures: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     kinds = {kind.__struct_config__.tag: kind for kind in typing.get_args(Topology)}
     written = figures.get("topology")
     kind = kinds.get(written.get("kind"), Torus) if isinstance(written, dict) else Torus
-    tables = tuple(key for key in Hardware.__struct_fields__ if key not in ("sources", "priced_by"))
+    tables = tuple(key for key in Hardware.__struct_fields__ if key not in _NOT_WRITTEN)
     link = Link.__struct_fields__
     return {
         "calibration": Calibration.__struct_fields__,

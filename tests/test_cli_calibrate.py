@@ -88,6 +88,7 @@ BAD = {
     "too few points": ("kind,bytes,group,time_us\nall_gather,1,4,3\n", (), "1 measurement for 2 figures"),
     "unknown kind": ("kind,bytes,group,time_us\nscan,1,4,3\n", (), '"scan" is no kind of measurement'),
     "unknown base": ("", ("--hardware", "tpu-v99"), "tpu-v99"),
+    "a scheduler": ("", ("--hardware", "tpu-v5e:scheduler"), "Start from tpu-v5e."),
     "not TOML": ("", ("-o", "mine.json"), "a profile's file ends in .toml"),
     "a shipped name": ("", ("-o", "tpu-v5e.toml"), "tpu-v5e is a shipped profile"),
     "no folder": ("", ("-o", "no/mine.toml"), "no such folder"),

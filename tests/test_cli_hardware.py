@@ -73,3 +73,27 @@ def test_unknown_profile(autoshard: Terminal) -> None:
     done = autoshard("hardware", "tpu-v99")
     assert (done.status, done.out) == (2, "")
     assert all(name in done.err for name in names())
+
+
+def test_prices_of_a_scheduler(autoshard: Terminal) -> None:
+    """A plan keeps the name, and what reads the plan understands it; of a profile of one's own it takes the file."""
+    shown = autoshard("hardware", "tpu-v5e:scheduler")
+    assert "Times are those of the compiler's scheduler" in shown.out
+    assert "Times are those" not in autoshard("hardware", "tpu-v5e").out
+    assert json.loads(autoshard("hardware", "tpu-v5e:scheduler", "--json").out)["priced_by"] == "scheduler"
+    assert "NAME:scheduler" in autoshard("hardware").out
+    autoshard.write("mine.toml", profile())
+    for name in ("tpu-v5e:scheduler", "mine.toml:scheduler"):
+        asked = ("--mesh", "x=4", "--hardware", name, "--plan-out", "plan.json")
+        assert autoshard("plan", "model.mlir", *asked).status == 0
+        given = ("--hardware", name) if name.startswith("mine") else ()
+        for command in (
+            ("check", "model.mlir", "--plan", "plan.json"),
+            ("why", "plan.json", "arg0"),
+            ("sensitivity", "plan.json"),
+        ):
+            done = autoshard(*command, *given)
+            assert done.status == 0, (command, done)
+    unknown = autoshard("check", "model.mlir", "--plan", "plan.json")
+    assert (unknown.status, unknown.out) == (2, "")
+    assert "the plan is for 'mine'" in unknown.err and "--hardware FILE.toml:scheduler" in unknown.err

@@ -60,7 +60,9 @@ if TYPE_CHECKING:
     help="Give up compiling after so long. Default: no limit.",
 )
 @json_option
-@click.option("--all", "show_all", is_flag=True, help="Print every difference, not only the largest.")
+@click.option(
+    "--all", "show_all", is_flag=True, help="Print every compiled collective, and every difference."
+)
 def compile_command(
     planned: str,
     target: str,

@@ -11,12 +11,21 @@ if TYPE_CHECKING:
 
     from costmodels import Hardware
 
+_SCHEDULED = (
+    "Times are those of the compiler's scheduler: of matrix products at chip.bf16_tflop_per_s, of collectives at scheduler.axis_gb_per_s. "
+    "The other figures count for memory only."
+)
+
 
 @click.command()
-@click.argument("name", required=False, metavar="[NAME|FILE.toml]")
+@click.argument("name", required=False, metavar="[NAME|FILE.toml][:scheduler]")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def hardware(name: str | None, as_json: bool) -> None:
-    """List the hardware profiles, or the figures of one with their units and sources."""
+    """List the hardware profiles, or the figures of one with their units and sources.
+
+    With :scheduler behind it a profile is priced as the scheduler of XLA's compiler does: matrix products at peak and its own times of
+    collectives, nothing else.
+    """
     import costmodels
     from autoshard.hardware import load_hardware
 
@@ -26,9 +35,15 @@ def hardware(name: str | None, as_json: bool) -> None:
         click.echo(json.dumps(data[0] if name else data, indent=1, ensure_ascii=False))
     elif name:
         print_wide(_figures(profiles[0]))
+        if profiles[0].is_scheduled:
+            click.echo(f"\n{_SCHEDULED}")
     else:
         print_wide(_profiles(profiles))
         click.echo("\nautoshard hardware NAME lists all figures of one with their sources.")
+        known = ", ".join(each.name for each in profiles if each.scheduler is not None)
+        click.echo(
+            f"NAME:scheduler is priced as the scheduler of XLA's compiler does (there is one for {known})."
+        )
 
 
 def _profiles(profiles: "list[Hardware]") -> "RenderableType":
@@ -89,7 +104,7 @@ def _data(profile: "Hardware") -> dict[str, Any]:
         f"{row.table}.{row.key}": {"value": row.value, "unit": row.unit, "source": row.source}
         for row in profile.figures()
     }
-    return {"name": profile.name, "figures": rows}
+    return {"name": profile.name, "priced_by": profile.priced_by, "figures": rows}
 
 
 def print_wide(table: "RenderableType") -> None:

@@ -36,7 +36,11 @@ _mesh_option = click.option(
     help="Mesh axes, major to minor. Not needed where the module has one sdy.mesh. `plan` also takes auto, with --devices.",
 )
 hardware_option = click.option(
-    "--hardware", default="tpu-v5e", show_default=True, metavar="NAME|FILE.toml", help="Chip profile."
+    "--hardware",
+    default="tpu-v5e",
+    show_default=True,
+    metavar="NAME|FILE.toml",
+    help="Chip profile; with :scheduler behind it, priced as the scheduler of XLA's compiler does.",
 )
 topology_option = click.option(
     "--topology",

@@ -34,8 +34,11 @@ class ScaledFigure:
     def is_line_on(self, hardware: Hardware, communication: Communication) -> bool:
         """Whether the price of every plan is a straight line in the figure on this topology, as long as nothing runs behind compute.
 
-        Latencies add up; links of several kinds are busy at the same time, and the slower ones count.
+        Latencies add up; links of several kinds are busy at the same time, and the slower ones count. A scheduler adds up what each
+        product takes at peak and each collective on its axis.
         """
+        if hardware.is_scheduled:
+            return True
         has_one_kind = communication.placement.shape[0] == 1 and hardware.core_link is None
         return self.is_linear and (has_one_kind or not self.is_rate)
 
@@ -67,7 +70,9 @@ FIGURES = (
     ScaledFigure("vector-peak", "chip", ("elementwise_gflop_per_s",), is_rate=True, is_linear=False),
     ScaledFigure("hbm-bandwidth", "chip", ("hbm_gb_per_s",), is_rate=True, is_linear=False),
     ScaledFigure("kernel-overhead", "chip", ("kernel_overhead_us",), is_rate=False, is_linear=True),
+    ScaledFigure("scheduler-bandwidth", "scheduler", ("axis_gb_per_s",), is_rate=True, is_linear=True),
 )
+_OF_A_SCHEDULER = ("matrix-peak", "scheduler-bandwidth")
 """All that can be asked for; latencies are those of a hop and of a whole collective together, a peak that of all element types."""
 
 
@@ -99,4 +104,6 @@ def figures_of_plan(
 def _is_used(figure: ScaledFigure, hardware: Hardware, communication: Communication) -> bool:
     shape = communication.placement.shape
     is_there = figure.value(hardware) is not None
-    return is_there and (figure.table != "network" or shape[0] > 1)
+    if hardware.is_scheduled:
+        return is_there and figure.name in _OF_A_SCHEDULER
+    return is_there and figure.table != "scheduler" and (figure.table != "network" or shape[0] > 1)

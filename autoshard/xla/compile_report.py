@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from autoshard.hardware import profile_of
 from autoshard.report.units import bytes_text, time_text
 from autoshard.xla.beside import Side, by_kind, differences
 from autoshard.xla.compiled import Compiled
@@ -30,7 +31,7 @@ class CompileReport:
     @property
     def kinds(self) -> tuple[Side, ...]:
         predicted = () if self.prediction is None else self.prediction.collectives
-        return by_kind(predicted, self.compiled.totals())
+        return by_kind(predicted, self.compiled.collectives)
 
     @property
     def differences(self) -> tuple[Side, ...]:
@@ -51,6 +52,8 @@ class CompileReport:
         profile = parse_target(self.compiled.target).profile
         if self.prediction is None or self.prediction.hardware == profile:
             return ""
+        if profile is not None and profile_of(self.prediction.hardware) == profile:
+            return "times are predicted as the compiler's scheduler prices them"
         has_none = "" if profile is not None else f", since there is no profile of {self.compiled.target}"
         return (
             f"the prediction is for {self.prediction.hardware}{has_none}: what its compiler makes of collectives and memory, and every "
@@ -85,6 +88,8 @@ class CompileReport:
         for table in (self._collectives(), self._memory(), self._time()):
             if table is not None:
                 console.print(table)
+        if show_all:
+            self._print_each(console)
         self._print_differences(console, show_all)
         self._print_held(console, show_all)
         for warning in compiled.warnings:
@@ -92,10 +97,13 @@ class CompileReport:
         return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 
     def _collectives(self) -> Table:
-        table = _table("collectives", *_pair("count"), *_pair("operand bytes a device"), "difference")
+        table = _table(
+            "collectives", "group", *_pair("count"), *_pair("operand bytes a device"), "difference"
+        )
         for side in self.kinds:
             table.add_row(
                 side.kind,
+                _group_text(side.group_size),
                 str(side.predicted.count),
                 str(side.compiled.count),
                 bytes_text(side.predicted.operand_bytes),
@@ -176,6 +184,21 @@ class CompileReport:
         """Of a constraint, with the op that reads through it."""
         return self._op_of(side.predicted_where or side.compiled_where)
 
+    def _print_each(self, console: Console) -> None:
+        """Every compiled collective, those that move most first."""
+        if not self.compiled.collectives:
+            return
+        table = _table("compiled collective", "groups", "operand bytes of a run", "runs", "for the op")
+        table.columns[-1].justify = "left"
+        for one in sorted(self.compiled.collectives, key=lambda one: (-one.total_bytes, one.kind, one.name)):
+            is_permute = one.kind == "collective-permute"
+            groups = f"{one.groups} pairs" if is_permute else f"{one.groups} of {one.group_size}"
+            places = dict.fromkeys(map(self._op_of, one.where))
+            others = f" and for {len(places) - 1} more" if len(places) > 1 else ""
+            where = Text(next(iter(places), "?") + others)
+            table.add_row(one.kind, groups, bytes_text(one.operand_bytes), str(one.times), where)
+        console.print(table)
+
     def _print_differences(self, console: Console, show_all: bool) -> None:
         found = self.differences
         if self.prediction is None:
@@ -187,13 +210,18 @@ class CompileReport:
                 else "No collectives on either side."
             )
             return
-        table = _table("difference", "kind", "predicted", "compiled", "for the op")
-        table.columns[0].justify, table.columns[1].justify, table.columns[4].justify = "right", "left", "left"
+        table = _table("difference", "kind", "group", "predicted", "compiled", "for the op")
+        table.columns[0].justify, table.columns[1].justify, table.columns[-1].justify = (
+            "right",
+            "left",
+            "left",
+        )
         for side in found if show_all else found[:_MOST_ROWS]:
             sign = "+" if side.difference_bytes > 0 else "-"
             table.add_row(
                 sign + bytes_text(abs(side.difference_bytes)),
                 side.kind,
+                _group_text(side.group_size),
                 bytes_text(side.predicted.operand_bytes),
                 bytes_text(side.compiled.operand_bytes),
                 Text(self._place(side)),
@@ -233,6 +261,10 @@ class CompileReport:
 
 _AT_SCHEDULER = "predicted at its prices"
 _PREDICTED = ("predicted", "difference", "predicted count", "predicted operand bytes a device")
+
+
+def _group_text(group_size: int) -> str:
+    return f"of {group_size}" if group_size else "pairs"
 
 
 def _pair(name: str) -> tuple[str, str]:

@@ -167,6 +167,7 @@ BAD = {
     "unknown kind": (HEAD + "broadcast,1024,4,5\n", 't.csv:2: "broadcast" is no kind of measurement'),
     "group of one": (HEAD + "all_gather,1024,1,5\n", "t.csv:2: a group of one device"),
     "too few points": (HEAD + "all_gather,1024,4,5\n", "1 measurement for 2 figures"),
+    "times beyond all figures": (HEAD + "all_gather,1024,4,1e30\n" * 3, "no figure of the profile"),
     "one size": (HEAD + "all_gather,1024,4,5\n" * 6, "cannot tell"),
     "no measurements": (HEAD, "has no measurements"),
     "empty": ("", "has no measurements"),

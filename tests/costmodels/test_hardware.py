@@ -109,6 +109,27 @@ def test_a_missing_table_is_named(tmp_path: Path) -> None:
     assert "link is missing from the file" in complaint(tmp_path, V5E.split("# One direction")[0])
 
 
+def test_prices_of_a_scheduler(tmp_path: Path) -> None:
+    """`:scheduler` once behind a name or a path, of a profile that has the figures; it is no key of a file."""
+    path = tmp_path / "mine.toml"
+    path.write_text(V5E)
+    assert load("tpu-v5e:scheduler").name == "tpu-v5e:scheduler"
+    assert load(f"{path}:scheduler").is_scheduled
+    assert not load(path).is_scheduled
+    for name, reason in {
+        ":scheduler": "is no profile with :scheduler behind it",
+        "tpu-v5e:scheduler:scheduler": "is no profile with :scheduler behind it",
+        "h100:scheduler": 'is not known of "h100"\n  Known of tpu-v5e',
+        "tpu-v9:scheduler": 'no hardware is called "tpu-v9"',
+    }.items():
+        with pytest.raises(HardwareError) as caught:
+            load(name)
+        assert reason in str(caught.value)
+    assert "mine.toml:1: priced_by is not a known key" in complaint(
+        tmp_path, f"priced_by = 'scheduler'\n{V5E}"
+    )
+
+
 def test_the_package_stands_alone() -> None:
     """Importing it brings in neither autoshard nor a compiler."""
     code = (

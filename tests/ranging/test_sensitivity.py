@@ -1,6 +1,7 @@
 """Ranges of hardware figures over which a plan stays the best: against closed forms, and against every choice tried."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -18,11 +19,12 @@ from autoshard.loading import Loaded, with_figures
 from autoshard.plans import Plan
 from autoshard.problem import evaluate
 from autoshard.ranging import FIGURES, figures_of_plan, sensitivity_of
+from autoshard.ranging.figures import ScaledFigure
 from autoshard.ranging.sensitivity import TOLERANCE, enough
 from autoshard.recording import plan_of_choice
 from autoshard.report.units import times_text
 from autoshard.solve import solve
-from costmodels import KINDS, load, names
+from costmodels import KINDS, Hardware, load, names
 from tests.programs import PROGRAMS
 
 REPLICATED = "{sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>}"
@@ -176,6 +178,27 @@ def test_what_is_called_a_line_is_one(name: str, topology: tuple[int, ...], slic
     mesh = (("x", 4), ("y", 4))
     lines = [f for f in FIGURES if f.is_line_on(hardware, hardware.place(mesh, topology, slices=slices))]
     assert "link-latency" in {figure.name for figure in lines}
+    _assert_lines(hardware, lines, topology, slices)
+
+
+def test_lines_of_a_scheduler() -> None:
+    """What it takes depends on two figures, in straight lines."""
+    hardware, topology = load("tpu-v5e:scheduler"), (4, 4)
+    model = hardware.place((("x", 4), ("y", 4)), topology)
+    used = figures_of_plan(hardware, model)
+    assert [figure.name for figure in used] == ["matrix-peak", "scheduler-bandwidth"]
+    assert all(figure.is_line_on(hardware, model) for figure in used)
+    _assert_lines(hardware, used, topology, None)
+    with pytest.raises(AutoshardError, match="link-latency plays no part on tpu-v5e:scheduler"):
+        figures_of_plan(hardware, model, ["link-latency"])
+    with pytest.raises(AutoshardError, match="scheduler-bandwidth plays no part on tpu-v5e "):
+        figures_of_plan(load("tpu-v5e"), load("tpu-v5e").place((("x", 4),), (4, 1)), ["scheduler-bandwidth"])
+
+
+def _assert_lines(
+    hardware: Hardware, lines: Sequence[ScaledFigure], topology: tuple[int, ...], slices: int | None
+) -> None:
+    mesh = (("x", 4), ("y", 4))
     for figure in lines:
         if figure.value(hardware) is None:
             continue

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ import autoshard
 from autoshard import AutoshardError
 from autoshard.cli import cli, main
 from autoshard.mlir.source import load
+from autoshard.xla.compile_report import CompileReport
 from autoshard.xla.compiled import Compiled, DoesNotFitError
 from autoshard.xla.compiling import compile_planned
 from autoshard.xla.places import places_before
+from autoshard.xla.prediction import Prediction
 
 MODULE = """module @small {
   sdy.mesh @mesh = <["x"=2, "y"=2]>
@@ -122,6 +125,31 @@ def test_command(planned: Path, tmp_path: Path) -> None:
     assert data["differences"] == []
     assert data["compiled"]["memory"]["total_bytes"] > 0
     assert "ENTRY" in hlo.read_text()
+
+
+def test_groups_and_runs_are_told(planned: Path) -> None:
+    """Collectives of each kind say among how many devices; --all lists every compiled one with groups, bytes, runs and op."""
+    arguments = ["compile", str(planned), "--target", "cpu:4"]
+    short, full = (CliRunner().invoke(cli, [*arguments, *more]).stdout for more in ([], ["--all"]))
+    rows = [line.split() for line in full.splitlines()]
+    assert ["all-reduce", "of", "2", "1", "1", "2.05", "kB", "2.05", "kB", "none"] in rows
+    (listed,) = (row for row in rows if row[:6] == ["all-reduce", "2", "of", "2", "2.05", "kB"])
+    assert listed[6:] == ["1", "stablehlo.dot_general", "the_product"]
+    assert "compiled collective " not in short
+
+
+def test_notes_of_another_profile(on_cpus: Compiled) -> None:
+    """A prediction of other hardware is no prediction of the target; one by the target's scheduler is of its scheduler."""
+    compiled = replace(on_cpus, target="tpu:v5e:2x2")
+    notes = {
+        name: CompileReport(compiled, Prediction("one", name, (), 1, 1, 1)).note
+        for name in ("tpu-v5e", "tpu-v5e:scheduler", "tpu-v5p:scheduler")
+    }
+    assert notes["tpu-v5e"] == ""
+    assert notes["tpu-v5e:scheduler"].startswith(
+        "times are predicted as the compiler's scheduler prices them"
+    )
+    assert notes["tpu-v5p:scheduler"].startswith("the prediction is for tpu-v5p:scheduler: ")
 
 
 def test_places_of_a_plan(tmp_path: Path) -> None:

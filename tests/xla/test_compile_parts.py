@@ -8,7 +8,6 @@ from autoshard import AutoshardError
 from autoshard.plans import EmittedCollective, Plan, PlannedCollective, Price
 from autoshard.xla.beside import by_kind, differences
 from autoshard.xla.collectives import CompiledCollective
-from autoshard.xla.compiled import KindTotal
 from autoshard.xla.compiling import dumped_file
 from autoshard.xla.interconnect import scheduler_ns
 from autoshard.xla.memory import memory_of_assignment, out_of_memory
@@ -197,9 +196,9 @@ computation_schedules {
 
 
 def test_schedule() -> None:
-    """Loops count as often as they run, fusions by what is in them, combined collectives with all buffers."""
+    """Loops count as often as they run, fusions by what is in them, combined collectives (priced as their first buffer) with all."""
     found = read_schedule(SCHEDULE, [collective("both", "all-to-all", buffers=(30, 40))], {"loop": 3})
-    assert found.synchronous_ns == {"all-reduce": 900, "all-to-all": round(70 * 70 / 40)}
+    assert found.synchronous_ns == {"all-reduce": 900, "all-to-all": round(70 * 70 / 30)}
     assert found.exposed_ns == {"all-gather": 150}
     assert found.total_ns == 470
     assert found.scheduled == {"fused", "both", "loop"}
@@ -266,8 +265,8 @@ def test_predictions_in_the_compilers_terms() -> None:
     assert (scatter.kind, scatter.operand_bytes) == ("all-reduce", 64)
 
 
-def predicted(kind: str, size: int, where: str) -> PredictedCollective:
-    return PredictedCollective(kind, ("x",), 4, size, 1, where)
+def predicted(kind: str, size: int, where: str, group_size: int = 4) -> PredictedCollective:
+    return PredictedCollective(kind, ("x",), group_size, size, 1, where)
 
 
 def test_differences_of_combined_collectives() -> None:
@@ -306,8 +305,28 @@ def test_differences_op_by_op() -> None:
         ("all-gather", -8, "d"),
         ("all-reduce", 8, "b"),
     ]
-    kinds = by_kind(expected, {"all-reduce": KindTotal(1, 104)})
+    kinds = by_kind(expected, compiled[:1])
     assert [(side.kind, side.predicted.count, side.compiled.count) for side in kinds] == [
         ("all-gather", 2, 0),
         ("all-reduce", 2, 1),
+    ]
+
+
+def test_other_groups_are_a_difference() -> None:
+    """The same bytes for the same op among other devices are told of, on both sides; permutes have pairs, whatever the prediction says."""
+    expected = [predicted("all-reduce", 64, "a", 16), predicted("collective-permute", 8, "b", 16)]
+    compiled = [
+        collective("one", where=("a",)),
+        collective("two", "collective-permute", buffers=(8,), group_size=2, where=("b",)),
+    ]
+    assert [
+        (side.kind, side.group_size, side.difference_bytes) for side in differences(expected, compiled)
+    ] == [
+        ("all-reduce", 4, 64),
+        ("all-reduce", 16, -64),
+    ]
+    assert [(side.kind, side.group_size) for side in by_kind(expected, compiled)] == [
+        ("all-reduce", 4),
+        ("all-reduce", 16),
+        ("collective-permute", 0),
     ]
