@@ -36,7 +36,7 @@ def propagated(loaded: Loaded, demands: Mapping[int, TensorSharding]) -> dict[in
 
 
 def _replicated(priced: PricedGraph) -> BaselineChoice:
-    return followed("fully replicated", priced, {}, "")
+    return followed("fully replicated", priced, {}, "", splits_work=False)
 
 
 def _data_parallel(loaded: Loaded, priced: PricedGraph) -> Iterator[BaselineChoice]:
@@ -122,11 +122,16 @@ def _names(axes: Sequence[AxisRef]) -> str:
 
 
 def followed(
-    name: str, priced: PricedGraph, given: Mapping[int, TensorSharding], note: str
+    name: str,
+    priced: PricedGraph,
+    given: Mapping[int, TensorSharding],
+    note: str,
+    *,
+    splits_work: bool = True,
 ) -> BaselineChoice:
     """The choice that follows given shardings, or why it cannot."""
     try:
-        choice = follow(priced, given)
+        choice = follow(priced, given, splits_work=splits_work)
     except AutoshardError as error:
         return name, None, error.reason
     if evaluate(priced.problem, choice).cost is None:

@@ -21,6 +21,7 @@ from autoshard.hardware import (
     PricedWork,
     extrapolated,
     hardware_errors,
+    layout_of,
     load_hardware,
     place_mesh,
     refuse_auto,
@@ -63,6 +64,8 @@ class Reshard:
     after: str
     mesh: tuple[tuple[str, int], ...]
     hardware: str
+    topology: tuple[int, ...]  # in chips, of one slice; of GPUs (nodes, chips of each), or one node's
+    slices: int | None
     placement: str  # what each axis rides on, in the notation of costmodels
     lowering: Lowering  # how the collectives are carried out, which is what is priced
     steps: tuple[ReshardStep, ...]
@@ -119,9 +122,19 @@ class Resharder:
         )
         mesh = tuple((axis.name, axis.size) for axis in self.mesh.axes)
         ends = str(self.before), str(self.after)
+        layout = layout_of(self.prices.communication, self.prices.hardware)
         placement = costmodels.placement_text(self.prices.communication.placement)
         return Reshard(
-            str(type_), *ends, mesh, self.hardware, placement, self.prices.lowering, steps, warnings
+            str(type_),
+            *ends,
+            mesh,
+            self.hardware,
+            layout.topology or (),
+            layout.slices,
+            placement,
+            self.prices.lowering,
+            steps,
+            warnings,
         )
 
     def ns(self, shapes: ArrayLike, dtype: str) -> NDArray[np.int64]:

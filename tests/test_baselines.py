@@ -1,9 +1,11 @@
 """What the baselines split."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from autoshard import pipeline
-from autoshard.plans import Plan
+from autoshard.plans import Baseline, Plan
 from tests.check.test_programs import data_parallel, fully_sharded
 
 MESH = (("x", 4), ("y", 2))
@@ -31,6 +33,24 @@ def planned(monkeypatch: pytest.MonkeyPatch, baseline: object, text: str) -> Pla
 def shardings(plan: Plan) -> dict[str, str]:
     found = {argument.name: str(argument.sharding) for argument in plan.arguments}
     return found | {f"result {number}": str(one.sharding) for number, one in enumerate(plan.results)}
+
+
+@pytest.mark.parametrize("hardware", ["h100", "tpu-v5e", "tpu-v5e:scheduler"])
+def test_fully_replicated(hardware: str) -> None:
+    """Each device does what one alone would; work is not split where that is cheaper, though all values are whole."""
+    text = """func.func @main(%a: tensor<4096x16384xbf16>, %b: tensor<16384x4096xbf16>) -> tensor<4096x4096xbf16> {
+      %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+        : (tensor<4096x16384xbf16>, tensor<16384x4096xbf16>) -> tensor<4096x4096xbf16>
+      return %0 : tensor<4096x4096xbf16>
+    }"""
+    alone, *_ = _baselines(text, (("x", 1),), hardware)
+    replicated, *_ = _baselines(text, (("x", 4),), hardware)
+    assert (replicated.name, replicated.price) == ("fully replicated", alone.price)
+
+
+def _baselines(text: str, mesh: tuple[tuple[str, int], ...], hardware: str) -> Sequence[Baseline]:
+    request = pipeline.Request(mesh, hardware, memory_bytes=None)
+    return pipeline.plan_loaded(pipeline.load_module(text.encode(), request)).baselines
 
 
 def test_data_parallel(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,10 +121,18 @@ def test_command(terminal: Terminal) -> None:
     done = terminal("cost", "reshard", *ASKED, "--hardware", "tpu-v5e")
     assert done.status == 0
     found = autoshard.reshard("8192x8192xbf16", '[{"x"}, {}]', '[{}, {"y"}]', mesh=MESH, hardware="tpu-v5e")
-    for word in ("all_slice", "all_gather", "33.6 MB", f"{found.ns} ns, 2 collectives"):
+    for word in (
+        "tpu-v5e 4x4",
+        "placement x=0,y=1",
+        "all_slice",
+        "all_gather",
+        "33.6 MB",
+        f"{found.ns} ns, 2 collectives",
+    ):
         assert word in done.out
     data = json.loads(terminal("cost", "reshard", *ASKED, "--json").out)
     assert (data["ns"], data["mesh"], len(data["steps"])) == (found.ns, MESH, 2)
+    assert (data["topology"], data["slices"], data["placement"]) == ([4, 4], 1, "x=0,y=1")
 
 
 def test_cost_of_a_module_called_as_before(terminal: Terminal) -> None:

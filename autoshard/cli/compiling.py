@@ -134,6 +134,7 @@ def compile_command(
 def _plan(file: Path, target: "Target") -> "Plan":
     from autoshard.errors import AutoshardError
     from autoshard.plans import read_plan
+    from autoshard.report import shape_text
 
     found = read_plan(file)
     devices = math.prod(size for _, size in found.mesh)
@@ -145,7 +146,7 @@ def _plan(file: Path, target: "Target") -> "Plan":
         )
     if found.device_order and target.kind != "cpu" and not _is_on(found, target):
         raise AutoshardError(
-            f"the plan places its mesh on {_topology_text(found)}, the target is {target}",
+            f"the plan places its mesh on {shape_text(found.topology, found.slices)}, the target is {target}",
             where=str(file),
             fix="name the target of the plan's topology"
             if (found.slices or 1) == 1
@@ -158,15 +159,14 @@ def _is_on(plan: "Plan", target: "Target") -> bool:
     return plan.topology == target.topology and (plan.slices or 1) == 1
 
 
-def _topology_text(plan: "Plan") -> str:
-    sizes = "x".join(map(str, plan.topology))
-    return sizes if (plan.slices or 1) == 1 else f"{plan.slices} slices of {sizes}"
-
-
 def _elsewhere(plan: "Plan", target: "Target") -> str:
     """Where the prediction is for another topology than the target's."""
+    from autoshard.report import shape_text
+
     is_alike = sorted(plan.topology) == sorted(target.topology) and (plan.slices or 1) == 1
-    return "" if is_alike or target.kind == "cpu" else f", which is for {_topology_text(plan)}"
+    return (
+        "" if is_alike or target.kind == "cpu" else f", which is for {shape_text(plan.topology, plan.slices)}"
+    )
 
 
 def _places(model: str | bytes, plan: "Plan") -> dict[str, str]:

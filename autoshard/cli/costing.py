@@ -104,6 +104,7 @@ def cost_reshard(
     Prices are those that a plan pays for a value that travels in its own type.
     """
     from autoshard.queries import reshard
+    from autoshard.report import shape_text
 
     refuse_auto_mesh(mesh)
     found = reshard(
@@ -121,9 +122,9 @@ def cost_reshard(
         click.echo(json.dumps({**asdict(found), "mesh": dict(found.mesh), "ns": found.ns}, indent=1))
         return
     mesh_text = ", ".join(f"{name}={size}" for name, size in found.mesh)
-    click.echo(f"{found.type} on mesh {mesh_text}, {found.hardware}, carried out by {found.lowering}")
-    if placement is not None:
-        click.echo(f"placement {found.placement}")
+    lies = shape_text(found.topology, found.slices)
+    click.echo(f"{found.type} on mesh {mesh_text}, {found.hardware} {lies}, carried out by {found.lowering}")
+    click.echo(f"placement {found.placement}")
     click.echo(f"from {found.before}\nto   {found.after}")
     if found.steps:
         print_wide(_steps(found))

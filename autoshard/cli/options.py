@@ -45,7 +45,8 @@ hardware_option = click.option(
 topology_option = click.option(
     "--topology",
     metavar="4x4",
-    help="Physical shape of the devices, of one slice; in nodes NODESxCHIPS. Default: the mesh's own shape.",
+    help="Physical shape of the devices, of one slice; in nodes NODESxCHIPS. Default: the mesh's own shape, else the nearest to a "
+    "cube; the fullest nodes that the mesh divides into.",
 )
 slices_option = click.option(
     "--slices",

@@ -19,8 +19,13 @@ from autoshard.program import FlowKind
 from autoshard.sharding import TensorSharding, is_scatter
 
 
-def follow(priced: PricedGraph, given: Mapping[int, TensorSharding]) -> NDArray[np.int64]:
+def follow(
+    priced: PricedGraph, given: Mapping[int, TensorSharding], *, splits_work: bool = True
+) -> NDArray[np.int64]:
     """One strategy for every node. A value that is not in `given` is wanted fully replicated.
+
+    `splits_work`: whether a kernel may be split where that is cheaper, though what it reads and makes is whole; where not, only what
+    cannot run whole is.
 
     Raises:
         AutoshardError: an op with results in several sharding groups cannot follow what their first members took.
@@ -40,6 +45,9 @@ def follow(priced: PricedGraph, given: Mapping[int, TensorSharding]) -> NDArray[
         if wanted is not None:
             settling = cost + _settling_cost(priced, number, wanted)
             cost = settling if np.isfinite(settling).any() else cost
+        if not splits_work and node.space is not None:
+            whole = np.where([any(s.factor_axes) for s in node.space.strategies], np.inf, cost)
+            cost = whole if np.isfinite(whole).any() else cost
         choice[number] = int(np.argmin(cost))
     decide_hubs(priced, choice)
     return choice

@@ -5,7 +5,7 @@ from autoshard.report.clash import clash_data, clash_lines, clash_text
 from autoshard.report.comparison import comparison_data, comparison_text
 from autoshard.report.held import held_data, print_held
 from autoshard.report.sensitivity import sensitivity_data, sensitivity_text
-from autoshard.report.summary import print_summary, summary, summary_data
+from autoshard.report.summary import print_summary, shape_text, summary, summary_data
 from autoshard.report.units import bytes_text, parse_bytes, time_text
 from autoshard.report.why import why_data, why_text
 
@@ -24,6 +24,7 @@ __all__ = [
     "print_summary",
     "sensitivity_data",
     "sensitivity_text",
+    "shape_text",
     "summary",
     "summary_data",
     "time_text",

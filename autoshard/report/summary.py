@@ -1,5 +1,6 @@
 """A plan as a person reads it, and the same figures as plain data for `--json`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -34,7 +35,7 @@ def _headline(plan: Plan) -> Text:
     mesh = ", ".join(f"{name}={size}" for name, size in plan.mesh)
     budget = "no limit" if plan.memory_bytes is None else bytes_text(plan.memory_bytes)
     lines = [
-        f"mesh {mesh} on {plan.hardware} {_shape(plan)}",
+        f"mesh {mesh} on {plan.hardware} {shape_text(plan.topology, plan.slices)}",
         *_placement_lines(plan),
         f"predicted step {time_text(price.step_ns)} = compute {time_text(price.compute_ns)}"
         f" + communication {time_text(price.communication_ns)}{_hidden_text(plan)}",
@@ -53,9 +54,10 @@ def _headline(plan: Plan) -> Text:
     return Text("\n".join(lines))
 
 
-def _shape(plan: Plan) -> str:
-    slices = f"{plan.slices} slices of " if plan.slices is not None and plan.slices > 1 else ""
-    return slices + "x".join(map(str, plan.topology))
+def shape_text(topology: Sequence[int], slices: int | None) -> str:
+    """Of devices, as "4x4" or "2 slices of 4x4"."""
+    of_slices = f"{slices} slices of " if slices is not None and slices > 1 else ""
+    return of_slices + "x".join(map(str, topology))
 
 
 def _placement_lines(plan: Plan) -> list[str]:
