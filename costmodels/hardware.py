@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import compute
-from .amounts import Amount, Integers, whole_ns
+from .amounts import Amount, Integers, check_amounts, whole_ns
 from .calibration import Calibration
 from .collectives import Communication
 from .compute import Quantity, Roofline, Unit
@@ -386,7 +386,12 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def kernel_roofline(
         self, flops: Quantity, bytes: Quantity, dtype: str, *, unit: Unit = "vector"
     ) -> Roofline:
-        """The parts of `kernel_ns`, and which of them bounds the kernel."""
+        """The parts of `kernel_ns`, and which of them bounds the kernel.
+
+        Raises:
+            HardwareError: an unknown element type, or an amount that is negative or not finite.
+        """
+        check_amounts(flops=flops, bytes=bytes)
         if self.is_scheduled:
             return compute.product_at_peak(self.chip, flops if unit == "matrix" else 0 * flops, dtype)
         return compute.kernel_roofline(self.chip, flops, bytes, dtype, unit)
@@ -401,7 +406,12 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         batch: Quantity = 1,
         bytes: Quantity | None = None,
     ) -> Roofline:
-        """The parts of `matmul_ns`, and which of them bounds the product."""
+        """The parts of `matmul_ns`, and which of them bounds the product.
+
+        Raises:
+            HardwareError: an unknown element type, or an amount that is negative or not finite.
+        """
+        check_amounts(m=m, k=k, n=n, batch=batch, bytes=bytes)
         if self.is_scheduled:
             return compute.product_at_peak(self.chip, compute.scheduled_flops(m, k, n, batch, dtype), dtype)
         return compute.matmul_roofline(self.chip, m, k, n, batch, dtype, bytes)

@@ -12,8 +12,13 @@ def checked_mesh(mesh: MeshSizes) -> tuple[tuple[str, int], ...]:
     """`mesh` as a tuple.
 
     Raises:
-        HardwareError: a size below 1, or a name twice.
+        HardwareError: a size below 1 or no whole number, or a name twice.
     """
+    for name, size in mesh:
+        if int(size) != size:
+            raise HardwareError(
+                f'axis "{name}" has size {size}', where="mesh", fix="Sizes are whole numbers."
+            )
     axes = tuple((name, int(size)) for name, size in mesh)
     for index, (name, size) in enumerate(axes):
         if size < 1:

@@ -100,13 +100,14 @@ def _columns(flops: Any, moved: Any, line: Roofline) -> dict[str, Any]:
     ns = np.asarray(line.ns)
     with np.errstate(divide="ignore", invalid="ignore"):
         intensity = np.where(moved > 0, flops / moved, np.inf)
+        speed = np.where(ns > 0, flops / ns / 1e3, 0.0)
     return {
         "flops": flops,
         "bytes": moved,
         "flop_per_byte": intensity,
         "bound": line.bound,
         "ns": whole_ns(ns),
-        "tflop_per_s": flops / ns / 1e3,
+        "tflop_per_s": speed,
     }
 
 
