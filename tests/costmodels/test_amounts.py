@@ -41,5 +41,6 @@ def test_a_kernel_that_takes_no_time() -> None:
 
 def test_axes_of_part_of_a_device() -> None:
     """A size of 4.5 was one of 4."""
+    size: Any = 4.5
     with pytest.raises(HardwareError, match=r'axis "x" has size 4\.5'):
-        load("tpu-v5e").place([("x", 4.5)])
+        load("tpu-v5e").place([("x", size)])
