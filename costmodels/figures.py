@@ -87,7 +87,7 @@ class Scheduler(Struct, frozen=True, forbid_unknown_fields=True):
 
     axis_gb_per_s: GigabytesPerSecond
     counts_whole_gathers: bool
-    waited_share: Share = 1.0
+    waited_share: Share | None = None  # None: all
 
 
 class Torus(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="torus"):

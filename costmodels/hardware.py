@@ -131,7 +131,8 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def hidden_percent(self) -> int:
         """What a scheduler's times hide of asynchronous collectives that do not start ahead of time; 0 of the hardware's own times."""
-        return 100 - round(100 * self.scheduler.waited_share) if self.is_scheduled and self.scheduler else 0
+        share = self.scheduler.waited_share if self.is_scheduled and self.scheduler else None
+        return 0 if share is None else 100 - round(100 * share)
 
     def copy_ns(self, bytes: Quantity) -> Quantity:
         """Time for `bytes` to be written and read again at the nominal bandwidth of memory, apart from any kernel."""

@@ -46,8 +46,8 @@ _CHLO_OTHERS = frozenset(
 
 _SUMS = frozenset({"stablehlo.dot_general", "stablehlo.convolution", "stablehlo.reduce", "stablehlo.scatter"})
 
-APART = "autoshard.apart"
-"""On readers of a dropped constraint that asked nothing: behind how many of those; to XLA they equal equal ops behind as many only."""
+BEHIND = "autoshard.behind"
+"""On readers of dropped constraints: (operand, sharding) of each, in order. See `put_back`."""
 
 Dims = tuple[ir.Attribute, ...]  # of a sharding, one a dimension
 
@@ -80,6 +80,8 @@ class _Writer:
         says_nothing = not wanted or (_is_made_anew(made) and _is_only_computed_with(constraint.results[0]))
         if maker is None or says_nothing or self._known(made) == wanted:
             is_said = says_nothing or maker is not None
+            if is_said and wanted:
+                _note_on_readers(constraint)
         elif maker.name == _WHILE:
             number = ir.OpResult(made).result_number
             is_said = self._is_carried_so(maker, number, wanted) and _is_only_read_so(made, sharding)
@@ -93,8 +95,6 @@ class _Writer:
         else:
             is_said = False
         if is_said:
-            if says_nothing and wanted:
-                _tell_apart(constraint)
             constraint.results[0].replace_all_uses_with(made)
             constraint.erase()
 
@@ -150,12 +150,45 @@ class _Writer:
         return True
 
 
-def _tell_apart(constraint: ir.Operation) -> None:
-    """Note on its readers that they read behind it."""
+def put_back(module: ir.Operation) -> None:
+    """Dropped constraints before their readers, in place: propagation starts from them, and XLA tells equal ops apart by them."""
+    readers: list[ir.Operation] = []
+
+    def note(view: ir.Operation) -> ir.WalkResult:
+        if BEHIND in view.operation.attributes:
+            readers.append(view.operation)
+        return ir.WalkResult.ADVANCE
+
+    module.walk(note, ir.WalkOrder.PRE_ORDER)
+    for reader in readers:
+        for entry in ir.ArrayAttr(reader.attributes[BEHIND]):
+            number, sharding = ir.ArrayAttr(entry)
+            position = ir.IntegerAttr(number).value
+            value = reader.operands[position]
+            constraint = ir.Operation.create(
+                _CONSTRAINT,
+                [value.type],
+                [value],
+                {"sharding": sharding},
+                loc=reader.location,
+                ip=ir.InsertionPoint(reader),
+            )
+            reader.operands[position] = constraint.result
+        del reader.attributes[BEHIND]
+
+
+def _note_on_readers(constraint: ir.Operation) -> None:
+    """What they read behind it, and what itself is behind."""
     number_type = ir.IntegerType.get_signless(64, constraint.context)
-    for reader in {use.owner.operation for use in constraint.results[0].uses}:
-        before = ir.IntegerAttr(reader.attributes[APART]).value if APART in reader.attributes else 0
-        reader.attributes[APART] = ir.IntegerAttr.get(number_type, before + 1)
+    said = [ir.ArrayAttr(entry)[1] for entry in _behind(constraint)] + [constraint.attributes["sharding"]]
+    for use in list(constraint.results[0].uses):
+        reader, number = use.owner.operation, ir.IntegerAttr.get(number_type, use.operand_number)
+        entries = [ir.ArrayAttr.get([number, sharding], constraint.context) for sharding in said]
+        reader.attributes[BEHIND] = ir.ArrayAttr.get([*_behind(reader), *entries], constraint.context)
+
+
+def _behind(op: ir.Operation) -> list[ir.Attribute]:
+    return list(ir.ArrayAttr(op.attributes[BEHIND])) if BEHIND in op.attributes else []
 
 
 def _write_on_loop(loop: ir.Operation, number: int, sharding: ir.Attribute) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from autoshard.mlir.carried import constrain_what_loops_are_handed
+from autoshard.mlir.confirmed import put_back
 from autoshard.mlir.context import ir
 from autoshard.mlir.isolated import run_isolated
 from autoshard.mlir.listing import Listing
@@ -66,7 +67,7 @@ def propagated(
     walked.main.attributes["sym_name"] = ir.StringAttr.get(
         "main", walked.module.context
     )  # the passes look for it
-    given = walk(walked.module.clone().operation, "main") if as_xla else walked
+    given = walk(_as_written(walked.module), "main") if as_xla else walked
     moved = transpose_after(given, _TAG) if as_xla else {}
     given = walk(given.module, "main") if moved else given
     merged = merge_equal(given, _TAG) if as_xla else {}
@@ -84,6 +85,13 @@ def propagated(
         for number, value in enumerate(listing.values)
         if value.type is not None
     }
+
+
+def _as_written(module: ir.Operation) -> ir.Operation:
+    """A clone with the constraints that were dropped when it was read."""
+    clone = module.clone().operation
+    put_back(clone)
+    return clone
 
 
 def _reshape_broadcasts(module: ir.Operation) -> None:

@@ -6,7 +6,7 @@ Nor does it compute what changes nothing: a kernel of one position that is rever
 from collections.abc import Sequence
 
 from autoshard.mlir.attributes import attributes_of_op
-from autoshard.mlir.confirmed import APART
+from autoshard.mlir.confirmed import BEHIND
 from autoshard.mlir.context import ir
 from autoshard.mlir.linearity import body_name
 from autoshard.mlir.walk import Walked
@@ -55,7 +55,7 @@ def _attributes(op: ir.Operation) -> tuple[object, ...] | None:
     if op.name in _ITS_OWN or not len(op.results) or (len(op.regions) and not body_name(op)):
         return None
     known = attributes_of_op(op)
-    return None if known is None else tuple(item for item in known.items() if item[0] != APART)
+    return None if known is None else tuple(item for item in known.items() if item[0] != BEHIND)
 
 
 def unchanged(op: ir.Operation) -> int | None:

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autoshard.annotated import cost_loaded
+from autoshard.annotated import price_as_written
 from autoshard.cost import PricedGraph, decide_hubs, follow
 from autoshard.errors import AutoshardError
 from autoshard.hardware import load_hardware
@@ -181,10 +181,14 @@ def _ask(module: Path, target: str, by: Judge) -> dict[str, Any]:
         return {**said, "hlo": hlo.read_text()} if hlo.exists() else said
 
 
-def priced_as_written(drawn: Drawn, program: Path, setting: Setting) -> Drawn:
-    """With what `autoshard cost` of today says of the written module in the place of what the plan said when it was drawn."""
-    written = load_module(drawn.base.with_name(f"{drawn.name}.mlir"), _request(program, setting))
-    return replace(drawn, plan=cost_loaded(written))
+def priced_as_written(drawn: Drawn, program: Path, setting: Setting) -> tuple[Drawn, Plan | None]:
+    """With what `autoshard cost` of today says of the written module in the place of what the plan said when it was drawn; and the same at
+    the prices of the compiler's scheduler, where they are known.
+    """
+    loaded = load_module(drawn.base.with_name(f"{drawn.name}.mlir"), _request(program, setting))
+    written = price_as_written(loaded)
+    scheduled = written.at_scheduler_of(setting.hardware)
+    return replace(drawn, plan=written.plan()), None if scheduled is None else scheduled.plan()
 
 
 def _judged_file(base: Path, target: str, *, is_full: bool) -> Path:

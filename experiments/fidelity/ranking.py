@@ -4,9 +4,9 @@ For each program, Kendall's tau-b [1] over all pairs of plans that compile, of t
 collectives as XLA's scheduler prices them, those that run behind compute left out) against
 
 - `step`: the predicted step, which has elementwise and memory-bound work beside,
+- `scheduled step`: the same at the prices of the compiler's scheduler (`--hardware NAME:scheduler`), in whose terms the estimate is,
 - `communication`: the judge's own time of the products and the predicted communication, which leaves elementwise work out on both sides,
-- `kinds and bytes`: the judge's own time of the products and the predicted collectives at what XLA's scheduler asks for such on v5e, which
-  leaves our prices out,
+- `kinds and bytes`: the judge's own time of the products and the predicted collectives at the scheduler's prices, one after another,
 - `compute`: the predicted compute and the judge's own time of collectives: what the memory traffic does to the order that the estimate
   leaves out,
 - `serial`: the judge's own products and all its collectives one after another: what hiding alone does to the order.
@@ -15,7 +15,7 @@ Beside them `step in full`: the predicted step against the estimate of a compila
 fusion, for plans that were asked for with `--full`.
 
 Without `--judge` plans and answers are those that the folder has. With `--as-written` the prediction is what `autoshard cost` says of each
-written module, so that plans drawn by several versions are priced by one.
+written module, so that plans drawn by several versions are priced by one; only then it is said at the scheduler's prices too.
 
 python experiments/fidelity/ranking.py PROGRAM.mlir.gz... --folder FOLDER [--also FOLDER...] [--count 30 --judge PATH --judge-python PYTHON]
     [--as-written] [--keep-others]
@@ -46,8 +46,6 @@ from autoshard.plans import Plan
 
 RESULTS = Path(__file__).parent / "results"
 Judged = tuple[Path, Drawn, dict[str, Any]]
-SCHEDULED_BYTES_PER_US = 93.3e3
-"""Of a mesh axis of a v5e slice, both directions, as XLA's scheduler (libtpu 0.0.51) prices collectives."""
 
 
 def tau_b(first: Sequence[float], second: Sequence[float]) -> float:
@@ -64,7 +62,9 @@ def tau_b(first: Sequence[float], second: Sequence[float]) -> float:
     return agreeing / scale if scale else float("nan")
 
 
-def row_of(program: Path, drawn: Drawn, said: dict[str, Any], target: str) -> dict[str, Any]:
+def row_of(
+    program: Path, drawn: Drawn, scheduled: Plan | None, said: dict[str, Any], target: str
+) -> dict[str, Any]:
     price = drawn.plan.price
     full = drawn.judged(target, is_full=True) or {}
     row = {
@@ -73,7 +73,7 @@ def row_of(program: Path, drawn: Drawn, said: dict[str, Any], target: str) -> di
         "step_us": price.step_ns / 1e3,
         "compute_us": price.compute_ns / 1e3,
         "communication_us": price.communication_ns / 1e3,
-        "scheduled_us": scheduled_us(drawn.plan),
+        **_at_scheduler(scheduled),
         "compiles": bool(said.get("ok")),
     }
     if not said.get("ok"):
@@ -88,21 +88,15 @@ def row_of(program: Path, drawn: Drawn, said: dict[str, Any], target: str) -> di
     }
 
 
-def scheduled_us(plan: Plan) -> float:
-    """The plan's collectives by the closed form of the scheduler's prices on v5e, for groups that fill whole axes."""
-    sizes = dict(plan.mesh)
-    total = 0.0
-    for collective in plan.price.collectives:
-        whole = [sizes[axis] for axis in collective.axes if axis in sizes]
-        for one in collective.emitted:
-            moved = {
-                "all_reduce": 2 * one.bytes / max(len(whole), 1),
-                "all_gather": one.bytes * one.devices,
-                "all_to_all": one.bytes * (one.devices - 1) / one.devices * max(whole, default=1),
-                "collective_permute": 2 * one.bytes,
-            }
-            total += collective.repeat * moved[one.kind] / SCHEDULED_BYTES_PER_US
-    return total
+def _at_scheduler(plan: Plan | None) -> dict[str, float]:
+    """The step, and all collectives one after another."""
+    if plan is None:
+        return {"scheduled_step_us": math.nan, "scheduled_us": math.nan}
+    hidden_ns = sum(one.hidden_ns * one.repeat for one in plan.price.collectives)
+    return {
+        "scheduled_step_us": plan.price.step_ns / 1e3,
+        "scheduled_us": (plan.price.communication_ns + hidden_ns) / 1e3,
+    }
 
 
 def judged_before(folders: Sequence[Path], programs: Sequence[Path], target: str) -> Iterator[Judged]:
@@ -132,6 +126,7 @@ def taus(rows: pd.DataFrame) -> pd.DataFrame:
                 "plans": len(mine),
                 "do not compile": len(rows[rows["program"] == program]) - len(mine),
                 "tau of step": tau_b(mine["step_us"].tolist(), judged),
+                "tau of scheduled step": tau_b(mine["scheduled_step_us"].tolist(), judged),
                 "tau of communication": tau_b(mixed, judged),
                 "tau of kinds and bytes": tau_b(scheduled, judged),
                 "tau of compute": tau_b(compute, judged),
@@ -161,8 +156,8 @@ def main() -> None:
     more = judged_before(arguments.also, arguments.programs, setting.target)
     for program, drawn, said in chain(judged_plans(arguments), more):
         is_new = arguments.as_written and said.get("ok")
-        one = priced_as_written(drawn, program, setting) if is_new else drawn
-        rows.append(row_of(program, one, said, setting.target))
+        one, scheduled = priced_as_written(drawn, program, setting) if is_new else (drawn, None)
+        rows.append(row_of(program, one, scheduled, said, setting.target))
     plans_file = RESULTS / "ranking-plans.csv"
     if arguments.keep_others and plans_file.exists():
         asked = {program_name(program) for program in arguments.programs}

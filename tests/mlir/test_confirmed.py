@@ -267,3 +267,17 @@ def test_a_dropped_constraint_still_tells_apart_what_is_equal(asked: str) -> Non
     first, second = (str(found[op.results[0]]) for op in listing.ops if op.name == "stablehlo.select")
     assert first == ROWS
     assert second == ("[{}, {}]" if asked else ROWS)
+
+
+def test_dropped_constraints_start_propagation() -> None:
+    """Of what is made anew and of what a constraint says already: no ops of the listing, and still what the readers' shardings come from."""
+    wide = "tensor<8x16xf32>"
+    body = f"""%w = stablehlo.broadcast_in_dim %s, dims = [] : (tensor<f32>) -> {wide}
+        {constraint("%0", "%w")}
+        {constraint("%1", "%0")}
+        %2 = stablehlo.multiply %1, %b : {wide}
+        %3 = stablehlo.tanh %2 : {wide}
+        return %3 : {wide}"""
+    _, listing, handles = read_text(main_of(body, f"%s: tensor<f32>, %b: {wide}", wide))
+    assert "sharding_constraint" not in names(listing)
+    assert str(propagate(handles, listing, {}, as_xla=True)[listing.results[0].value]) == ROWS
