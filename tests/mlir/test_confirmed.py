@@ -270,7 +270,7 @@ def test_a_dropped_constraint_still_tells_apart_what_is_equal(asked: str) -> Non
 
 
 def test_dropped_constraints_start_propagation() -> None:
-    """Of what is made anew and of what a constraint says already: no ops of the listing, and still what the readers' shardings come from."""
+    """Of what is made anew and of what a constraint says already: no ops of the listing, and still where readers' shardings come from."""
     wide = "tensor<8x16xf32>"
     body = f"""%w = stablehlo.broadcast_in_dim %s, dims = [] : (tensor<f32>) -> {wide}
         {constraint("%0", "%w")}
