@@ -119,6 +119,11 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.tiles is not None and bool(self.tiles.doubles_exponentials)
 
     @property
+    def masks_apart(self) -> bool:
+        """Whether the compiler masks scores by a copied mask before it works out their softmax, see `tiles`."""
+        return self.tiles is not None and bool(self.tiles.masks_apart)
+
+    @property
     def gathers_behind_compute(self) -> bool:
         """Whether its compiler runs all-gathers behind kernels that do not wait for them."""
         return isinstance(self.topology, Torus) and bool(self.topology.gathers_behind_compute)
@@ -251,7 +256,11 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             placed = place_on_torus(
                 mesh, topology, slices, self.topology, self.link, self.core_link, cores, network, placement
             )
-            return place_for_scheduler(placed, self.scheduler) if self.is_scheduled and self.scheduler else placed
+            return (
+                place_for_scheduler(placed, self.scheduler)
+                if self.is_scheduled and self.scheduler
+                else placed
+            )
         if slices is not None:
             raise HardwareError("slices are for a torus", fix="Write topology=(nodes, chips of each).")
         return place_in_nodes(mesh, topology, self.topology, self.link, network, placement)

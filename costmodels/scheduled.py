@@ -102,7 +102,9 @@ class ScheduledCommunication:
         route = self.placement.route(axes)
         if not route.pieces:
             return affine_ns(bytes, 0, 0)
-        return affine_ns(bytes, 0, route.copies * ns_per_byte(self.scheduler, kind, self._group(route.pieces)))
+        return affine_ns(
+            bytes, 0, route.copies * ns_per_byte(self.scheduler, kind, self._group(route.pieces))
+        )
 
     def _group(self, pieces: Sequence[Piece]) -> Group:
         spans = [1] * len(self.dimensions)

@@ -86,7 +86,7 @@ def llama_nnx_train() -> Program:
 
 
 def mla_train() -> Program:
-    """DeepSeek's latent attention and 16 experts by sorting into a capacity, one shared, 4 layers, 64 sequences of 512; bfloat16 weights, AdamW."""
+    """DeepSeek's latent attention, 16 sorted experts and a shared one, 4 layers, 64 sequences of 512; bfloat16 weights, AdamW."""
     width, heads, each, turned, latent, vocabulary = 1024, 16, 64, 32, 256, 32000
     experts, hidden, chosen = 16, 512, 4
     square = {
@@ -224,7 +224,7 @@ def translate_train() -> Program:
 
 
 def wideresnet_train() -> Program:
-    """A wide ResNet (28 layers, 4 times as wide) in nnx, mixed pairs of 4096 images of 32 x 32; bfloat16 on float32, Nesterov's momentum."""
+    """A wide ResNet (28 layers, 4 times as wide) in nnx, mixed pairs of 4096 images of 32 x 32; bfloat16 on float32, momentum."""
     from flax import nnx
 
     class Block(nnx.Module):
@@ -249,10 +249,7 @@ def wideresnet_train() -> Program:
             widths = [16] + [64] * 4 + [128] * 4 + [256] * 4
             strides = [1] * 4 + [2, 1, 1, 1] * 2
             self.blocks = nnx.List(
-                [
-                    Block(a, b, s, rngs)
-                    for a, b, s in zip(widths[:-1], widths[1:], strides, strict=True)
-                ]
+                [Block(a, b, s, rngs) for a, b, s in zip(widths[:-1], widths[1:], strides, strict=True)]
             )
             self.norm = nnx.BatchNorm(256, **narrow)
             self.head = nnx.Linear(256, 100, rngs=rngs)
@@ -340,11 +337,15 @@ def dit_train() -> Program:
 
     images, times, classes = Shape((256, 32, 32, 4), F32), Shape((256,), F32), Shape((256,), I32)
     weights = jax.eval_shape(model.init, KEY, images, times, classes)
-    return step, (weights, weights, jax.eval_shape(ADAMW.init, weights), images, images, times, classes), (0, 1, 2)
+    return (
+        step,
+        (weights, weights, jax.eval_shape(ADAMW.init, weights), images, images, times, classes),
+        (0, 1, 2),
+    )
 
 
 def vit_registers_train() -> Program:
-    """A ViT-S/14 of 12 layers with four registers in haiku, scaled and dropped paths, 512 images of 224; bfloat16 by jmp's rule on float32, LAMB."""
+    """A ViT-S/14 with four registers in haiku, scaled and dropped paths, 512 images of 224; bfloat16 on float32, LAMB."""
     import haiku as hk
 
     width, heads = 384, 6
@@ -436,11 +437,13 @@ def transducer_train() -> Program:
         return -alpha[:, -1].mean()
 
     frames, lengths, text = Shape((128, 512, 80), F32), Shape((128,), I32), Shape((128, 64), I32)
-    return training(loss, optax.adam(1e-3), jax.eval_shape(model.init, KEY, frames, lengths, text), frames, lengths, text)
+    return training(
+        loss, optax.adam(1e-3), jax.eval_shape(model.init, KEY, frames, lengths, text), frames, lengths, text
+    )
 
 
 def coca_train() -> Program:
-    """CoCa in linen: a ViT, a text decoder that looks at it in its second half, contrasted and captioned, 512 pairs; bfloat16 on float32, AdamW."""
+    """CoCa in linen: a ViT, a text decoder half of which looks at it, contrasted, captioned, 512 pairs; bfloat16 on float32, AdamW."""
     from flax import linen as nn
 
     width, heads, vocabulary = 768, 12, 32000
@@ -468,7 +471,9 @@ def coca_train() -> Program:
                 jnp.broadcast_to(asked, (len(x), 64, width)), x
             )
             words = nn.Embed(vocabulary, width, dtype=BF16)
-            y = words(text) + self.param("order", nn.initializers.normal(0.02), (text.shape[1], width)).astype(BF16)
+            y = words(text) + self.param(
+                "order", nn.initializers.normal(0.02), (text.shape[1], width)
+            ).astype(BF16)
             causal = nn.make_causal_mask(text)
             for layer in range(6):
                 y = Layer()(y, pooled[:, 1:] if layer >= 3 else None, causal)
@@ -493,11 +498,13 @@ def coca_train() -> Program:
 
 
 def qlora_train() -> Program:
-    """Updates of rank 32 beside frozen int8 weights with scales by column, 12 layers scanned and made again, 32 sequences of 1024; bfloat16, AdamW."""
+    """Updates of rank 32 beside frozen int8 weights, 12 layers scanned and made again, 32 sequences of 1024; bfloat16, AdamW."""
     width, heads, hidden, layers, rank, vocabulary = 2048, 16, 5504, 12, 32, 32000
     sizes = {
-        **{name: (width, width) for name in "qkvo"},
-        **{"gate": (width, hidden), "up": (width, hidden), "down": (hidden, width)},
+        **dict.fromkeys("qkvo", (width, width)),
+        "gate": (width, hidden),
+        "up": (width, hidden),
+        "down": (hidden, width),
     }
     frozen = {
         "words": Shape((vocabulary, width), BF16),
@@ -537,7 +544,7 @@ def qlora_train() -> Program:
 
 
 def griffin_train() -> Program:
-    """Griffin in nnx: gated linear recurrences by an associative scan, every third layer local attention, 32 sequences of 2048; bfloat16 on float32, AdamW."""
+    """Griffin in nnx: recurrences by associative scans, local attention in every third layer, 32 sequences of 2048; bfloat16, AdamW."""
     from flax import nnx
 
     width, heads, vocabulary, window = 768, 6, 32000, 512
@@ -612,7 +619,7 @@ def griffin_train() -> Program:
 
 
 def accumulated_train() -> Program:
-    """GPT of 12 scanned layers in linen, nothing kept, four microbatches of 32 x 1024 by a scan, sums of logits held small; bfloat16 on float32, AdamW."""
+    """GPT of 12 scanned layers in linen, nothing kept, four microbatches of 32 x 1024 by a scan; bfloat16 on float32, AdamW."""
     from flax import linen as nn
 
     width, heads, vocabulary = 768, 12, 50304
