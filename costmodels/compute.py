@@ -144,7 +144,7 @@ def scheduled_flops(m: Quantity, k: Quantity, n: Quantity, batch: Quantity, dtyp
 
 
 def product_at_peak(chip: Chip, flops: Quantity, dtype: str) -> Roofline:
-    """So many operations at the matrix unit's peak of bf16, whatever their type, and nothing beside them; none of a type that it has not."""
+    """So many operations at the matrix unit's peak of bf16, whatever their type, and nothing beside them; none of a type it has not."""
     has_unit = matrix_flop_per_ns(chip, dtype) is not None
     work = flops / (chip.bf16_tflop_per_s * 1e3 / chip.devices_per_chip) if has_unit else 0.0 * flops
     return Roofline(work, 0.0 * work, 0.0, "matrix")

@@ -2,8 +2,8 @@
 
 XLA:TPU works out a softmax of float32 scores as these leave the matrix unit, with the maximum of each row by a window over all of it:
 only the exponentials are stored. Where it does not, the same window keeps it from writing the exponentials over the scores. Seen of a
-layer of attention with and without groups of queries, 128 to 8192 queries and keys (libtpu 0.0.52, 120 modules for v5e; v5p and v6e at
-the boundaries):
+layer of attention with and without groups of queries, 128 to 8192 queries and keys (libtpu 0.0.52, 198 modules for v5e, of which 13 are
+otherwise than said here; a few for v5p and v6e):
 
 - rows of more than 4096 scores are worked out apart, and of groups of queries those of more than 2048 where they are masked;
 - on v5e and v5p (`Compiler.masks_apart`) so are scores that read a mask or a bias by query and key, of an argument or made of one
