@@ -100,6 +100,7 @@ def compiler_of(form: Form, hardware: Hardware, devices: int) -> Compiler:
         updates_early=not hardware.gathers_behind_compute,
         keeps_erfc=hardware.keeps_erfc,
         doubles_exponentials=hardware.doubles_exponentials,
+        masks_apart=hardware.masks_apart,
         picks_behind_loops=hardware.gathers_behind_compute,
         memory_bytes=hardware.hbm_bytes,
     )

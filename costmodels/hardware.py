@@ -119,6 +119,11 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.tiles is not None and bool(self.tiles.doubles_exponentials)
 
     @property
+    def masks_apart(self) -> bool:
+        """Whether the compiler masks scores by a copied mask before it works out their softmax, see `tiles`."""
+        return self.tiles is not None and bool(self.tiles.masks_apart)
+
+    @property
     def gathers_behind_compute(self) -> bool:
         """Whether its compiler runs all-gathers behind kernels that do not wait for them."""
         return isinstance(self.topology, Torus) and bool(self.topology.gathers_behind_compute)

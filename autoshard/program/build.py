@@ -80,6 +80,7 @@ from autoshard.program.traffic import Segment, fuse_into_products, traffic
 from autoshard.program.transforms import transforms
 from autoshard.program.updates import row_copies, updated_at_once, updates_in_rows
 from autoshard.program.widths import Widths
+from autoshard.program.windowed import windowed_exponentials
 from autoshard.sharding import OpShardingRule, TensorMapping, TensorSharding, TensorType
 
 _ALIAS = frozenset(
@@ -191,6 +192,7 @@ def build_program(
         ]
         if compiler.doubles_exponentials:
             copies += doubled_exponentials(kernels, listing, zeros, ample)
+        copies += windowed_exponentials(kept, listing, ample, compiler)
         for value, whole in copies:
             wholes[value] = (*wholes.get(value, ()), whole)
             as_made |= {value} if whole.is_value else set()

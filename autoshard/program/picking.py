@@ -2,7 +2,8 @@
 
 Where each device has a part of the words, what is picked is summed over devices. XLA:TPU takes sums of a type in one, from the last on:
 this one with a float32 sum over the same devices that waits for what goes back (the gradient of a norm's scale), so that labels are
-picked behind the loop. Where there is none it is taken in one with a sum that what goes back waits for, so that labels are picked first.
+picked behind the loop. Where there is none it is taken in one with a sum that what goes back waits for, so that labels are picked first;
+nor does one wait that is made once behind a loop over microbatches (`accumulation`).
 Where words are whole nothing is summed, and what labels are picked from stays where one fusion makes it and what goes back: logarithms
 unless a bias is summed too, a copy of the logits only then. Logarithms with a summed bias and split words are made later: on v5e right
 behind the loop (`Compiler.picks_behind_loops`), where what the loop makes lies behind what it read, so that they do not fit into the
@@ -88,6 +89,8 @@ def _sums_behind(program: Program, product: Kernel) -> Iterator[frozenset[int]]:
         op = program.listing.ops[kernel.time]
         if numbers and (is_elementwise(op) or op.name in MOVES):
             reachable.update(kernel.results)
+        elif kernel.results and kernel.results[0] in program.sums_after_loops:
+            continue
         elif is_reduction(op) and op.reducer == _ADD and kernel.shape.results[0].dtype == _SUMMED:
             yield from (_dropped(kernel, number) for number in numbers)
 

@@ -117,6 +117,7 @@ class Compiler:
     ends_products_in_place: bool = False
     keeps_erfc: bool = False
     doubles_exponentials: bool = False
+    masks_apart: bool = False  # see `windowed`
     updates_early: bool = False  # see `mlir.early`
     picks_behind_loops: bool = False
     memory_bytes: int | None = None

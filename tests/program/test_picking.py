@@ -1,10 +1,12 @@
 """Which products read what goes back to logits, and where what labels are picked from is there at the same time."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from autoshard.program import Compiler, build_program
+from autoshard.program import AddedUp, Compiler, build_program
+from autoshard.program.picking import picked_beside
 from autoshard.sharding import Mesh, parse_sharding
 from tests.mlir.modules import listed
 from tests.programs.unembedding import ROWS, WIDTH, WORDS, unembedding
@@ -61,3 +63,17 @@ def test_logarithms_of_biased_logits_wait_where_the_compiler_picks_later() -> No
 
 def test_padded_words_are_picked_apart() -> None:
     assert not is_beside(UNEVEN, WHOLE, ROWS_OVER_ALL)
+
+
+def test_a_sum_that_is_made_behind_a_loop_over_microbatches_is_not_waited_for() -> None:
+    compiler = Compiler(is_xla_tpu=True)
+    program = build_program(listed(unembedding()), compiler=compiler)
+    added = AddedUp(1, 4 * WIDTH, WIDTH)
+    scales = {
+        kernel.results[0]: added
+        for kernel in program.kernels
+        if kernel.shape.name == "stablehlo.reduce" and kernel.shape.results[0].shape == (WIDTH,)
+    }
+    later = picked_beside(replace(program, sums_after_loops=scales), compiler)
+    assert any(picked.sums for picked in program.picked.values())
+    assert not any(picked.sums for picked in later.values())
