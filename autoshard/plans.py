@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from autoshard.errors import AutoshardError
+from autoshard.mlir.collective import TO_UNREDUCED
 from autoshard.mlir.decisions import Decisions
 from autoshard.mlir.forms import FORMS
 from autoshard.overlaps import OVERLAPS
@@ -155,6 +156,19 @@ class Plan:
         """(predicted - bound) / predicted; 0 where the optimum is proved."""
         step = self.price.step_ns
         return max(0.0, (step - self.lower_bound_ns) / step) if step else 0.0
+
+    @property
+    def made_before_ns(self) -> int:
+        """What of the communication is for changes of sharding and sums that the compiler has made for another reader already.
+
+        Each reader pays for its own, as the solver's prices are sums over pairs; what is emitted for it is nothing.
+        """
+        if self.lowering != "xla-tpu":
+            return 0
+        local = ("all_slice", *TO_UNREDUCED)
+        return sum(
+            one.ns * one.repeat for one in self.price.collectives if not one.emitted and one.kind not in local
+        )
 
     @property
     def fits(self) -> bool:

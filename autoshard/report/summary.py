@@ -39,6 +39,7 @@ def _headline(plan: Plan) -> Text:
         *_placement_lines(plan),
         f"predicted step {time_text(price.step_ns)} = compute {time_text(price.compute_ns)}"
         f" + communication {time_text(price.communication_ns)}{_hidden_text(plan)}",
+        *_made_before_lines(plan),
         f"peak memory {bytes_text(price.peak_bytes)} of {budget} a device"
         + ("" if plan.fits else "  DOES NOT FIT"),
     ]
@@ -80,6 +81,14 @@ def _hidden_text(plan: Plan) -> str:
     hidden = sum(c.hidden_ns * c.repeat for c in plan.price.collectives)
     behind = f"{time_text(hidden)} more" if hidden else "nothing"
     return f" ({behind} behind compute: overlap {plan.overlap})"
+
+
+def _made_before_lines(plan: Plan) -> list[str]:
+    """What the predicted step has twice, where it is a thousandth of it."""
+    ns = plan.made_before_ns
+    if ns * 1000 < plan.price.step_ns or not ns:
+        return []
+    return [f"of which {time_text(ns)} are for what the compiler has sent for another reader already"]
 
 
 def _folded_lines(plan: Plan) -> list[str]:

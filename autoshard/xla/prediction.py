@@ -58,7 +58,7 @@ def prediction_of(
     plan: Plan, source: str, held: HeldMemory | None = None, at_scheduler: Plan | None = None
 ) -> Prediction:
     """`at_scheduler`: the same at the prices of the target's scheduler."""
-    price, theirs = plan.price, None if at_scheduler is None else at_scheduler.price
+    price = plan.price
     return Prediction(
         source,
         plan.hardware,
@@ -67,8 +67,13 @@ def prediction_of(
         price.compute_ns,
         price.communication_ns,
         held,
-        None if theirs is None else ScheduledTime(theirs.compute_ns, theirs.communication_ns),
+        None if at_scheduler is None else _scheduled(at_scheduler),
     )
+
+
+def _scheduled(plan: Plan) -> ScheduledTime:
+    """What is emitted, once."""
+    return ScheduledTime(plan.price.compute_ns, plan.price.communication_ns - plan.made_before_ns)
 
 
 def predicted_collectives(plan: Plan) -> tuple[PredictedCollective, ...]:

@@ -89,13 +89,14 @@ def row_of(
 
 
 def _at_scheduler(plan: Plan | None) -> dict[str, float]:
-    """The step, and all collectives one after another."""
+    """The step, and all collectives one after another, of what is emitted."""
     if plan is None:
         return {"scheduled_step_us": math.nan, "scheduled_us": math.nan}
-    hidden_ns = sum(one.hidden_ns * one.repeat for one in plan.price.collectives)
+    hidden_ns = sum(one.hidden_ns * one.repeat for one in plan.price.collectives if one.emitted)
+    before_ns = plan.made_before_ns
     return {
-        "scheduled_step_us": plan.price.step_ns / 1e3,
-        "scheduled_us": (plan.price.communication_ns + hidden_ns) / 1e3,
+        "scheduled_step_us": (plan.price.step_ns - before_ns) / 1e3,
+        "scheduled_us": (plan.price.communication_ns - before_ns + hidden_ns) / 1e3,
     }
 
 

@@ -1,5 +1,7 @@
 """Operands that XLA gathers while their product runs: what is written, emitted and waited for."""
 
+from dataclasses import replace
+
 import pytest
 
 from autoshard import pipeline
@@ -105,6 +107,10 @@ def test_what_is_widened_for_products_has_no_constraint_but_their_own() -> None:
     assert emitted_bytes(plan.price) == {"all_gather": PART_BYTES}
     constraints = [line for line in written.splitlines() if "sharding_constraint" in line and wide in line]
     assert ["[{}, {}]" in line for line in constraints] == [True]
+    first, second = [one for one in plan.price.collectives if one.kind == "all_gather"]
+    assert (len(first.emitted), len(second.emitted)) == (1, 0)
+    assert plan.made_before_ns == second.ns > 0
+    assert replace(plan, lowering="shardy").made_before_ns == 0
     again = pipeline.cost_loaded(pipeline.load_module(written.encode(), pipeline.Request(topology=(4, 4))))
     assert again.price.step_ns == plan.price.step_ns
     assert emitted_bytes(again.price) == emitted_bytes(plan.price)
