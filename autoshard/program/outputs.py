@@ -105,7 +105,7 @@ def gathered_as(program: Program) -> dict[int, int]:
 
 
 def moved_for_products(listing: Listing) -> dict[int, int]:
-    """Widened values that are only moved, for products alone -> what was widened."""
+    """Widened values that are only moved, for products alone, and of which nothing is demanded -> what was widened."""
     others = {result.value for result in listing.results}
     others |= {source.value for flow in listing.data_flows for source in flow.sources}
     multiplied: set[int] = set()
@@ -121,7 +121,10 @@ def moved_for_products(listing: Listing) -> dict[int, int]:
     return {
         op.results[0]: op.operands[0]
         for op in listing.ops
-        if op.name == "stablehlo.convert" and op.results[0] in only_moved and _is_same_operand(op, listing)
+        if op.name == "stablehlo.convert"
+        and op.demand is None
+        and op.results[0] in only_moved
+        and _is_same_operand(op, listing)
     }
 
 
