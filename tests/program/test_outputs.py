@@ -1,5 +1,7 @@
 """What products read widened, and what was widened for them."""
 
+from itertools import pairwise
+
 import pytest
 
 from autoshard.program import moved_for_products
@@ -39,7 +41,7 @@ def test_a_long_chain_of_moves() -> None:
     names = ["%h", *(f"%m{number}" for number in range(1200))]
     moves = "\n".join(
         f"{after} = sdy.sharding_constraint {before} <@mesh, [{dims[number % 2]}]> : {WIDE}"
-        for number, (before, after) in enumerate(zip(names, names[1:], strict=False))
+        for number, (before, after) in enumerate(pairwise(names))
     )
     assert moved(moves, read=names[-1]) == ["stablehlo.tanh"]
 
