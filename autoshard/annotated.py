@@ -33,9 +33,9 @@ class AsWritten:
         return plan_of_choice(self.loaded, self.priced, self.choice, "feasible", proved, 0, (), {})
 
     def at_scheduler_of(self, hardware: str) -> "AsWritten | None":
-        """The same choice at the prices of a profile's scheduler; None where they are not known."""
+        """The same choice at the prices of a profile's scheduler; None where they are not known, or devices are joined in another way."""
         scheduler = scheduler_of(hardware)
-        if scheduler is None:
+        if scheduler is None or not isinstance(self.loaded.hardware.topology, type(scheduler.topology)):
             return None
         loaded = with_figures(self.loaded, scheduler)
         return AsWritten(loaded, repriced(loaded, self.priced), self.choice)

@@ -15,7 +15,7 @@ def checked_mesh(mesh: MeshSizes) -> tuple[tuple[str, int], ...]:
         HardwareError: a size below 1 or no whole number, or a name twice.
     """
     for name, size in mesh:
-        if int(size) != size:
+        if not float(size).is_integer():
             raise HardwareError(
                 f'axis "{name}" has size {size}', where="mesh", fix="Sizes are whole numbers."
             )

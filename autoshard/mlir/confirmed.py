@@ -152,16 +152,8 @@ class _Writer:
 
 def put_back(module: ir.Operation) -> None:
     """Dropped constraints before their readers, in place: propagation starts from them, and XLA tells equal ops apart by them."""
-    readers: list[ir.Operation] = []
-
-    def note(view: ir.Operation) -> ir.WalkResult:
-        if BEHIND in view.operation.attributes:
-            readers.append(view.operation)
-        return ir.WalkResult.ADVANCE
-
-    module.walk(note, ir.WalkOrder.PRE_ORDER)
-    for reader in readers:
-        for entry in ir.ArrayAttr(reader.attributes[BEHIND]):
+    for reader, entries in _taken_notes(module):
+        for entry in entries:
             number, sharding = ir.ArrayAttr(entry)
             position = ir.IntegerAttr(number).value
             value = reader.operands[position]
@@ -174,7 +166,26 @@ def put_back(module: ir.Operation) -> None:
                 ip=ir.InsertionPoint(reader),
             )
             reader.operands[position] = constraint.result
-        del reader.attributes[BEHIND]
+
+
+def forget(module: ir.Operation) -> None:
+    """Nothing is said of dropped constraints any more, in place: of a module in which they are not written."""
+    _taken_notes(module)
+
+
+def _taken_notes(module: ir.Operation) -> list[tuple[ir.Operation, list[ir.Attribute]]]:
+    """What is noted on readers, terminators and what carries data among them; it is gone from there."""
+    found: list[tuple[ir.Operation, list[ir.Attribute]]] = []
+
+    def take(view: ir.Operation) -> ir.WalkResult:
+        entries = _behind(view.operation)
+        if entries:
+            found.append((view.operation, entries))
+            del view.operation.attributes[BEHIND]
+        return ir.WalkResult.ADVANCE
+
+    module.walk(take, ir.WalkOrder.PRE_ORDER)
+    return found
 
 
 def _note_on_readers(constraint: ir.Operation) -> None:

@@ -18,7 +18,7 @@ from typing import Literal
 from autoshard.cost.halo import halo_sizes
 from autoshard.mlir.anchors import split_noise
 from autoshard.mlir.computations import without_named_computations
-from autoshard.mlir.confirmed import BEHIND
+from autoshard.mlir.confirmed import forget
 from autoshard.mlir.context import ir
 from autoshard.mlir.decisions import Decisions
 from autoshard.mlir.emit import Emission, Gathers, emit
@@ -105,9 +105,7 @@ def write(
 def _emitted(handles: Handles, listing: Listing, choices: Choices, emission: Emission) -> Walked:
     """A walked clone of the listed module with the plan in it."""
     walked = walk(handles.walked.module.clone().operation, handles.entry)
-    for op in walked.ops:
-        if BEHIND in op.attributes:  # of a constraint that is not written
-            del op.attributes[BEHIND]
+    forget(walked.module)
     shardings = Shardings(listing.mesh, all_meshes(walked.module), walked.module.context)
     with walked.module.context:
         changes = emit(walked, listing, choices, shardings, emission)

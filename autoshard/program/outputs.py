@@ -105,33 +105,26 @@ def gathered_as(program: Program) -> dict[int, int]:
 
 
 def moved_for_products(listing: Listing) -> dict[int, int]:
-    """Widened values that are only moved, for products alone -> what was widened."""
-    readers: dict[int, list[Op]] = {}
-    for op in listing.ops:
-        for value in op.operands:
-            readers.setdefault(value, []).append(op)
-    kept = {result.value for result in listing.results}
-    kept |= {source.value for flow in listing.data_flows for source in flow.sources}
-
-    def is_for_products(value: int, *, is_moved: bool) -> bool:
-        mine = readers.get(value, [])
-        return (
-            bool(mine)
-            and value not in kept
-            and all(
-                is_for_products(op.results[0], is_moved=True)
-                if op.name in MOVES
-                else op.is_matmul and is_moved
-                for op in mine
-            )
-        )
-
+    """Widened values that are only moved, for products alone, and of which nothing is demanded -> what was widened."""
+    others = {result.value for result in listing.results}
+    others |= {source.value for flow in listing.data_flows for source in flow.sources}
+    multiplied: set[int] = set()
+    moved: set[int] = set()
+    for op in reversed(listing.ops):  # a value's readers before what makes it
+        if op.is_matmul:
+            multiplied.update(op.operands)
+        elif op.name in MOVES and any(r in multiplied or r in moved for r in op.results if r not in others):
+            moved.update(op.operands)
+        else:
+            others.update(op.operands)
+    only_moved = moved - multiplied - others
     return {
         op.results[0]: op.operands[0]
         for op in listing.ops
         if op.name == "stablehlo.convert"
+        and op.demand is None
+        and op.results[0] in only_moved
         and _is_same_operand(op, listing)
-        and is_for_products(op.results[0], is_moved=False)
     }
 
 

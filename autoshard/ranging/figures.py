@@ -72,8 +72,9 @@ FIGURES = (
     ScaledFigure("kernel-overhead", "chip", ("kernel_overhead_us",), is_rate=False, is_linear=True),
     ScaledFigure("scheduler-bandwidth", "scheduler", ("axis_gb_per_s",), is_rate=True, is_linear=True),
 )
-_OF_A_SCHEDULER = ("matrix-peak", "scheduler-bandwidth")
 """All that can be asked for; latencies are those of a hop and of a whole collective together, a peak that of all element types."""
+
+_OF_A_SCHEDULER = ("matrix-peak", "scheduler-bandwidth")
 
 
 def figures_of_plan(

@@ -39,8 +39,8 @@ def test_a_kernel_that_takes_no_time() -> None:
     assert table["tflop_per_s"].tolist() == [0.0, 0.0]
 
 
-def test_axes_of_part_of_a_device() -> None:
+@pytest.mark.parametrize("size", [4.5, math.nan, math.inf])
+def test_axes_of_part_of_a_device(size: Any) -> None:
     """A size of 4.5 was one of 4."""
-    size: Any = 4.5
-    with pytest.raises(HardwareError, match=r'axis "x" has size 4\.5'):
+    with pytest.raises(HardwareError, match=f'axis "x" has size {size}'):
         load("tpu-v5e").place([("x", size)])

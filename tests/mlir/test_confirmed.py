@@ -2,6 +2,8 @@
 
 import pytest
 
+from autoshard import pipeline
+from autoshard.mlir.forms import Form
 from autoshard.mlir.listing import Listing
 from autoshard.mlir.passes import propagate
 from tests.mlir.modules import counted_loop, listed, main_of, read_text, sharding
@@ -281,3 +283,34 @@ def test_dropped_constraints_start_propagation() -> None:
     _, listing, handles = read_text(main_of(body, f"%s: tensor<f32>, %b: {wide}", wide))
     assert "sharding_constraint" not in names(listing)
     assert str(propagate(handles, listing, {}, as_xla=True)[listing.results[0].value]) == ROWS
+
+
+@pytest.mark.parametrize("form", ["xla", "shardy", "shardy-collectives"])
+def test_nothing_is_written_of_dropped_constraints(form: Form) -> None:
+    """Not on what reads them either: loops, branches, manual computations and the ends of their bodies, and what is returned."""
+
+    def confirmed(name: str, read: str, asked: str = ROWS, type_: str = T) -> str:
+        made = (
+            f"stablehlo.tanh {read} {{sdy.sharding = #sdy.sharding_per_value<[<@mesh, {asked}>]>}} : {type_}"
+        )
+        return f"{name}s = {made}\n{constraint(name, f'{name}s', asked, type_)}"
+
+    block, alike = "tensor<4x16xf32>", "[{}, {}]"
+    body = f"""{confirmed("%t", "%a")}
+        {counted_loop(3, [("%c", "%t", T)], confirmed("%in", "%c"), ["%in"])}
+        %1 = "stablehlo.if"(%p) ({{
+          {confirmed("%then", "%t")}
+          stablehlo.return %then : {T}
+        }}, {{
+          stablehlo.return %t : {T}
+        }}) : (tensor<i1>) -> {T}
+        %2 = sdy.manual_computation(%t) in_shardings=[<@mesh, {ROWS}>] out_shardings=[<@mesh, {ROWS}>]
+          manual_axes={{"x"}} (%d: {block}) {{
+          {confirmed("%part", "%d", alike, block)}
+          sdy.return %part : {block}
+        }} : ({T}) -> {T}
+        return %t, %r#1, %1, %2 : {T}, {T}, {T}, {T}"""
+    text = main_of(body, f"{KNOWN}, %p: tensor<i1>", ", ".join([T] * 4))
+    loaded = pipeline.load_module(text.encode(), pipeline.Request(form=form))
+    assert "sharding_constraint" not in names(loaded.listing)
+    assert "autoshard." not in pipeline.write_planned(loaded, pipeline.plan_loaded(loaded))

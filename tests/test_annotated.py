@@ -1,0 +1,28 @@
+"""Modules priced as they are, at the prices of another profile's scheduler."""
+
+import pytest
+
+from autoshard import pipeline
+
+MODULE = b"""sdy.mesh @mesh = <["x"=4]>
+func.func @main(%a: tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) -> tensor<8x16xf32> {
+  %0 = stablehlo.tanh %a : tensor<8x16xf32>
+  return %0 : tensor<8x16xf32>
+}"""
+
+
+@pytest.mark.parametrize(
+    ("hardware", "target", "is_known"),
+    [
+        ("tpu-v5e", "tpu-v5e", True),
+        ("tpu-v5e:scheduler", "tpu-v5e", True),
+        ("tpu-v5p", "tpu-v5e", True),
+        ("tpu-v5e", "tpu-v4", False),
+        ("h100", "tpu-v5e", False),
+    ],
+)
+def test_prices_of_a_scheduler(hardware: str, target: str, is_known: bool) -> None:
+    """Of a mesh on GPUs there are none: it does not lie on a torus."""
+    loaded = pipeline.load_module(MODULE, pipeline.Request(hardware=hardware, memory_bytes=None))
+    found = pipeline.price_as_written(loaded).at_scheduler_of(target)
+    assert (found is not None) == is_known
