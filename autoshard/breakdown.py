@@ -47,7 +47,7 @@ class KernelGroup:
     count: int  # runs in a step
     flops: int
     bytes: int
-    bound: str  # "matrix", "vector", "memory" or "overhead"
+    bound: str  # "matrix", "vector", "memory", "overhead" or "nothing"
     ns: int
 
     @property

@@ -97,9 +97,10 @@ class Roofline:
 
     @property
     def bound(self) -> Any:
-        """What the kernel spends most of its time on: "matrix", "vector", "memory" or "overhead"."""
+        """What the kernel spends most of its time on: "matrix", "vector", "memory" or "overhead"; "nothing" where it takes none."""
         longest = np.where(np.asarray(self.work_ns) > self.memory_ns, self.unit, "memory")
         found = np.where(np.maximum(self.work_ns, self.memory_ns) < self.overhead_ns, "overhead", longest)
+        found = np.where(np.asarray(self.ns) == 0, "nothing", found)
         return found if found.ndim else str(found)
 
 

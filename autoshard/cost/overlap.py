@@ -31,9 +31,8 @@ from costmodels import Hardware
 ASYNCHRONOUS = frozenset({"all_gather", "collective_permute"})
 HIDING_SHARE = 0.5  # of the least time of the reading kernel
 HIDDEN_PERCENT = 90  # of the collective
-SCHEDULED_LONGER = (
-    2  # a product by a scheduler's own times, before its tiles are chosen: two to four times its least
-)
+SCHEDULED_LONGER = 2
+"""A product by a scheduler's own times, before its tiles are chosen: two to four times its least."""
 
 
 @dataclass(frozen=True, slots=True)

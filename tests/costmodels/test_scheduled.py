@@ -64,6 +64,10 @@ def test_products_at_peak_and_nothing_beside_them() -> None:
     assert V5E.matmul_ns(m=1000, k=1000, n=1000, dtype="i8") == V5E.matmul_ns(
         m=1000, k=1000, n=1000, dtype="f32"
     )
+    assert [V5E.matmul_roofline(m=m, k=1000, n=1000, dtype="bf16").bound for m in (1, 2)] == [
+        "nothing",
+        "matrix",
+    ]
     assert V5E.matmul_ns(m=1, k=1000, n=1000, dtype="bf16") == 0
     assert np.array_equal(V5E.matmul_ns(m=np.array([1, 2]), k=8, n=8, dtype="i32"), [0, 0])
     assert V5E.kernel_ns(10**12, 10**12, "f32") == 0
