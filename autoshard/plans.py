@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from autoshard.errors import AutoshardError
-from autoshard.mlir.collective import TO_UNREDUCED
+from autoshard.mlir.collective import LOCAL
 from autoshard.mlir.decisions import Decisions
 from autoshard.mlir.forms import FORMS
 from autoshard.overlaps import OVERLAPS
@@ -165,9 +165,8 @@ class Plan:
         """
         if self.lowering != "xla-tpu":
             return 0
-        local = ("all_slice", *TO_UNREDUCED)
         return sum(
-            one.ns * one.repeat for one in self.price.collectives if not one.emitted and one.kind not in local
+            one.ns * one.repeat for one in self.price.collectives if not one.emitted and one.kind not in LOCAL
         )
 
     @property

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autoshard.check.emitted import HALO, LOCAL
+from autoshard.check.emitted import HALO
 from autoshard.check.movement import Totals, differences, totals
 from autoshard.check.moves import axis_names
 from autoshard.check.report import Finding, of_offenders
-from autoshard.mlir.collective import Collective
+from autoshard.mlir.collective import LOCAL, Collective
 from autoshard.plans import Plan, PlannedCollective
 from autoshard.sharding import AxisRef
 

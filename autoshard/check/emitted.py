@@ -12,12 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autoshard.check.parts import num_shards, parts_of
-from autoshard.mlir.collective import CollectiveStep
+from autoshard.mlir.collective import LOCAL, CollectiveStep
 from autoshard.program import KernelShape
 from autoshard.sharding import AxisRef, TensorSharding, TensorType
 
-LOCAL = ("all_slice", "replicated_to_unreduced", "sharded_to_unreduced")
-"""These send nothing: every device keeps or clears what it has."""
 HALO = "halo_exchange"
 
 

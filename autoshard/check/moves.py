@@ -8,8 +8,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autoshard.check.emitted import LOCAL, Compiler, Sent, is_summed_vector
+from autoshard.check.emitted import Compiler, Sent, is_summed_vector
 from autoshard.check.planned import Planned
+from autoshard.mlir.collective import LOCAL
 from autoshard.plans import EmittedCollective, PlannedCollective
 from autoshard.sharding import AxisRef, TensorType
 from costmodels import Communication, Hardware

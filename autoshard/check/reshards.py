@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autoshard.check.emitted import (
-    LOCAL,
     Sent,
     sent_for,
     sent_for_step,
@@ -30,7 +29,7 @@ from autoshard.check.scattering import (
 )
 from autoshard.check.sharing import SharedCopy, moved_reads, shared_copy
 from autoshard.check.sums import adds_exactly, is_scattered_sum
-from autoshard.mlir.collective import CollectiveStep
+from autoshard.mlir.collective import LOCAL, CollectiveStep
 from autoshard.mlir.passes import decompose_reshards
 from autoshard.program import gathered_as, lone_operands
 from autoshard.sharding import Mesh, TensorSharding, TensorType, dtype_bits

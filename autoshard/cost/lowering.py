@@ -37,13 +37,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from autoshard.mlir.collective import LOCAL
 from autoshard.sharding import AxisRef, TensorType, dtype_bits, total_size
 from costmodels import Communication, Hardware
 
 Lowering = Literal["shardy", "xla-tpu"]
-
-LOCAL = frozenset({"all_slice", "replicated_to_unreduced", "sharded_to_unreduced"})
-"""These send nothing: each device reads its own part and writes it, the rest zero where the result is a partial sum."""
 
 MOST_SUMMED_BYTES = 16 * 2**20
 MANY_DEVICES = 33

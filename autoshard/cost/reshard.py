@@ -11,11 +11,11 @@ import numpy as np
 
 from autoshard.cost.layouts import Ints, LayoutsByRank
 from autoshard.cost.loops import made_inside
-from autoshard.cost.lowering import ALONG_LANES, LOCAL, CollectivePrices, Emitted, is_short_vector
+from autoshard.cost.lowering import ALONG_LANES, CollectivePrices, Emitted, is_short_vector
 from autoshard.cost.meshes import crossing, is_crossing
 from autoshard.cost.padding import scattered
 from autoshard.cost.uneven import emitted_step, has_long_columns, is_along_lanes
-from autoshard.mlir.collective import CollectiveStep
+from autoshard.mlir.collective import LOCAL, CollectiveStep
 from autoshard.problem.model import Bools
 from autoshard.program import MinorDims
 from autoshard.sharding import (
@@ -28,7 +28,7 @@ from autoshard.sharding import (
 )
 
 Request = tuple[int, TensorSharding, TensorSharding]
-_SIZED_BY_RESULT = ("all_gather", "all_slice", "replicated_to_unreduced", "sharded_to_unreduced")
+_SIZED_BY_RESULT = ("all_gather", *LOCAL)
 Decompose = Callable[[Mesh, Sequence[Request]], list[tuple[CollectiveStep, ...]]]
 
 

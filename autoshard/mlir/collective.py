@@ -7,6 +7,8 @@ from autoshard.sharding import AxisRef, TensorSharding
 
 KINDS = ("all_gather", "all_slice", "all_to_all", "collective_permute", "all_reduce", "reduce_scatter")
 TO_UNREDUCED = ("replicated_to_unreduced", "sharded_to_unreduced")
+LOCAL = ("all_slice", *TO_UNREDUCED)
+"""These send nothing: each device reads its own part and keeps it, the rest zero where the result is a partial sum."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,10 +110,14 @@ def moved_for_products(listing: Listing) -> dict[int, int]:
     others |= {source.value for flow in listing.data_flows for source in flow.sources}
     multiplied: set[int] = set()
     moved: set[int] = set()
+
+    def is_for_products(value: int) -> bool:
+        return value not in others and (value in multiplied or value in moved)
+
     for op in reversed(listing.ops):  # a value's readers before what makes it
         if op.is_matmul:
             multiplied.update(op.operands)
-        elif op.name in MOVES and any(r in multiplied or r in moved for r in op.results if r not in others):
+        elif op.name in MOVES and is_for_products(op.results[0]):
             moved.update(op.operands)
         else:
             others.update(op.operands)

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import BROADCAST, is_elementwise
-from autoshard.program.records import Compiler, Kernel, Lifetime, Whole
+from autoshard.program.records import MOVES, Compiler, Kernel, Lifetime, Whole
 
 _DOT, _EXPONENTIAL, _SUBTRACT = "stablehlo.dot_general", "stablehlo.exponential", "stablehlo.subtract"
-_RENAMED = frozenset({"stablehlo.reshape", "stablehlo.transpose", "sdy.sharding_constraint", "sdy.reshard"})
+_RENAMED = MOVES | {"stablehlo.reshape", "stablehlo.transpose"}
 _MASKING = frozenset({"stablehlo.select", "stablehlo.add"})
 _LONGEST, _LONGEST_OF_GROUPS = 4096, 2048
 _FREE_DIMS = 2  # of a product's result: of groups of queries there are more

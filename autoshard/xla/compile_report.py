@@ -14,7 +14,7 @@ from autoshard.report.units import bytes_text, time_text
 from autoshard.xla.beside import Side, by_kind, differences
 from autoshard.xla.compiled import Compiled
 from autoshard.xla.held_beside import HeldSide, held_differences, temporary_bytes
-from autoshard.xla.prediction import Prediction
+from autoshard.xla.prediction import Prediction, ScheduledTime
 from autoshard.xla.targets import parse_target
 
 _MOST_ROWS = 20
@@ -150,19 +150,12 @@ class CompileReport:
         table = _table("time of a step", *columns)
         compute = "matrix products at peak" if time.fusions_ns is None else "fusions"
         compute_ns = time.matmul_ns if time.fusions_ns is None else time.fusions_ns
-        rows = [
-            ("compute", predicted and predicted.compute_ns, compute_ns, f"  ({compute})"),
-            ("communication", predicted and predicted.communication_ns, time.communication_ns, ""),
-            ("step", predicted and predicted.step_ns, time.step_ns, ""),
-        ]
-        alike = [] if scheduled is None else [scheduled.compute_ns, scheduled.communication_ns]
-        for number, (name, ours, theirs, note) in enumerate(rows):
-            table.add_row(
-                name,
-                "" if ours is None else time_text(ours),
-                *([time_text([*alike, sum(alike)][number])] if alike else []),
-                "?" if theirs is None else time_text(theirs) + note,
-            )
+        names = ("compute", "communication", "step")
+        sides = [_times(predicted), *([] if scheduled is None else [_times(scheduled)])]
+        estimates = (compute_ns, time.communication_ns, time.step_ns)
+        notes = (f"  ({compute})", "", "")
+        for name, *predictions, theirs, note in zip(names, *sides, estimates, notes, strict=True):
+            table.add_row(name, *predictions, "?" if theirs is None else time_text(theirs) + note)
         empty = [""] * (len(columns) - 1)
         for label, parts in (
             ("waiting for asynchronous", time.exposed_ns),
@@ -261,6 +254,13 @@ class CompileReport:
 
 _AT_SCHEDULER = "predicted at its prices"
 _PREDICTED = ("predicted", "difference", "predicted count", "predicted operand bytes a device")
+
+
+def _times(of: Prediction | ScheduledTime | None) -> tuple[str, str, str]:
+    """Compute, communication and step."""
+    if of is None:
+        return "", "", ""
+    return time_text(of.compute_ns), time_text(of.communication_ns), time_text(of.step_ns)
 
 
 def _group_text(group_size: int) -> str:

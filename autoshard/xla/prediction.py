@@ -32,6 +32,10 @@ class ScheduledTime:
     compute_ns: int
     communication_ns: int
 
+    @property
+    def step_ns(self) -> int:
+        return self.compute_ns + self.communication_ns
+
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
