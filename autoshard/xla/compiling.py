@@ -220,13 +220,18 @@ def dumped_schedule(dump: Path) -> Path | None:
 
 
 def _is_dumped(dump: Path) -> bool:
-    """Whether the final module is there to its end; it is the last to be written."""
+    """Whether the final module is there to its end; it is the last to be written.
+
+    Its last computation is the entry. What has been written so far may end with any other's brace.
+    """
     final = dumped_file(dump, _FINAL)
     if final is None or final.stat().st_size == 0:
         return False
     with final.open("rb") as file:
         file.seek(max(0, final.stat().st_size - 16))
-        return file.read().rstrip().endswith(b"}")
+        if not file.read().rstrip().endswith(b"\n}"):
+            return False
+    return b"\nENTRY " in final.read_bytes()
 
 
 def _dumped(folder: Path, dump: Path, probe: int | None, target: Target) -> _Dumped:
