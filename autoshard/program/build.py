@@ -47,6 +47,7 @@ from autoshard.program.minor import (
 )
 from autoshard.program.nearby import keep_near
 from autoshard.program.nested import ended_in_place, finished, without_nested
+from autoshard.program.pairs import stored_apart
 from autoshard.program.picking import picked_beside
 from autoshard.program.pieces import in_pieces
 from autoshard.program.records import (
@@ -58,6 +59,7 @@ from autoshard.program.records import (
     FlowSource,
     Kernel,
     KernelShape,
+    Lifetime,
     Program,
     Use,
     Window,
@@ -76,6 +78,7 @@ from autoshard.program.rowwise import copied_slices
 from autoshard.program.slicing import as_cut, cut_from, cut_where_read
 from autoshard.program.storing import Storing
 from autoshard.program.strips import find_strips
+from autoshard.program.traded import Traffic
 from autoshard.program.traffic import Segment, fuse_into_products, traffic
 from autoshard.program.transforms import transforms
 from autoshard.program.updates import row_copies, updated_at_once, updates_in_rows
@@ -151,14 +154,13 @@ def build_program(
     )
     counters = find_counters(listing) if compiler.is_xla_tpu else NO_COUNTERS
     finished_names = storing.finished_products()
-    _, ample = recompute(
-        kept, lifetimes(listing, kept, pairs, fusion.free, counters, finished_names), narrowed | slices
-    )
-    kernels, lives = recompute(
-        kernels,
-        lifetimes(listing, kernels, pairs, fusion.free, counters, finished_names),
-        repeated | slices,
-    )
+
+    def lives_of(kernels: Sequence[Kernel]) -> dict[int, Lifetime]:
+        apart = stored_apart(kernels, Traffic(kernels, listing, stored), compiler)
+        return lifetimes(listing, kernels, pairs, fusion.free, counters, finished_names, apart)
+
+    _, ample = recompute(kept, lives_of(kept), narrowed | slices)
+    kernels, lives = recompute(kernels, lives_of(kernels), repeated | slices)
     if compiler.is_xla_tpu:
         lives, ample = (
             without_nested(kernels, listing, pinned, finished(kernels, listing, pinned, stored, one))

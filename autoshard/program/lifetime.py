@@ -9,7 +9,6 @@ reads (zeros beside the picked elements of `jnp.diagonal`) is removed.
 Elementwise results take no memory where a compiler rather repeats the work: see `repeating.Repeatable` and `ample`.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -17,10 +16,8 @@ from autoshard.mlir.listing import DataFlow, Listing
 from autoshard.program.counters import Counters
 from autoshard.program.handing import handing_flows
 from autoshard.program.records import Kernel, Lifetime
-from autoshard.sharding import dtype_bits
 
-_REDUCE, _SCATTER = "stablehlo.reduce", "stablehlo.scatter"
-_NARROW_BITS = 16
+_SCATTER = "stablehlo.scatter"
 
 
 def lifetimes(
@@ -30,11 +27,13 @@ def lifetimes(
     free: frozenset[int],
     counters: Counters,
     finished: Mapping[int, int],
+    apart: frozenset[int],
 ) -> dict[int, Lifetime]:
     """Half-open lifetimes of every value that an argument, a data-flow op or a kernel defines, ranked or not.
 
     Args:
         finished: of work done as a product leaves the matrix unit, the name under which each result's kernel reads the product.
+        apart: results that write over nothing (`pairs.stored_apart`).
     """
     end_of_program = len(listing.ops) + 1
     handing = handing_flows(listing, free)
@@ -42,7 +41,7 @@ def lifetimes(
     begin.update((flow.target, flow.begin) for flow in listing.data_flows)
     for kernel in kernels:
         begin.update(dict.fromkeys(kernel.results, kernel.time))
-    last = _last_uses(listing, kernels, handing, begin, finished)
+    last = _last_uses(listing, kernels, handing, begin, finished, apart)
     aliases = {value for kernel in kernels if kernel.is_alias for value in kernel.results}
     aliases |= {flow.target for flow in handing}
     aliases |= {flow.target for flow in listing.data_flows if flow.kind == "case" and flow.target not in last}
@@ -197,6 +196,7 @@ def _last_uses(
     handing: Sequence[DataFlow],
     begin: dict[int, int],
     finished: Mapping[int, int],
+    apart: frozenset[int],
 ) -> dict[int, int]:
     """Half-open end of the last read of each value; reads inside a loop of a value from outside count until the loop's end."""
     loops = sorted(
@@ -210,7 +210,6 @@ def _last_uses(
         defined = begin.get(value, 0)
         return max((stop for start, stop in loops if defined < start <= time < stop), default=time)
 
-    pinned = _made_with_reductions(kernels)
     last: dict[int, int] = {}
     for flow in listing.data_flows:
         for source in flow.sources:
@@ -224,12 +223,10 @@ def _last_uses(
             time = max(last.get(step.target, 0), kept, loop_end(source.value, source.time))
             last[source.value] = max(last.get(source.value, 0), time)
             continue
-        time = step.time if step.is_in_place else step.time + 1
+        writes_over = step.is_in_place and apart.isdisjoint(step.results)
+        time = step.time if writes_over else step.time + 1
         if step.is_alias:
             time = max(last.get(step.results[0], 0), time)
-        pairs = {pair for use in step.uses for pair in pinned.get(use.value, ())}
-        if len(pairs) > 1 and _is_narrow(step):
-            time = max(time, step.time + 1)
         product = finished.get(step.results[0]) if step.is_alias else None
         for use in step.uses:
             is_read_once = product is not None and use.value != product
@@ -237,45 +234,6 @@ def _last_uses(
             end = step.time + 1 if is_read_once else time
             last[use.value] = max(last.get(use.value, 0), end, loop_end(use.value, step.time))
     return last
-
-
-def _is_narrow(kernel: Kernel) -> bool:
-    return all(dtype_bits(type_.dtype) <= _NARROW_BITS for type_ in kernel.shape.results)
-
-
-def _made_with_reductions(kernels: Sequence[Kernel]) -> dict[int, frozenset[int]]:
-    """Values that come out of a product together with a reduction of them, and what is evaluated from them in place of a buffer; of which.
-
-    XLA makes such a value and what is reduced of it at once, as a pair, and writes over no part of a pair (libtpu 0.0.51 on v5e: an
-    exponential takes a second buffer where the maximum of its operand came out of the product with it, and none where it did not).
-    It stores what is made of two pairs, as the gradient of a softmax's operand (of Llama-3 8B and 70B on v5p), where that has 16 bits
-    (30 small training steps on v5e, v6e and v5p, float32 on none; bfloat16 not on v5e, where we count it all the same), and repeats what
-    is made of one.
-    """
-    made_by = {result: kernel for kernel in kernels for result in kernel.results}
-    readers = Counter(use.value for kernel in kernels for use in kernel.uses)
-    reductions = [kernel for kernel in kernels if kernel.shape.name == _REDUCE]
-    reduced = {result for kernel in reductions for result in kernel.results}
-    seen: set[int] = set()
-    pending = [use.value for kernel in reductions for use in kernel.uses]
-    while pending:
-        value = pending.pop()
-        kernel = made_by.get(value)
-        if kernel is None or value in seen or any(use.value in reduced for use in kernel.uses):
-            continue
-        if kernel.shape.is_matmul:
-            seen.add(value)
-        elif kernel.is_in_place or kernel.is_alias:
-            seen.add(value)
-            shape = kernel.shape.results[0].shape
-            operands = zip(kernel.uses, kernel.shape.operands, strict=True)
-            pending.extend(use.value for use, type_ in operands if type_.shape == shape)
-    found = {value: frozenset({value}) for value in seen if readers[value] > 1}
-    for kernel in kernels:
-        behind = [found[use.value] for use in kernel.uses if use.value in found] if kernel.is_alias else []
-        if behind:
-            found.update(dict.fromkeys(kernel.results, frozenset[int]().union(*behind)))
-    return found
 
 
 def _backwards(kernels: Sequence[Kernel], handing: Sequence[DataFlow]) -> Iterator[Kernel | DataFlow]:

@@ -30,6 +30,7 @@ from programs import BF16, F32, I32, Program, Tree
 from zoo import training
 
 Choices = dict[str, Any]
+Apply = Callable[[Any, Tree], Any]
 SLICES = {
     "tpu:v5e:4x4": ("tpu-v5e", "x=4,y=4"),
     "tpu:v5e:2x4": ("tpu-v5e", "x=2,y=4"),
@@ -143,7 +144,10 @@ def transformer(c: Choices, devices: int) -> Program:
         angles = jnp.arange(positions, dtype=F32)[:, None] * 10000.0 ** (-jnp.arange(half, dtype=F32) / half)
         cos, sin = jnp.cos(angles)[:, None], jnp.sin(angles)[:, None]
         if c["positions"] == "rotary_halves":
-            cos, sin = jnp.concatenate([cos, cos], -1).astype(x.dtype), jnp.concatenate([sin, sin], -1).astype(x.dtype)
+            cos, sin = (
+                jnp.concatenate([cos, cos], -1).astype(x.dtype),
+                jnp.concatenate([sin, sin], -1).astype(x.dtype),
+            )
             left, right = jnp.split(x, 2, -1)
             return x * cos + jnp.concatenate([-right, left], -1) * sin
         left, right = jnp.split(x.astype(F32), 2, -1)
@@ -190,10 +194,8 @@ def transformer(c: Choices, devices: int) -> Program:
             low = -1e4 if c["mask"] != "causal_large" else jnp.finfo(scores.dtype).min
             scores = jnp.where(mask, scores, jnp.asarray(low, scores.dtype))
         weights = jax.nn.softmax(scores, -1).astype(x.dtype)
-        if c["attention"] == "heads_outside":
-            made = (weights @ v).transpose(0, 2, 1, 3)
-        else:
-            made = jnp.einsum("bhqk,bkhd->bqhd", weights, v)
+        is_outside = c["attention"] == "heads_outside"
+        made = (weights @ v).swapaxes(1, 2) if is_outside else jnp.einsum("bhqk,bkhd->bqhd", weights, v)
         return dense(made.reshape(batch, positions, width), w["out"])
 
     def perceptron(x: Any, w: Tree) -> Any:
@@ -234,11 +236,13 @@ def transformer(c: Choices, devices: int) -> Program:
     if c["attention"] == "one_product" and groups == heads:
         one["qkv"] = linear(width, 3 * width)
     else:
-        one |= {"q": linear(width, width), "k": linear(width, groups * each), "v": linear(width, groups * each)}
-    if c["is_scanned"]:
-        stack = jax.tree.map(lambda s: Shape((c["layers"], *s.shape), s.dtype), one)
-    else:
-        stack = [one] * c["layers"]
+        one |= {
+            "q": linear(width, width),
+            "k": linear(width, groups * each),
+            "v": linear(width, groups * each),
+        }
+    layers = jax.tree.map(lambda s: Shape((c["layers"], *s.shape), s.dtype), one)
+    stack = layers if c["is_scanned"] else [one] * c["layers"]
     weights: Tree = {"stack": stack, "words": Shape((c["vocabulary"], width), kept), "last": norm_weights()}
     if c["positions"] == "learned":
         weights["places"] = Shape((positions, width), kept)
@@ -263,7 +267,9 @@ def transformer(c: Choices, devices: int) -> Program:
             bias = (slopes[:, None, None] * (places[None, :] - places[:, None]))[None]
         keys = jax.random.split(jax.random.key(seed), c["layers"])
         if c["is_scanned"]:
-            x, _ = lax.scan(lambda x, one: (layer(x, one[0], bias, padding, one[1]), None), x, (weights["stack"], keys))
+            x, _ = lax.scan(
+                lambda x, one: (layer(x, one[0], bias, padding, one[1]), None), x, (weights["stack"], keys)
+            )
         else:
             for number, w in enumerate(weights["stack"]):
                 x = layer(x, w, bias, padding, keys[number])
@@ -301,8 +307,6 @@ def convnet(c: Choices, devices: int) -> Program:
         shapes[name] = Shape(dims, kept)
         return lambda w: w[name]
 
-    Apply = Callable[[Any, Tree], Any]
-
     def convolved(name: str, inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1) -> Apply:
         filters = weight(f"{name}.w", size, size, inputs // groups, outputs)
         biases = weight(f"{name}.b", outputs) if c["has_bias"] else None
@@ -311,7 +315,12 @@ def convnet(c: Choices, devices: int) -> Program:
             numbers = ("NHWC", "HWIO", "NHWC")
             strides, padding = (stride, stride), "SAME"
             made = lax.conv_general_dilated(
-                x, filters(w).astype(used), strides, padding, dimension_numbers=numbers, feature_group_count=groups
+                x,
+                filters(w).astype(used),
+                strides,
+                padding,
+                dimension_numbers=numbers,
+                feature_group_count=groups,
             )
             return made + biases(w).astype(used) if biases else made
 
@@ -334,7 +343,10 @@ def convnet(c: Choices, devices: int) -> Program:
         return apply
 
     def gates(name: str, channels: int) -> Apply:
-        down, up = weight(f"{name}.down", channels, channels // 4), weight(f"{name}.up", channels // 4, channels)
+        down, up = (
+            weight(f"{name}.down", channels, channels // 4),
+            weight(f"{name}.up", channels // 4, channels),
+        )
 
         def apply(x: Any, w: Tree) -> Any:
             made = act(x.mean((1, 2)) @ down(w).astype(used)) @ up(w).astype(used)
@@ -413,7 +425,9 @@ def convnet(c: Choices, devices: int) -> Program:
 
         def upsampled(x: Any, w: Tree) -> Any:
             made = last(x, w)
-            return jax.image.resize(made, (made.shape[0], 4 * made.shape[1], 4 * made.shape[2], 32), "bilinear")
+            return jax.image.resize(
+                made, (made.shape[0], 4 * made.shape[1], 4 * made.shape[2], 32), "bilinear"
+            )
 
         steps.append(upsampled)
 
@@ -427,7 +441,9 @@ def convnet(c: Choices, devices: int) -> Program:
     made = jax.eval_shape(logits_of, dict(shapes), images)
 
     def loss(w: Tree, images: Any, labels: Any) -> Any:
-        return optax.softmax_cross_entropy_with_integer_labels(logits_of(w, images).astype(F32), labels).mean()
+        return optax.softmax_cross_entropy_with_integer_labels(
+            logits_of(w, images).astype(F32), labels
+        ).mean()
 
     if c["optimizer"] == "none":
         return logits_of, (shapes, images), ()
@@ -449,7 +465,9 @@ def lowered(choices: Choices) -> str:
 
 
 def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "autoshard", *map(str, words)], capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, "-m", "autoshard", *map(str, words)], capture_output=True, text=True
+    )
 
 
 def row_of(seed: int, arguments: argparse.Namespace) -> Choices | None:
@@ -482,7 +500,13 @@ def row_of(seed: int, arguments: argparse.Namespace) -> Choices | None:
         print(seed, target, "does not compile", flush=True)
         return None
     taken = memory["total_bytes"]
-    return {"seed": seed, **choices, "predicted": predicted / 1e9, "compiled": taken / 1e9, "ratio": taken / predicted}
+    return {
+        "seed": seed,
+        **choices,
+        "predicted": predicted / 1e9,
+        "compiled": taken / 1e9,
+        "ratio": taken / predicted,
+    }
 
 
 def main() -> None:
@@ -500,14 +524,19 @@ def main() -> None:
         row = row_of(seed, arguments)
         if row:
             rows.append(row)
-            print(f"{seed:4} {row['target']:14} {row['family']:12} {row['compiled']:7.2f} {row['ratio']:.3f}", flush=True)
+            print(
+                f"{seed:4} {row['target']:14} {row['family']:12} {row['compiled']:7.2f} {row['ratio']:.3f}",
+                flush=True,
+            )
     table = pd.DataFrame(rows)
     table["within"] = table["ratio"].between(0.9, 1.1)
     print(f"{int(table['within'].sum())} of {len(table)} within 10 %")
     for name in table.columns.difference(["seed", "predicted", "compiled", "ratio", "within"]):
         for value, mine in table.groupby(name):
             if len(mine) >= 4:
-                print(f"{name} {value}: {int(mine['within'].sum())} of {len(mine)}, median {mine['ratio'].median():.3f}")
+                print(
+                    f"{name} {value}: {int(mine['within'].sum())} of {len(mine)}, median {mine['ratio'].median():.3f}"
+                )
 
 
 if __name__ == "__main__":

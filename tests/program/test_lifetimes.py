@@ -44,25 +44,44 @@ def test_operand_dies_as_an_elementwise_result_is_born() -> None:
     assert gradient.end == 2
 
 
-@pytest.mark.parametrize(("is_reduced", "dtype"), [(False, "bf16"), (True, "bf16"), (True, "f32")])
-def test_pairs_of_products_and_their_reductions_are_not_written_over(is_reduced: bool, dtype: str) -> None:
-    """Two products that come out with their row sums: what both make, read by two more products, has 16-bit memory beside them."""
-    t, w, sums = (f"tensor<{shape}x{dtype}>" for shape in ("8x16", "16x16", "8"))
-    summed = "%0" if is_reduced else "%a"
+@pytest.mark.parametrize("ends_products_in_place", [False, True])
+@pytest.mark.parametrize(
+    ("reduced", "made", "read_by", "is_apart"),
+    [
+        ("%a", "bf16", "products", (False, False)),
+        ("%0", "bf16", "products", (False, True)),
+        ("%0", "f32", "products", (False, False)),
+        ("%0", "bf16", "a sum too", (True, True)),
+        ("%0", "f32", "a sum too", (True, True)),
+    ],
+)
+def test_pairs_of_products_and_their_reductions_are_not_written_over(
+    ends_products_in_place: bool, reduced: str, made: str, read_by: str, is_apart: tuple[bool, bool]
+) -> None:
+    """Of two products that come out with their row sums something is made that has 16-bit memory beside them where it is stored.
+
+    What products alone read is made anew in each of them by a compiler whose products write over nothing.
+    """
+    t, w, sums = (f"tensor<{shape}x{made}>" for shape in ("8x16", "16x16", "8"))
+    also = f"""
+      %7 = stablehlo.reduce(%4 init: %zero) applies stablehlo.add across dimensions = [1] : ({t}, tensor<{made}>) -> {sums}"""
+    results = ["%1", "%3", "%5", "%6", *(["%7"] if read_by == "a sum too" else [])]
+    types = ", ".join([sums, sums, w, t, *([sums] if read_by == "a sum too" else [])])
     body = f"""
-      %zero = stablehlo.constant dense<0.0> : tensor<{dtype}>
+      %zero = stablehlo.constant dense<0.0> : tensor<{made}>
       %0 = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({t}, {w}) -> {t}
-      %1 = stablehlo.reduce({summed} init: %zero) applies stablehlo.add across dimensions = [1] : ({t}, tensor<{dtype}>) -> {sums}
+      %1 = stablehlo.reduce({reduced} init: %zero) applies stablehlo.add across dimensions = [1] : ({t}, tensor<{made}>) -> {sums}
       %2 = stablehlo.dot_general %a, %w, contracting_dims = [1] x [1] : ({t}, {w}) -> {t}
-      %3 = stablehlo.reduce(%2 init: %zero) applies stablehlo.add across dimensions = [1] : ({t}, tensor<{dtype}>) -> {sums}
+      %3 = stablehlo.reduce(%2 init: %zero) applies stablehlo.add across dimensions = [1] : ({t}, tensor<{made}>) -> {sums}
       %4 = stablehlo.multiply %0, %2 : {t}
       %5 = stablehlo.dot_general %4, %a, contracting_dims = [0] x [0] : ({t}, {t}) -> {w}
-      %6 = stablehlo.dot_general %4, %w, contracting_dims = [1] x [0] : ({t}, {w}) -> {t}
-      return %1, %3, %5, %6 : {sums}, {sums}, {w}, {t}"""
-    program = program_of(main_of(body, f"%a: {t}, %w: {w}", f"{sums}, {sums}, {w}, {t}"))
-    made = next(k for k in program.kernels if k.shape.name == "stablehlo.multiply")
-    operands = [program.lifetimes[use.value].end for use in made.uses]
-    assert operands == [made.time + (is_reduced and dtype == "bf16")] * 2
+      %6 = stablehlo.dot_general %4, %w, contracting_dims = [1] x [0] : ({t}, {w}) -> {t}{also if read_by == "a sum too" else ""}
+      return {", ".join(results)} : {types}"""
+    compiler = Compiler(is_xla_tpu=True, ends_products_in_place=ends_products_in_place)
+    program = build_program(listed(main_of(body, f"%a: {t}, %w: {w}", types)), compiler=compiler)
+    kernel = next(k for k in program.kernels if k.shape.name == "stablehlo.multiply")
+    operands = [program.lifetimes[use.value].end for use in kernel.uses]
+    assert operands == [kernel.time + is_apart[ends_products_in_place]] * 2
 
 
 def test_results_are_there_from_the_start() -> None:
