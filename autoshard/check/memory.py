@@ -31,6 +31,7 @@ from autoshard.program import (
     SHORT_SHARE,
     FlowKind,
     Lifetime,
+    Lives,
     MinorDims,
     Sources,
     Whole,
@@ -38,6 +39,7 @@ from autoshard.program import (
     lies_as_read,
     product_reads,
     repeated_values,
+    with_deferred,
 )
 from autoshard.sharding import TensorSharding, TensorType, dtype_bits
 from costmodels import Hardware
@@ -70,7 +72,7 @@ class Compiled:
     gathered: Mapping[tuple[int, int], GatheringLoop]  # (value, root op) of operands that a loop gathers
 
 
-Lives = Mapping[int, Lifetime]
+Lifetimes = Mapping[int, Lifetime]
 _PARTS = 6  # that a loop which scatters a sum works on
 
 
@@ -151,28 +153,32 @@ def find_peak(
 
     def buffers(lives: Lives) -> list[Buffer]:
         return [
-            *_buffers(planned, reads, stored, lives, compiled.looped),
+            *_buffers(planned, reads, stored, lives.of_values, compiled.looped),
             *copies,
             *_for_loops(planned, reads, stored, lives, compiled.looped),
-            *(starmap(Buffer, in_strips(planned, reads, hardware, lives)) if compiled.narrows else ()),
+            *(
+                starmap(Buffer, in_strips(planned, reads, hardware, lives.of_values))
+                if compiled.narrows
+                else ()
+            ),
         ]
 
     program = planned.program
-    least = buffers(program.lifetimes)
+    least = buffers(Lives(program.lifetimes))
     needed = _peak_of(least)
     if limit is not None and needed.bytes > limit:
         return needed
-    ample = buffers(program.ample_lifetimes)
+    ample = buffers(with_deferred(program, program.ample_lifetimes, compiled.looped))
     spared = _main_memory(ample, planned, hardware)
     if spared > SHORT_SHARE * hardware.usable_hbm_bytes:
-        ample = buffers(program.lent_lifetimes)
+        ample = buffers(with_deferred(program, program.lent_lifetimes, compiled.looped))
         spared = _main_memory(ample, planned, hardware)
     taken = max(_main_memory(least, planned, hardware), spared)
     return Peak(taken if limit is None else min(taken, limit), _peak_of(ample).time)
 
 
 def _buffers(
-    planned: Planned, reads: Reads, stored: _Stored, lives: Lives, looped: frozenset[int]
+    planned: Planned, reads: Reads, stored: _Stored, lives: Lifetimes, looped: frozenset[int]
 ) -> Iterator[Buffer]:
     for buffers in (
         _values(planned, reads, stored, lives),
@@ -212,7 +218,7 @@ def _peak_of(buffers: Sequence[Buffer]) -> Peak:
     return peak
 
 
-def _values(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> Iterator[Buffer]:
+def _values(planned: Planned, reads: Reads, stored: _Stored, lives: Lifetimes) -> Iterator[Buffer]:
     handed_over = {argument.value for argument in planned.listing.arguments} | planned.program.returned
     for value, type_ in _defined(planned, reads):
         lifetime = lives.get(value)
@@ -232,7 +238,7 @@ def _values(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> It
             )
 
 
-def _renamed(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> Iterator[Buffer]:
+def _renamed(planned: Planned, reads: Reads, stored: _Stored, lives: Lifetimes) -> Iterator[Buffer]:
     """Layouts other than that of the buffer: of results of the program while they are made, and of values without a buffer of their own."""
     for read in reads.kernels:
         time = read.kernel.time
@@ -373,20 +379,22 @@ def _for_loops(
         for number, (use, sharding) in enumerate(zip(kernel.uses, read.shardings, strict=True)):
             bytes_ = stored.at_least(kernel.shape.travels[number], sharding)
             evaluated = repeated.get(use.value)
-            if evaluated is not None and lives[evaluated.origin].is_own_buffer:
+            if evaluated is not None and lives.of_values[evaluated.origin].is_own_buffer:
                 evaluated = None
             source = None if evaluated is None else sources.of(evaluated.origin)
             type_ = kernel.shape.operands[number]
-            is_in_place = sharding.divides(type_.shape) and source is not None and source.is_gone(lives, time)
+            is_in_place = (
+                sharding.divides(type_.shape) and source is not None and source.is_gone(lives.of_values, time)
+            )
             if number == 0 and not kept & {*read.run.rule.operands[0][0]} and not is_in_place:
                 yield Buffer(time, time + 1, bytes_)
             if evaluated is None:
                 continue
-            begin = evaluated.stored_from(lives, time)
+            begin = evaluated.stored_from(lives.of_values, time)
             beside = planned.program.picked.get((value, number))
             if beside and beside.is_beside(sharding, planned.produced[value], planned.settled[value]):
                 begin = min(begin, beside.time)
-            yield Buffer(begin, time + 1, bytes_)
+            yield Buffer(begin, lives.end_of_handed(time), bytes_)
             others = reads_of.get((use.value, kernel.ops[-1]))
             is_alone = evaluated.is_made_with_product or type_ == kernel.shape.travels[number]
             if others and not is_alone and sharding.divides(type_.shape):
@@ -419,7 +427,7 @@ def _copied_results(planned: Planned, stored: _Stored) -> Iterator[Buffer]:
             yield Buffer(0, planned.program.num_times, bytes_, is_handed_over=True)
 
 
-def _wholes(planned: Planned, stored: _Stored, lives: Lives) -> Iterator[Buffer]:
+def _wholes(planned: Planned, stored: _Stored, lives: Lifetimes) -> Iterator[Buffer]:
     """What is made whole for gathers, and broadcasts that a reshape merges."""
     for value, wholes in planned.program.wholes.items():
         for whole in wholes:
@@ -428,7 +436,7 @@ def _wholes(planned: Planned, stored: _Stored, lives: Lives) -> Iterator[Buffer]
                 yield Buffer(whole.begin, whole.end, stored.whole(whole, sharding))
 
 
-def _scattered(planned: Planned, reads: Reads, stored: _Stored, lives: Lives) -> Iterator[Buffer]:
+def _scattered(planned: Planned, reads: Reads, stored: _Stored, lives: Lifetimes) -> Iterator[Buffer]:
     """What a scatter makes in rows of whole slices, what that is added to in the same layout, and tables that are copied into it."""
     for read in reads.kernels:
         time = read.kernel.time
@@ -459,7 +467,7 @@ def _gathered_from(planned: Planned, reads: Reads, stored: _Stored) -> Iterator[
         yield Buffer(kernel.time, kernel.time + 1, stored.copied(type_, sharding, dims, is_read=True))
 
 
-def _transformed(planned: Planned, stored: _Stored, lives: Lives) -> Iterator[Buffer]:
+def _transformed(planned: Planned, stored: _Stored, lives: Lifetimes) -> Iterator[Buffer]:
     """The products that Fourier transforms are made of."""
     for kernel in planned.program.kernels:
         for value, type_ in zip(kernel.results, kernel.shape.results, strict=True):

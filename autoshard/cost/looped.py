@@ -24,7 +24,7 @@ from autoshard.cost.graph import Graph, KernelSpace, Node
 from autoshard.cost.kernel import KernelPrices
 from autoshard.cost.scattering import is_scattered_in_product
 from autoshard.cost.sizes import Item, Sizes
-from autoshard.program import KernelShape, Lifetime, Sources, product_reads, repeated_values
+from autoshard.program import KernelShape, Lives, Sources, product_reads, repeated_values
 from autoshard.space import Strategy
 
 Looped = Mapping[KernelSpace, NDArray[np.bool_]]
@@ -44,8 +44,9 @@ def looped_sums(prices: Mapping[KernelSpace, KernelPrices]) -> Looped:
 class LoopedSums:
     """Items of memory beside those of values, of every sum that goes over devices."""
 
-    def __init__(self, graph: Graph, sizes: Sizes, lives: Mapping[int, Lifetime], looped: Looped) -> None:
-        self._graph, self._sizes, self._lives, self._looped = graph, sizes, lives, looped
+    def __init__(self, graph: Graph, sizes: Sizes, lives: Lives, looped: Looped) -> None:
+        self._graph, self._sizes, self._looped = graph, sizes, looped
+        self._lives, self._end_of_handed = lives.of_values, lives.end_of_handed
         self._repeated = repeated_values(graph.program)
         self._reads, self._sources = product_reads(graph.program), Sources(graph.program)
         self._whole: dict[KernelSpace, NDArray[np.bool_]] = {}
@@ -88,7 +89,8 @@ class LoopedSums:
         if repeated is None or not is_worked_out:
             return
         begin, handed = repeated.stored_from(self._lives, kernel.time), np.where(looped, bytes_, 0)
-        yield Item(begin, kernel.time + 1, handed, note="operand worked out for a loop")
+        end = self._end_of_handed(kernel.time)
+        yield Item(begin, end, handed, note="operand worked out for a loop")
         picked = self._graph.program.picked.get((kernel.results[0], operand))
         if picked is not None and picked.time < begin:
             are_so = [

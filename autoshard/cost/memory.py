@@ -26,7 +26,7 @@ from autoshard.cost.lowering import Lowering
 from autoshard.cost.sizes import Item, Sizes
 from autoshard.cost.strips import strip_items
 from autoshard.problem import ProblemBuilder
-from autoshard.program import Flow, FlowKind, Lifetime, lies_as_read
+from autoshard.program import Flow, FlowKind, Lifetime, Lives, lies_as_read
 from autoshard.sharding import TensorSharding, TensorType
 
 
@@ -34,19 +34,19 @@ def add_memory(
     graph: Graph, sizes: Sizes, builder: ProblemBuilder, lowering: Lowering, looped: Looped
 ) -> None:
     """The items of all nodes, for a compiler that repeats elementwise work where that saves memory."""
-    for number, item in node_items(graph, sizes, graph.program.lifetimes, lowering, looped):
+    for number, item in node_items(graph, sizes, Lives(graph.program.lifetimes), lowering, looped):
         builder.add_node_usage(number, item.begin, item.end, item.bytes)
 
 
 def node_items(
-    graph: Graph, sizes: Sizes, lives: Mapping[int, Lifetime], lowering: Lowering, looped: Looped
+    graph: Graph, sizes: Sizes, lives: Lives, lowering: Lowering, looped: Looped
 ) -> Iterator[tuple[int, Item]]:
     """With the nodes that they are of."""
     sums = LoopedSums(graph, sizes, lives, looped) if lowering == "xla-tpu" else None
     for number, node in enumerate(graph.nodes):
-        items = [_items(graph, node, sizes, lives, looped)]
+        items = [_items(graph, node, sizes, lives.of_values, looped)]
         if sums is not None:
-            items += [sums.items(node), strip_items(graph, node, sizes, lives)]
+            items += [sums.items(node), strip_items(graph, node, sizes, lives.of_values)]
         if number == 0:
             items.append(_generated(graph, node, sizes))
         for item in chain(*items):

@@ -1,6 +1,6 @@
 """What a program holds when it holds the most: the predicted peak, and all that is in it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from autoshard.cost.lowering import Lowering
 from autoshard.cost.memory import node_items
 from autoshard.cost.sizes import Sizes
 from autoshard.problem import Problem, evaluate, item_usages
-from autoshard.program import Lifetime
+from autoshard.program import Lives, with_deferred
 
 
 class Held(NamedTuple):
@@ -45,9 +45,6 @@ class Peak:
     rest_bytes: int = 0
 
 
-Lives = Mapping[int, Lifetime]
-
-
 class PeakModel:
     """Of all choices of a graph."""
 
@@ -76,7 +73,7 @@ class PeakModel:
         stored, lives = max(self._stored(chosen), key=lambda one: one[0])
         needed, capped = self._beyond_limit(chosen), self._within_limit(stored)
         expected = capped if needed is None else needed
-        items = self._items(chosen, lives if capped == stored else self._graph.program.lifetimes)
+        items = self._items(chosen, lives if capped == stored else Lives(self._graph.program.lifetimes))
         found = self._sizes.occupancy(_columns(items))
         there = (item for item, is_held in zip(items, found.held.tolist(), strict=True) if is_held)
         return Peak(
@@ -98,13 +95,25 @@ class PeakModel:
 
     def _stored(self, chosen: Ints) -> Iterator[tuple[int, Lives]]:
         """Bytes at the peak of what is stored where memory is short and where there is some to spare, with the lives of values then."""
-        program = self._graph.program
-        yield self._peak(chosen, program.lifetimes), program.lifetimes
-        spared = self._peak(chosen, program.ample_lifetimes)
+        program, scattered = self._graph.program, self._scattered(chosen)
+        least = Lives(program.lifetimes)
+        yield self._peak(chosen, least), least
+        ample = with_deferred(program, program.ample_lifetimes, scattered)
+        spared = self._peak(chosen, ample)
         if self._sizes.are_short(spared):
-            yield self._peak(chosen, program.lent_lifetimes), program.lent_lifetimes
+            lent = with_deferred(program, program.lent_lifetimes, scattered)
+            yield self._peak(chosen, lent), lent
         else:
-            yield spared, program.ample_lifetimes
+            yield spared, ample
+
+    def _scattered(self, chosen: Ints) -> frozenset[int]:
+        """Values whose sum a loop scatters."""
+        looped = (
+            node
+            for node, choice in zip(self._graph.nodes, chosen.tolist(), strict=True)
+            if node.space is not None and node.space in self._looped and self._looped[node.space][choice]
+        )
+        return frozenset(self._graph.program.kernels[node.kernel].results[0] for node in looped)
 
     def _peak(self, chosen: Ints, lives: Lives) -> int:
         return self._sizes.occupancy(_columns(self._items(chosen, lives))).peak_bytes

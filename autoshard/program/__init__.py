@@ -5,6 +5,7 @@ from autoshard.program.additions import PASSED, AddedValues, Addition, scattered
 from autoshard.program.batch import Batch, batch_arguments
 from autoshard.program.build import KernelReads, build_program, kernel_reads
 from autoshard.program.carrying import donated_pairs, warnings_of_state
+from autoshard.program.deferred import Lives, with_deferred
 from autoshard.program.demands import (
     Demand,
     GroupDemand,
@@ -76,6 +77,7 @@ __all__ = [
     "KernelTimes",
     "Lifetime",
     "LinearWay",
+    "Lives",
     "MinorDims",
     "Pace",
     "Program",
@@ -109,6 +111,7 @@ __all__ = [
     "scattered_addends",
     "sums_after_loops",
     "warnings_of_state",
+    "with_deferred",
     "with_group_demands",
     "with_whole_generators",
     "without_unreduced",

@@ -230,7 +230,9 @@ def build_program(
         frozenset(merged.into),
         generated_wholes(listing, fusion.free) if compiler.is_xla_tpu else (),
     )
-    return replace(program, picked=picked_beside(program, compiler)) if compiler.is_xla_tpu else program
+    if not compiler.is_xla_tpu:
+        return program
+    return replace(program, picked=picked_beside(program, compiler), scatters_last=compiler.scatters_last)
 
 
 class KernelReads(NamedTuple):

@@ -119,6 +119,7 @@ class Compiler:
     doubles_exponentials: bool = False
     masks_apart: bool = False  # see `windowed`
     updates_early: bool = False  # see `mlir.early`
+    scatters_last: bool = False  # see `deferred`
     picks_behind_loops: bool = False
     memory_bytes: int | None = None
 
@@ -340,6 +341,7 @@ class Program:
     picked: dict[tuple[int, int], Picked] = field(
         default_factory=dict[tuple[int, int], Picked]
     )  # see `picking.picked_beside`
+    scatters_last: bool = False  # see `deferred`
 
     @property
     def num_temporary(self) -> int:
