@@ -3,6 +3,7 @@
 from autoshard import pipeline
 from autoshard.annotated import price_as_written
 from autoshard.cost.memory import node_items
+from autoshard.program import Lives
 
 ROWS, WIDTH, WIDER = 131072, 2048, 8192
 X, W = f"tensor<{ROWS}x{WIDTH}xf32>", f"tensor<{WIDTH}x{WIDER}xf32>"
@@ -33,7 +34,7 @@ def test_a_product_s_epilogue_is_stored_as_narrow_as_a_loop_is_handed_it() -> No
     written = price_as_written(pipeline.load_module(STEP.encode(), request))
     priced = written.priced
     assert 0.95 * 755e6 <= priced.expected_peak(written.choice) <= 1.05 * 755e6
-    lives = priced.graph.program.lifetimes
+    lives = Lives(priced.graph.program.lifetimes)
     items = (
         item for _, item in node_items(priced.graph, priced.sizes, lives, priced.lowering, priced.looped)
     )
