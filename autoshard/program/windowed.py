@@ -10,7 +10,8 @@ otherwise than said here; a few for v5p and v6e):
   element by element, where rows lie across the lanes: that is copied first, as it does not lie so. Rows lie along the lanes where they
   are longer than there are queries and queries are in no groups. A transposed argument is not copied.
 
-Scores that are widened behind the product are worked out with it all the same.
+Scores that are widened behind the product are worked out with it all the same. Logits, of a product of one matrix, are none: of a loss
+they are kept, and no exponentials.
 """
 
 import math
@@ -94,12 +95,10 @@ def _scores_of(exponential: Op, listing: Listing, made_by: Mapping[int, Op]) -> 
         value = through[0]
     if op is None or op.rule is None or _dtype(value, listing) != "f32" or len(shape) < _FREE_DIMS:
         return None
-    free = [
-        dim
-        for dim in op.rule.results[0]
-        if math.prod(op.rule.factors[factor].size for factor in dim) > 1
-        and not all(_has(dim, operand) for operand in op.rule.operands)
-    ]
+    dims = [dim for dim in op.rule.results[0] if math.prod(op.rule.factors[f].size for f in dim) > 1]
+    free = [dim for dim in dims if not all(_has(dim, operand) for operand in op.rule.operands)]
+    if len(free) == len(dims):
+        return None
     in_groups = len(free) > _FREE_DIMS
     return _Scores(shape[-2], shape[-1], in_groups, frozenset(masks))
 
