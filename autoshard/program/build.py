@@ -25,6 +25,7 @@ from autoshard.program.fusion import (
 from autoshard.program.generated import generated_wholes
 from autoshard.program.grouped import stored_in_groups
 from autoshard.program.handing import handing_flows, residuals
+from autoshard.program.hoisted import hoisted_casts
 from autoshard.program.indexed import written_at_index
 from autoshard.program.lifetime import (
     copied_results,
@@ -188,6 +189,7 @@ def build_program(
     as_made = evaluated_as_made(kernels, listing, dims) | named_so
     if compiler.is_xla_tpu:
         wholes |= merged_broadcasts(kernels, listing, fusion.free)
+        wholes |= hoisted_casts(kernels, listing)
         copies = [
             *copied_slices(kernels, listing, dims, ample, compiler),
             *stored_in_groups(kernels, listing, stored),

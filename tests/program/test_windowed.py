@@ -90,3 +90,20 @@ def test_scores_that_are_widened_behind_the_product_are_not() -> None:
 
 def test_other_compilers_take_the_mask_as_it_lies() -> None:
     assert beside(attention(ARGUMENT.format(256, 256)), masks_apart=False) == []
+
+
+def test_exponentials_of_a_loss_are_not_apart() -> None:
+    """Its logits, of a product of one matrix, are kept, however long their rows."""
+    logits, rows = "tensor<8x8192xf32>", "tensor<8xf32>"
+    body = f"""
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<8x64xf32>, tensor<64x8192xf32>) -> {logits}
+      %1 = stablehlo.reduce(%0 init: %zero) applies stablehlo.maximum across dimensions = [1] : ({logits}, tensor<f32>) -> {rows}
+      %2 = stablehlo.broadcast_in_dim %1, dims = [0] : ({rows}) -> {logits}
+      %3 = stablehlo.subtract %0, %2 : {logits}
+      %4 = stablehlo.exponential %3 : {logits}
+      %5 = stablehlo.reduce(%4 init: %zero) applies stablehlo.add across dimensions = [1] : ({logits}, tensor<f32>) -> {rows}
+      %6 = stablehlo.dot_general %4, %w, contracting_dims = [1] x [1] : ({logits}, tensor<64x8192xf32>) -> tensor<8x64xf32>
+      return %5, %6 : {rows}, tensor<8x64xf32>"""
+    text = main_of(body, "%x: tensor<8x64xf32>, %w: tensor<64x8192xf32>", f"{rows}, tensor<8x64xf32>")
+    assert beside(text) == []
