@@ -19,6 +19,7 @@ from autoshard.mlir.listing import Listing
 from autoshard.program.lifetime import stored_bytes
 from autoshard.program.records import Kernel
 from autoshard.program.widths import Widths
+from autoshard.sharding import dtype_bits
 
 _CONVERT = "stablehlo.convert"
 
@@ -43,6 +44,10 @@ class Traffic:
         products = self._products[self.first.get(value, value)]
         read, made = self._bytes(made_of), self._bytes([value])
         return products * read > read + made + products * made
+
+    def held_bits(self, value: int) -> int:
+        """Of one element as it is stored."""
+        return dtype_bits(self._held.of_value(value).dtype)
 
     def _bytes(self, values: Iterable[int]) -> int:
         return sum(

@@ -4,7 +4,7 @@ Transformers and convnets in plain jax. Every choice that changes what XLA keeps
 activation function, positions, mask, where attention has its heads, grouped queries, precision, rematerialization, scan, head, loss,
 dropout, optimizer, widths; then the slice. So that a figure that is off in what some choice has in common shows as that choice's.
 
-python experiments/fidelity/drawn.py FOLDER --seeds 0 24 [--only transformer|convnet] [--time-limit 30]
+python experiments/fidelity/drawn.py FOLDER --seeds 0 24 [--only transformer|convnet] [--time-limit 30] [--again] [--table TABLE]
 
 Writes FOLDER/SEED.mlir, SEED.json (the choices), SEED.planned.mlir, SEED.plan.json and SEED.compiled.json (what `autoshard compile` says);
 what is there is not made again. Prints a row for each, then of each choice with four or more how many are within 10 % and the median ratio.
@@ -499,13 +499,17 @@ def row_of(seed: int, arguments: argparse.Namespace) -> Choices | None:
     if memory is None:
         print(seed, target, "does not compile", flush=True)
         return None
-    taken = memory["total_bytes"]
+    taken, first = memory["total_bytes"], predicted
+    if arguments.again:
+        setting = ("--hardware", SLICES[target][0], "--topology", target.split(":")[2])
+        predicted = json.loads(run("cost", planned, *setting, "--json").stdout)["predicted"]["peak_bytes"]
     return {
         "seed": seed,
         **choices,
-        "predicted": predicted / 1e9,
-        "compiled": taken / 1e9,
-        "ratio": taken / predicted,
+        "compiled_mb": round(taken / 1e6),
+        "predicted_mb": round(predicted / 1e6),
+        "ratio": round(taken / predicted, 3),
+        "first_ratio": round(taken / first, 3),
     }
 
 
@@ -517,6 +521,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs=2, default=(0, 24), help="from, to (without)")
     parser.add_argument("--only", choices=tuple(FAMILIES))
     parser.add_argument("--time-limit", type=int, default=30)
+    parser.add_argument("--again", action="store_true", help="predict what is there by today's version")
+    parser.add_argument("--table", type=Path, help="add the rows to this table")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     rows = []
@@ -525,13 +531,18 @@ def main() -> None:
         if row:
             rows.append(row)
             print(
-                f"{seed:4} {row['target']:14} {row['family']:12} {row['compiled']:7.2f} {row['ratio']:.3f}",
+                f"{seed:4} {row['target']:14} {row['family']:12} {row['compiled_mb']:6} MB {row['ratio']:.3f}",
                 flush=True,
             )
     table = pd.DataFrame(rows)
+    if arguments.table is not None:
+        before = [pd.read_csv(arguments.table)] if arguments.table.exists() else []
+        pd.concat([*before, table]).to_csv(arguments.table, index=False)
     table["within"] = table["ratio"].between(0.9, 1.1)
     print(f"{int(table['within'].sum())} of {len(table)} within 10 %")
-    for name in table.columns.difference(["seed", "predicted", "compiled", "ratio", "within"]):
+    for name in table.columns.difference(
+        ["seed", "predicted_mb", "compiled_mb", "ratio", "first_ratio", "within"]
+    ):
         for value, mine in table.groupby(name):
             if len(mine) >= 4:
                 print(

@@ -52,7 +52,7 @@ def test_operand_dies_as_an_elementwise_result_is_born() -> None:
         ("%0", "bf16", "products", (False, True)),
         ("%0", "f32", "products", (False, False)),
         ("%0", "bf16", "a sum too", (True, True)),
-        ("%0", "f32", "a sum too", (True, True)),
+        ("%0", "f32", "a sum too", (False, False)),
     ],
 )
 def test_pairs_of_products_and_their_reductions_are_not_written_over(
