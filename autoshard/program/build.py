@@ -231,10 +231,9 @@ def build_program(
         indexed,
         frozenset(merged.into),
         generated_wholes(listing, fusion.free) if compiler.is_xla_tpu else (),
+        scatters_last=compiler.scatters_last,
     )
-    if not compiler.is_xla_tpu:
-        return program
-    return replace(program, picked=picked_beside(program, compiler), scatters_last=compiler.scatters_last)
+    return replace(program, picked=picked_beside(program, compiler)) if compiler.is_xla_tpu else program
 
 
 class KernelReads(NamedTuple):

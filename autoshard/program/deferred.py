@@ -32,8 +32,10 @@ def with_deferred(program: Program, lives: Mapping[int, Lifetime], scattered: Co
     Args:
         scattered: values whose sum a loop scatters.
     """
-    late = [kernel for kernel in program.kernels if _is_scattered(kernel, scattered)][1:]
-    if not program.scatters_last or not late:
+    late = []
+    if program.scatters_last:
+        late = [kernel for kernel in program.kernels if _is_scattered(kernel, scattered)][1:]
+    if not late:
         return Lives(lives)
     made = {value: kernel for kernel in program.kernels for value in kernel.results}
     repeated, found = repeated_values(program), dict(lives)

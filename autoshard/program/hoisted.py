@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from autoshard.mlir.listing import DataFlow, Listing, Op
+from autoshard.program.handing import is_invariant
 from autoshard.program.records import Kernel, Whole
 from autoshard.program.repeating import is_narrowing
 from autoshard.sharding import TensorType
@@ -53,8 +54,7 @@ def _stepped_through(listing: Listing) -> dict[int, DataFlow]:
     reads.update(result.value for result in listing.results)
     found: dict[int, DataFlow] = {}
     for flow in listing.data_flows:
-        first, *others = (source.value for source in flow.sources)
-        is_unchanged = all(value == flow.target for value in others)
-        if flow.kind == "while" and first in arguments and is_unchanged and reads[first] == 1:
+        first = flow.sources[0].value
+        if is_invariant(flow) and first in arguments and reads[first] == 1:
             found[flow.target] = flow
     return found

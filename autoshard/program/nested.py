@@ -19,7 +19,7 @@ from autoshard.mlir.listing import Listing
 from autoshard.program.fusion import is_elementwise
 from autoshard.program.lifetime import keep_until, stored_bytes
 from autoshard.program.records import Kernel, Lifetime
-from autoshard.program.repeating import Readers, read_times, readers_of
+from autoshard.program.repeating import Readers, read_behind, read_times, readers_of
 from autoshard.program.widths import Widths
 from autoshard.sharding import dtype_bits
 
@@ -72,24 +72,13 @@ def ended_in_place(
         if later or not reader.is_in_place or reader.repeat != kernel.repeat:
             continue
         room = stored.of_value(reader.results[0]).num_bytes
-        behind = (_behind(reader, names) & made.keys()) - set(kernel.results)
+        behind = (read_behind(reader, names) & made.keys()) - set(kernel.results)
         dying = (one for one in behind if _dies_at(reader.time, found[one]))
         if all(stored.of_value(one).num_bytes != room for one in dying):
             continue
         for use in kernel.uses:
             keep_until(use.value, reader.time + 1, names, found)
         found[kernel.results[0]] = replace(found[kernel.results[0]], is_own_buffer=False, within=None)
-    return found
-
-
-def _behind(kernel: Kernel, names: Mapping[int, Kernel]) -> set[int]:
-    """What it reads, also under other names."""
-    found, left = set[int](), [use.value for use in kernel.uses]
-    while left:
-        value = left.pop()
-        if value not in found:
-            found.add(value)
-            left.extend(use.value for use in (names[value].uses if value in names else ()))
     return found
 
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from autoshard.program.records import Compiler, Kernel
-from autoshard.program.repeating import Readers, readers_of
+from autoshard.program.repeating import read_behind
 from autoshard.program.traded import Traffic
 from autoshard.sharding import dtype_bits
 
@@ -24,8 +24,9 @@ _NARROW_BITS = 16
 
 def stored_apart(kernels: Sequence[Kernel], traffic: Traffic, compiler: Compiler) -> frozenset[int]:
     """Results that take memory of their own although operands of their size die where they are made."""
-    pairs, readers = _made_with_reductions(kernels), readers_of(kernels)
     made = {value: kernel for kernel in kernels for value in kernel.results}
+    names = {value: kernel for value, kernel in made.items() if kernel.is_alias}
+    pairs, for_products = _made_with_reductions(kernels, made), _for_products(kernels)
     found: set[int] = set()
     for kernel in kernels:
         read = {pair for use in kernel.uses for pair in pairs.get(use.value, ())}
@@ -33,8 +34,8 @@ def stored_apart(kernels: Sequence[Kernel], traffic: Traffic, compiler: Compiler
             continue
         (value,) = kernel.results
         is_narrow = _is_narrow(kernel)
-        if _is_for_products(value, readers):
-            moves_less = traffic.is_spared(value, _behind(kernel, made))
+        if value in for_products:
+            moves_less = traffic.is_spared(value, read_behind(kernel, names) - names.keys())
             is_narrow &= compiler.ends_products_in_place or moves_less
         elif any(pair in made and made[pair].shape.name == _EXPONENTIAL for pair in read):
             is_narrow |= traffic.held_bits(value) <= _NARROW_BITS
@@ -43,38 +44,26 @@ def stored_apart(kernels: Sequence[Kernel], traffic: Traffic, compiler: Compiler
     return frozenset(found)
 
 
-def _behind(kernel: Kernel, made: Mapping[int, Kernel]) -> frozenset[int]:
-    """The buffers that it reads."""
-    found, left = set[int](), [use.value for use in kernel.uses]
-    while left:
-        value = left.pop()
-        if value in made and made[value].is_alias:
-            left.extend(use.value for use in made[value].uses)
-        else:
-            found.add(value)
-    return frozenset(found)
-
-
-def _is_for_products(value: int, readers: Readers) -> bool:
-    """Whether products alone read it, also under other names."""
-    reading = readers.get(value, [])
-    return bool(reading) and all(
-        reader.shape.is_matmul
-        or (reader.is_alias and len(reader.uses) == 1 and _is_for_products(reader.results[0], readers))
-        for reader in reading
-    )
+def _for_products(kernels: Sequence[Kernel]) -> frozenset[int]:
+    """What products alone read, also under other names."""
+    found, others = set[int](), set[int]()
+    for kernel in reversed(kernels):
+        is_name = kernel.is_alias and len(kernel.uses) == 1
+        is_read_so = is_name and any(one in found and one not in others for one in kernel.results)
+        into = found if kernel.shape.is_matmul or is_read_so else others
+        into.update(use.value for use in kernel.uses)
+    return frozenset(found - others)
 
 
 def _is_narrow(kernel: Kernel) -> bool:
     return all(dtype_bits(type_.dtype) <= _NARROW_BITS for type_ in kernel.shape.results)
 
 
-def _made_with_reductions(kernels: Sequence[Kernel]) -> dict[int, frozenset[int]]:
+def _made_with_reductions(kernels: Sequence[Kernel], made: Mapping[int, Kernel]) -> dict[int, frozenset[int]]:
     """Values that come out of a product together with a reduction of them, and what is evaluated from them in place of a buffer; of which.
 
     What is made of another reduction is none of them, but exponentials, whose maximum is taken as the product leaves the matrix unit.
     """
-    made_by = {result: kernel for kernel in kernels for result in kernel.results}
     readers = Counter(use.value for kernel in kernels for use in kernel.uses)
     reductions = [kernel for kernel in kernels if kernel.shape.name == _REDUCE]
     reduced = {result for kernel in reductions for result in kernel.results}
@@ -82,7 +71,7 @@ def _made_with_reductions(kernels: Sequence[Kernel]) -> dict[int, frozenset[int]
     pending = [use.value for kernel in reductions for use in kernel.uses]
     while pending:
         value = pending.pop()
-        kernel = made_by.get(value)
+        kernel = made.get(value)
         if kernel is None or value in seen:
             continue
         is_behind_sum = any(use.value in reduced for use in kernel.uses)

@@ -240,6 +240,17 @@ def read_times(value: int, readers: Readers, besides: int = -1) -> frozenset[int
     return frozenset(found)
 
 
+def read_behind(kernel: Kernel, names: Mapping[int, Kernel]) -> set[int]:
+    """What a kernel reads, also what that is a name for."""
+    found, left = set[int](), [use.value for use in kernel.uses]
+    while left:
+        value = left.pop()
+        if value not in found:
+            found.add(value)
+            left.extend(use.value for use in (names[value].uses if value in names else ()))
+    return found
+
+
 def repeatable(listing: Listing, zeros: frozenset[int], pinned: frozenset[int]) -> Repeatable:
     """Args: values that are zero everywhere, and those that keep a buffer of their own."""
     gathered: set[int] = set()

@@ -26,7 +26,7 @@ import optax
 import pandas as pd
 from jax import ShapeDtypeStruct as Shape
 from jax import lax
-from programs import BF16, F32, I32, Program, Tree
+from programs import BF16, F32, I32, Program, Tree, cross_entropy
 from zoo import training
 
 Choices = dict[str, Any]
@@ -48,7 +48,6 @@ ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "exact_gelu": lambda x: jax.nn.gelu(x, approximate=False),
     "silu": jax.nn.silu,
     "squared_relu": lambda x: jnp.square(jax.nn.relu(x)),
-    "tanh": jnp.tanh,
     "leaky": jax.nn.leaky_relu,
     "mish": jax.nn.mish,
 }
@@ -280,15 +279,15 @@ def transformer(c: Choices, devices: int) -> Program:
 
     def loss(weights: Tree, ids: Any, labels: Any, padding: Any, seed: Any) -> Any:
         logits = logits_of(weights, ids, padding, seed)
+        if c["loss"] == "picked":
+            return cross_entropy(logits, labels)
         wide = logits.astype(F32)
         if c["loss"] == "optax":
             return optax.softmax_cross_entropy_with_integer_labels(wide, labels).mean()
         if c["loss"] == "one_hot":
             return -(jax.nn.one_hot(labels, wide.shape[-1]) * jax.nn.log_softmax(wide)).sum(-1).mean()
-        if c["loss"] == "logsumexp":
-            picked = jnp.take_along_axis(wide, labels[..., None], -1)[..., 0]
-            return (jax.nn.logsumexp(wide, -1) - picked).mean()
-        return -jnp.take_along_axis(jax.nn.log_softmax(wide), labels[..., None], -1).mean()
+        picked = jnp.take_along_axis(wide, labels[..., None], -1)[..., 0]
+        return (jax.nn.logsumexp(wide, -1) - picked).mean()
 
     ids = Shape((batch, positions), I32)
     labels = Shape((batch,), I32) if c["head"] == "pooled" else ids
@@ -399,7 +398,7 @@ def convnet(c: Choices, devices: int) -> Program:
 
     stem = {"seven": (7, 2), "patch": (4, 4), "three": (3, 2)}[c["stem"]]
     steps: list[Apply] = [convolved("stem", 3, width, *stem), normalized("stem.n", width)]
-    channels, sizes = width, []
+    channels = width
     for stage in range(3):
         for number in range(c["blocks"]):
             outputs, is_first = width * 2**stage, number == 0 and stage > 0
@@ -416,7 +415,6 @@ def convnet(c: Choices, devices: int) -> Program:
                 steps.append(pooled)
             steps.append(block(f"s{stage}.{number}", channels, outputs, stride))
             channels = outputs
-        sizes.append(channels)
     if c["head"] == "classes":
         dense = weight("head", channels, 1000)
         steps.append(lambda x, w: x.mean((1, 2)) @ dense(w).astype(used))
@@ -471,19 +469,19 @@ def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def row_of(seed: int, arguments: argparse.Namespace) -> Choices | None:
-    """Choices, what is predicted and what is compiled, GB; None where there is no plan."""
+    """Choices, what is predicted and what is compiled, MB; None where there is no plan, or it does not compile."""
     base = arguments.folder / str(seed)
     module, said = base.with_suffix(".mlir"), base.with_suffix(".compiled.json")
     plan, planned = base.with_suffix(".plan.json"), base.with_suffix(".planned.mlir")
     choices = choices_of(seed, arguments.only)
     target = choices["target"]
+    hardware, mesh = SLICES[target]
+    setting = ("--hardware", hardware, "--topology", target.split(":")[2])
     base.with_suffix(".json").write_text(json.dumps(choices))
     if not module.exists():
         module.write_text(lowered(choices))
     if not plan.exists():
-        hardware, mesh = SLICES[target]
-        setting = ("--hardware", hardware, "--mesh", mesh, "--topology", target.split(":")[2])
-        limit = ("--time-limit", str(arguments.time_limit))
+        limit = ("--mesh", mesh, "--time-limit", str(arguments.time_limit))
         done = run("plan", module, *setting, *limit, "-o", planned, "--plan-out", plan)
         if done.returncode:
             print(seed, target, done.stderr.strip()[-300:], flush=True)
@@ -501,7 +499,6 @@ def row_of(seed: int, arguments: argparse.Namespace) -> Choices | None:
         return None
     taken, first = memory["total_bytes"], predicted
     if arguments.again:
-        setting = ("--hardware", SLICES[target][0], "--topology", target.split(":")[2])
         predicted = json.loads(run("cost", planned, *setting, "--json").stdout)["predicted"]["peak_bytes"]
     return {
         "seed": seed,

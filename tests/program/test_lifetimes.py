@@ -1,5 +1,7 @@
 """When values take memory of their own. Times are positions of ops; an interval is half-open."""
 
+import sys
+
 import pytest
 
 from autoshard.errors import AutoshardError
@@ -82,6 +84,29 @@ def test_pairs_of_products_and_their_reductions_are_not_written_over(
     kernel = next(k for k in program.kernels if k.shape.name == "stablehlo.multiply")
     operands = [program.lifetimes[use.value].end for use in kernel.uses]
     assert operands == [kernel.time + is_apart[ends_products_in_place]] * 2
+
+
+def test_what_is_made_of_pairs_may_have_many_names() -> None:
+    """More than the interpreter has frames."""
+    t, u, w, sums = "tensor<8x16xbf16>", "tensor<16x8xbf16>", "tensor<16x16xbf16>", "tensor<8xbf16>"
+    names, types = 2 * sys.getrecursionlimit(), (t, u)
+    renamed = "\n".join(
+        f"%n{i + 1} = stablehlo.reshape %n{i} : ({types[i % 2]}) -> {types[1 - i % 2]}" for i in range(names)
+    )
+    body = f"""
+      %zero = stablehlo.constant dense<0.0> : tensor<bf16>
+      %0 = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({t}, {w}) -> {t}
+      %1 = stablehlo.reduce(%0 init: %zero) applies stablehlo.add across dimensions = [1] : ({t}, tensor<bf16>) -> {sums}
+      %2 = stablehlo.dot_general %a, %w, contracting_dims = [1] x [1] : ({t}, {w}) -> {t}
+      %3 = stablehlo.reduce(%2 init: %zero) applies stablehlo.add across dimensions = [1] : ({t}, tensor<bf16>) -> {sums}
+      %n0 = stablehlo.multiply %0, %2 : {t}
+      {renamed}
+      %4 = stablehlo.dot_general %n{names}, %a, contracting_dims = [0] x [0] : ({t}, {t}) -> {w}
+      return %1, %3, %4 : {sums}, {sums}, {w}"""
+    text = main_of(body, f"%a: {t}, %w: {w}", f"{sums}, {sums}, {w}")
+    program = build_program(listed(text), compiler=Compiler(is_xla_tpu=True, ends_products_in_place=True))
+    made = next(k for k in program.kernels if k.shape.name == "stablehlo.multiply")
+    assert [program.lifetimes[use.value].end for use in made.uses] == [made.time + 1] * 2
 
 
 def test_results_are_there_from_the_start() -> None:
