@@ -29,6 +29,7 @@ from autoshard.check.strips import in_strips
 from autoshard.check.sums import is_scattered_sum
 from autoshard.program import (
     SHORT_SHARE,
+    Deferring,
     FlowKind,
     Lifetime,
     Lives,
@@ -39,7 +40,6 @@ from autoshard.program import (
     lies_as_read,
     product_reads,
     repeated_values,
-    with_deferred,
 )
 from autoshard.sharding import TensorSharding, TensorType, dtype_bits
 from costmodels import Hardware
@@ -164,14 +164,15 @@ def find_peak(
         ]
 
     program = planned.program
+    deferring = Deferring(program)
     least = buffers(Lives(program.lifetimes))
     needed = _peak_of(least)
     if limit is not None and needed.bytes > limit:
         return needed
-    ample = buffers(with_deferred(program, program.ample_lifetimes, compiled.looped))
+    ample = buffers(deferring.lives(program.ample_lifetimes, compiled.looped))
     spared = _main_memory(ample, planned, hardware)
     if spared > SHORT_SHARE * hardware.usable_hbm_bytes:
-        ample = buffers(with_deferred(program, program.lent_lifetimes, compiled.looped))
+        ample = buffers(deferring.lives(program.lent_lifetimes, compiled.looped))
         spared = _main_memory(ample, planned, hardware)
     taken = max(_main_memory(least, planned, hardware), spared)
     return Peak(taken if limit is None else min(taken, limit), _peak_of(ample).time)

@@ -14,7 +14,7 @@ from autoshard.cost.lowering import Lowering
 from autoshard.cost.memory import node_items
 from autoshard.cost.sizes import Sizes
 from autoshard.problem import Problem, evaluate, item_usages
-from autoshard.program import Lives, with_deferred
+from autoshard.program import Deferring, Lives
 
 
 class Held(NamedTuple):
@@ -54,6 +54,7 @@ class PeakModel:
         self._graph, self._sizes, self._problem = graph, sizes, problem
         self._lowering: Lowering = lowering
         self._looped = looped
+        self._deferring = Deferring(graph.program)
 
     def expected(self, choice: ArrayLike) -> int:
         """Bytes that the program takes at its peak once compiled: what it stores with memory to spare, unless that is beyond the limit.
@@ -98,10 +99,10 @@ class PeakModel:
         program, scattered = self._graph.program, self._scattered(chosen)
         least = Lives(program.lifetimes)
         yield self._peak(chosen, least), least
-        ample = with_deferred(program, program.ample_lifetimes, scattered)
+        ample = self._deferring.lives(program.ample_lifetimes, scattered)
         spared = self._peak(chosen, ample)
         if self._sizes.are_short(spared):
-            lent = with_deferred(program, program.lent_lifetimes, scattered)
+            lent = self._deferring.lives(program.lent_lifetimes, scattered)
             yield self._peak(chosen, lent), lent
         else:
             yield spared, ample

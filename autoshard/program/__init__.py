@@ -5,7 +5,7 @@ from autoshard.program.additions import PASSED, AddedValues, Addition, scattered
 from autoshard.program.batch import Batch, batch_arguments
 from autoshard.program.build import KernelReads, build_program, kernel_reads
 from autoshard.program.carrying import donated_pairs, warnings_of_state
-from autoshard.program.deferred import Lives, with_deferred
+from autoshard.program.deferred import Deferring, Lives
 from autoshard.program.demands import (
     Demand,
     GroupDemand,
@@ -64,6 +64,7 @@ __all__ = [
     "Ahead",
     "Batch",
     "Compiler",
+    "Deferring",
     "Demand",
     "FilterGradient",
     "Flow",
@@ -111,7 +112,6 @@ __all__ = [
     "scattered_addends",
     "sums_after_loops",
     "warnings_of_state",
-    "with_deferred",
     "with_group_demands",
     "with_whole_generators",
     "without_unreduced",

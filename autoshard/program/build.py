@@ -188,9 +188,9 @@ def build_program(
     ample = picked_at_the_end(wholes, kernels, listing, ample)
     as_made = evaluated_as_made(kernels, listing, dims) | named_so
     if compiler.is_xla_tpu:
-        wholes |= merged_broadcasts(kernels, listing, fusion.free)
-        wholes |= hoisted_casts(kernels, listing)
         copies = [
+            *merged_broadcasts(kernels, listing, fusion.free),
+            *hoisted_casts(kernels, listing),
             *copied_slices(kernels, listing, dims, ample, compiler),
             *stored_in_groups(kernels, listing, stored),
         ]

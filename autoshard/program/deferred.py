@@ -7,10 +7,11 @@ steps with 12 loops or more that were compiled for v5p and v6e (libtpu 0.0.52), 
 anew; of five such on v5e, whose gathers run inside products, the loops run within a layer or two.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
-from autoshard.program.outputs import repeated_values
+from autoshard.program.outputs import Repeated, repeated_values
 from autoshard.program.records import Kernel, Lifetime, Program
 
 
@@ -26,31 +27,84 @@ class Lives:
         return self.handed.get(time, time + 1)
 
 
-def with_deferred(program: Program, lives: Mapping[int, Lifetime], scattered: Collection[int]) -> Lives:
-    """What those products read stays until the last product, but what the first reads, which runs in its place.
+class Deferring:
+    """Of one program: what those products read stays until they run.
 
-    Args:
-        scattered: values whose sum a loop scatters.
+    That is with the last product of all, or in front of the first that waits for what they make: an optimizer that multiplies gradients, or
+    the next of several steps.
     """
-    late = []
-    if program.scatters_last:
-        late = [kernel for kernel in program.kernels if _is_scattered(kernel, scattered)][1:]
-    if not late:
-        return Lives(lives)
-    made = {value: kernel for kernel in program.kernels for value in kernel.results}
-    repeated, found = repeated_values(program), dict(lives)
-    end = max(kernel.time for kernel in program.kernels if kernel.shape.is_matmul) + 1
-    left, seen = [use.value for kernel in late for use in kernel.uses], set[int]()
-    while left:
-        value = left.pop()
-        if value in seen or value not in found:
-            continue
-        seen.add(value)
-        if found[value].is_own_buffer:
-            found[value] = replace(found[value], end=max(found[value].end, end))
-        elif value in made and not (value in repeated and not found[repeated[value].origin].is_own_buffer):
-            left.extend(use.value for use in made[value].uses)
-    return Lives(found, {kernel.time: end for kernel in late})
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    def lives(self, lives: Mapping[int, Lifetime], scattered: Collection[int]) -> Lives:
+        """Those lives, and longer ones of what is kept; what the first of the products reads is not, as it runs in its place.
+
+        Args:
+            scattered: values whose sum a loop scatters.
+        """
+        late = []
+        if self._program.scatters_last:
+            late = [kernel for kernel in self._program.kernels if _is_scattered(kernel, scattered)][1:]
+        handed = {kernel.time: self._end(kernel) for kernel in late}
+        found = dict(lives)
+        for kernel in sorted(late, key=lambda kernel: -handed[kernel.time]):
+            self._keep((use.value for use in kernel.uses), handed[kernel.time], found)
+        return Lives(found, handed)
+
+    def _end(self, kernel: Kernel) -> int:
+        """Half-open, of the time until which that product is put off."""
+        awaited = (self._awaited[value] for value in kernel.results if value in self._awaited)
+        return max(kernel.time + 1, min(awaited, default=self._last + 1))
+
+    def _keep(self, values: Iterable[int], end: int, lives: dict[int, Lifetime]) -> None:
+        """The values, or the buffers that they are worked out from where that is not done ahead of time for the product."""
+        left, seen = list(values), set[int]()
+        while left:
+            value = left.pop()
+            if value in seen or value not in lives:
+                continue
+            seen.add(value)
+            if lives[value].is_own_buffer:
+                lives[value] = replace(lives[value], end=max(lives[value].end, end))
+            elif value in self._made and not self._is_handed(value, lives):
+                left.extend(use.value for use in self._made[value].uses)
+
+    def _is_handed(self, value: int, lives: Mapping[int, Lifetime]) -> bool:
+        """Whether a loop gets that worked out."""
+        return value in self._repeated and not lives[self._repeated[value].origin].is_own_buffer
+
+    @cached_property
+    def _made(self) -> dict[int, Kernel]:
+        return {value: kernel for kernel in self._program.kernels for value in kernel.results}
+
+    @cached_property
+    def _repeated(self) -> dict[int, Repeated]:
+        return repeated_values(self._program)
+
+    @cached_property
+    def _last(self) -> int:
+        return max(kernel.time for kernel in self._program.kernels if kernel.shape.is_matmul)
+
+    @cached_property
+    def _awaited(self) -> dict[int, int]:
+        """When the first product runs that waits for a value."""
+        flows = sorted(self._program.listing.data_flows, key=lambda flow: flow.begin)
+        found: dict[int, int] = {}
+
+        def hand_back(values: Iterable[int], times: Sequence[int]) -> None:
+            for value in values if times else ():
+                found[value] = min(*times, found.get(value, times[0]))
+
+        for kernel in reversed(self._program.kernels):  # what reads a value before what makes it
+            while flows and flows[-1].begin > kernel.time:
+                flow = flows.pop()
+                after = [found[flow.target]] if flow.target in found else []
+                hand_back((source.value for source in flow.sources), after)
+            after = [found[value] for value in kernel.results if value in found]
+            after += [kernel.time] if kernel.shape.is_matmul else []
+            hand_back((use.value for use in kernel.uses), after)
+        return found
 
 
 def _is_scattered(kernel: Kernel, scattered: Collection[int]) -> bool:

@@ -7,7 +7,7 @@ beyond the prediction.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from autoshard.mlir.listing import DataFlow, Listing, Op
 from autoshard.program.handing import is_invariant
@@ -19,11 +19,11 @@ _SLICE = "stablehlo.dynamic_slice"
 _NAMES = frozenset({"stablehlo.reshape", "stablehlo.transpose"})
 
 
-def hoisted_casts(kernels: Sequence[Kernel], listing: Listing) -> dict[int, tuple[Whole, ...]]:
-    """Of each cast of a slice, by its result, the casts of all slices."""
+def hoisted_casts(kernels: Sequence[Kernel], listing: Listing) -> Iterator[tuple[int, Whole]]:
+    """Of a cast of a slice, by its result, the casts of all slices: once of a stack, however many alike are written of its slices."""
     made_by = {value: op for op in listing.ops for value in op.results}
     stepped = _stepped_through(listing)
-    found: dict[int, tuple[Whole, ...]] = {}
+    cast: set[tuple[int, str]] = set()
     for kernel in kernels:
         root = listing.ops[kernel.time]
         if not is_narrowing(root, listing):
@@ -32,12 +32,25 @@ def hoisted_casts(kernels: Sequence[Kernel], listing: Listing) -> dict[int, tupl
         flow = stepped.get(op.operands[0]) if op is not None and op.name == _SLICE else None
         if op is None or flow is None or not flow.begin <= kernel.time < flow.end:
             continue
-        type_, stack = kernel.shape.results[0], listing.values[flow.target].type
-        if type_.rank and stack is not None and stack.num_elements % type_.num_elements == 0:
-            slices = stack.num_elements // type_.num_elements
+        type_, slices = kernel.shape.results[0], _num_slices(op, listing, made_by)
+        if type_.rank and slices and (flow.target, type_.dtype) not in cast:
+            cast.add((flow.target, type_.dtype))
             whole = TensorType((slices * type_.shape[0], *type_.shape[1:]), type_.dtype)
-            found[kernel.results[0]] = (Whole(flow.begin, flow.end, whole),)
-    return found
+            yield kernel.results[0], Whole(flow.begin, flow.end, whole)
+
+
+def _num_slices(op: Op, listing: Listing, made_by: dict[int, Op]) -> int:
+    """How many slices the operand has along the dimension, of which one is taken each trip; 0 where another or the same part is."""
+    stack, part = (listing.values[value].type for value in (op.operands[0], op.results[0]))
+    if stack is None or part is None:
+        return 0
+    cut = [
+        dim for dim, (all_, taken) in enumerate(zip(stack.shape, part.shape, strict=True)) if all_ != taken
+    ]
+    if len(cut) != 1 or part.shape[cut[0]] != 1:
+        return 0
+    index = _behind_names(made_by.get(op.operands[1 + cut[0]]), made_by)
+    return 0 if index is not None and index.name == "stablehlo.constant" else stack.shape[cut[0]]
 
 
 def _behind_names(op: Op | None, made_by: dict[int, Op]) -> Op | None:

@@ -34,14 +34,14 @@ Sides = tuple[tuple[int, ...], ...]
 
 def merged_broadcasts(
     kernels: Sequence[Kernel], listing: Listing, free: frozenset[int]
-) -> dict[int, tuple[Whole, ...]]:
+) -> Iterator[tuple[int, Whole]]:
     """By the value whose sharding they have: elementwise work before it is merged, or the name that it gets by that.
 
     Args:
         free: constants and what is made of them.
     """
     made = {value: kernel for kernel in kernels for value in kernel.results}
-    readers, found = readers_of(kernels), dict[int, tuple[Whole, ...]]()
+    readers = readers_of(kernels)
     for kernel in kernels:
         merging = _merging(kernel, listing, readers)
         sides = None if merging is None else _sides(merging, listing)
@@ -61,9 +61,8 @@ def merged_broadcasts(
         begin = max(product.time - 1, 0)
         end = min(read_times(merged, readers), default=kernel.time) + 1
         padded: MinorDims = (tuple(side[-1] for side in sides if side), (), True)
-        found[kernel.results[0]] = (Whole(begin, begin + 1, whole[-1], padded),)
-        found[merged] = tuple(Whole(begin, end, _merge(type_, sides), dims) for type_ in whole)
-    return found
+        yield kernel.results[0], Whole(begin, begin + 1, whole[-1], padded)
+        yield from ((merged, Whole(begin, end, _merge(type_, sides), dims)) for type_ in whole)
 
 
 def _merging(kernel: Kernel, listing: Listing, readers: Readers) -> Op | None:

@@ -11,7 +11,8 @@ otherwise than said here; a few for v5p and v6e):
   are longer than there are queries and queries are in no groups. A transposed argument is not copied.
 
 Scores that are widened behind the product are worked out with it all the same. Logits, of a product of one matrix, are none: of a loss
-they are kept, and no exponentials.
+they are kept, and no exponentials. Nor are scores of one sequence whose queries all read the same keys, of which XLA makes a product of one
+matrix: there is one buffer (8192 queries, one head, and four that share their keys, on v5e).
 """
 
 import math

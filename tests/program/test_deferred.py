@@ -2,11 +2,11 @@
 
 import pytest
 
-from autoshard.program import Compiler, Program, build_program, with_deferred
+from autoshard.program import Compiler, Deferring, Program, build_program
 from tests.mlir.modules import listed, main_of
 
 X, W = "tensor<8x16xbf16>", "tensor<16x16xbf16>"
-STEP = f"""
+MAIN = f"""
   %a = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : ({X}, {W}) -> {X}
   %first = stablehlo.dot_general %x, %a, contracting_dims = [0] x [0] : ({X}, {X}) -> {W}
   %b = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({X}, {W}) -> {X}
@@ -14,13 +14,15 @@ STEP = f"""
   %second = stablehlo.dot_general %c, %a, contracting_dims = [0] x [0] : ({X}, {X}) -> {W}
   %d = stablehlo.dot_general %b, %w, contracting_dims = [1] x [0] : ({X}, {W}) -> {X}
   %third = stablehlo.dot_general %d, %d, contracting_dims = [0] x [0] : ({X}, {X}) -> {W}
-  %e = stablehlo.dot_general %d, %w, contracting_dims = [1] x [0] : ({X}, {W}) -> {X}
+  %e = stablehlo.dot_general %d, %w, contracting_dims = [1] x [0] : ({X}, {W}) -> {X}"""
+RETURNED = f"""
   return %first, %second, %third, %e : {W}, {W}, {W}, {X}"""
 
 
-def step(*, scatters_last: bool) -> Program:
+def step(*, scatters_last: bool, behind: str = "") -> Program:
     compiler = Compiler(is_xla_tpu=True, scatters_last=scatters_last)
-    return build_program(listed(main_of(STEP, f"%x: {X}, %w: {W}", f"{W}, {W}, {W}, {X}")), compiler=compiler)
+    text = MAIN + behind + RETURNED
+    return build_program(listed(main_of(text, f"%x: {X}, %w: {W}", f"{W}, {W}, {W}, {X}")), compiler=compiler)
 
 
 def products(program: Program) -> list[int]:
@@ -33,7 +35,7 @@ def test_operands_of_all_but_the_first_stay_to_the_last_product() -> None:
     program = step(scatters_last=True)
     a, first, b, second, d, third, e = products(program)
     lives, before = (
-        with_deferred(program, program.ample_lifetimes, {first, second, third}),
+        Deferring(program).lives(program.ample_lifetimes, {first, second, third}),
         program.ample_lifetimes,
     )
     end = next(kernel.time for kernel in program.kernels if e in kernel.results) + 1
@@ -50,6 +52,42 @@ def test_others_run_in_their_place(scatters_last: bool, scattered: tuple[int, ..
     """Of other compilers, and where there is one at most."""
     program = step(scatters_last=scatters_last)
     values = {products(program)[number] for number in scattered}
-    lives = with_deferred(program, program.ample_lifetimes, values)
+    lives = Deferring(program).lives(program.ample_lifetimes, values)
     assert lives.of_values == program.ample_lifetimes
     assert not lives.handed
+
+
+SQUARE = f"""
+  %q = stablehlo.add %second, %w : {W}
+  %square = stablehlo.dot_general %q, %q, contracting_dims = [1] x [0] : ({W}, {W}) -> {W}
+  %last = stablehlo.dot_general %w, %square, contracting_dims = [1] x [0] : ({W}, {W}) -> {W}"""
+BARRED = f"""
+  %b0 = stablehlo.optimization_barrier %second : {W}
+  %square = stablehlo.dot_general %b0, %w, contracting_dims = [1] x [0] : ({W}, {W}) -> {W}
+  %last = stablehlo.dot_general %w, %square, contracting_dims = [1] x [0] : ({W}, {W}) -> {W}"""
+LOOPED = f"""
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %end = stablehlo.constant dense<4> : tensor<i32>
+  %r:2 = stablehlo.while(%i = %zero, %s = %second) : tensor<i32>, {W}
+  cond {{
+    %more = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  }} do {{
+    %next = stablehlo.add %i, %one : tensor<i32>
+    %square = stablehlo.dot_general %s, %s, contracting_dims = [1] x [0] : ({W}, {W}) -> {W}
+    stablehlo.return %next, %square : tensor<i32>, {W}
+  }}"""
+
+
+@pytest.mark.parametrize("behind", [SQUARE, BARRED, LOOPED])
+def test_no_loop_is_put_off_behind_a_product_that_waits_for_it(behind: str) -> None:
+    """Of an optimizer that multiplies gradients; the third is not waited for and runs last."""
+    program = step(scatters_last=True, behind=behind)
+    a, first, _, second, d, third, _, square, *last = products(program)
+    lives = Deferring(program).lives(program.ample_lifetimes, {first, second, third})
+    times = {value: kernel.time for kernel in program.kernels for value in kernel.results}
+    assert lives.end_of_handed(times[second]) == times[square]
+    assert lives.of_values[a].end == times[square]
+    assert lives.end_of_handed(times[third]) == times[[square, *last][-1]] + 1
+    assert lives.of_values[d].end == times[[square, *last][-1]] + 1

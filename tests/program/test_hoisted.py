@@ -2,37 +2,47 @@
 
 import pytest
 
-from tests.mlir.modules import main_of
+from tests.mlir.modules import counted_loop, main_of
 from tests.program.modules import program_of
 
-STACK, SLICE, W, X = "tensor<4x16x16xf32>", "tensor<1x16x16xf32>", "tensor<16x16xf32>", "tensor<8x16xbf16>"
+STACK, W, X = "tensor<4x16x16xf32>", "tensor<16x16xf32>", "tensor<8x16xbf16>"
+NARROW = "tensor<16x16xbf16>"
 
 
-def scan(also: str = "", results: str = "%r#1", types: str = X) -> str:
-    """Four layers of a product with weights that are cast."""
+def sliced(name: str, index: str = "%i", rows: int = 16) -> str:
+    """A slice of the weights that is cast."""
+    part = f"tensor<1x{rows}x16xf32>"
     return f"""
-      %zero = stablehlo.constant dense<0> : tensor<i32>
-      %one = stablehlo.constant dense<1> : tensor<i32>
-      %last = stablehlo.constant dense<4> : tensor<i32>
-      %r:3 = stablehlo.while(%i = %zero, %a = %x, %w = %s) : tensor<i32>, {X}, {STACK}
-      cond {{
-        %c = stablehlo.compare LT, %i, %last : (tensor<i32>, tensor<i32>) -> tensor<i1>
-        stablehlo.return %c : tensor<i1>
-      }} do {{
-        %0 = stablehlo.dynamic_slice %w, %i, %zero, %zero, sizes = [1, 16, 16] : ({STACK}, tensor<i32>, tensor<i32>, tensor<i32>) -> {SLICE}
-        %1 = stablehlo.reshape %0 : ({SLICE}) -> {W}
-        %2 = stablehlo.convert %1 : ({W}) -> tensor<16x16xbf16>
-        %3 = stablehlo.dot_general %a, %2, contracting_dims = [1] x [0] : ({X}, tensor<16x16xbf16>) -> {X}
-        %4 = stablehlo.add %i, %one : tensor<i32>
-        stablehlo.return %4, %3, %w : tensor<i32>, {X}, {STACK}
-      }}
-      {also}
-      return {results} : {types}"""
+      %{name}0 = stablehlo.dynamic_slice %w, {index}, %zero, %zero, sizes = [1, {rows}, 16]
+        : ({STACK}, tensor<i32>, tensor<i32>, tensor<i32>) -> {part}
+      %{name}1 = stablehlo.reshape %{name}0 : ({part}) -> tensor<{rows}x16xf32>
+      %{name} = stablehlo.convert %{name}1 : (tensor<{rows}x16xf32>) -> tensor<{rows}x16xbf16>"""
 
 
-def test_all_slices_are_cast_before_a_loop_that_alone_reads_them() -> None:
-    """As long as the loop runs, of four times the rows."""
-    program = program_of(main_of(scan(), f"%x: {X}, %s: {STACK}", X))
+LAYER = f"""{sliced("w1")}
+      %next = stablehlo.dot_general %a, %w1, contracting_dims = [1] x [0] : ({X}, {NARROW}) -> {X}"""
+CAST_TWICE = f"""{sliced("w1")}
+      {sliced("w2")}
+      %b = stablehlo.dot_general %a, %w1, contracting_dims = [1] x [0] : ({X}, {NARROW}) -> {X}
+      %next = stablehlo.dot_general %b, %w2, contracting_dims = [1] x [1] : ({X}, {NARROW}) -> {X}"""
+ONE_SLICE = LAYER.replace("%w, %i,", "%w, %zero,")
+PART = f"""{sliced("w1", rows=8)}
+      %b = stablehlo.dot_general %a, %w1, contracting_dims = [1] x [1] : ({X}, tensor<8x16xbf16>) -> tensor<8x8xbf16>
+      %next = stablehlo.dot_general %b, %w1, contracting_dims = [1] x [0] : (tensor<8x8xbf16>, tensor<8x16xbf16>) -> {X}"""
+
+
+def scan(layer: str = LAYER, also: str = "", results: str = "%r#1", types: str = X) -> str:
+    """Four trips of a layer."""
+    carried = (("%a", "%x", X), ("%w", "%s", STACK))
+    loop = counted_loop(4, carried, layer, ("%next", "%w"))
+    body = f"%zero = stablehlo.constant dense<0> : tensor<i32>\n{loop}\n{also}\nreturn {results} : {types}"
+    return main_of(body, f"%x: {X}, %s: {STACK}", types)
+
+
+@pytest.mark.parametrize("layer", [LAYER, CAST_TWICE])
+def test_all_slices_are_cast_before_a_loop_that_alone_reads_them(layer: str) -> None:
+    """As long as the loop runs, of four times the rows; once, as XLA makes what is the same once."""
+    program = program_of(scan(layer))
     ((whole,),) = program.wholes.values()
     (loop,) = {(flow.begin, flow.end) for flow in program.listing.data_flows}
     assert (whole.begin, whole.end) == loop
@@ -48,5 +58,10 @@ def test_all_slices_are_cast_before_a_loop_that_alone_reads_them() -> None:
 )
 def test_what_is_read_or_returned_besides_is_cast_in_the_loop(also: str, results: str, types: str) -> None:
     """As weights are that are updated."""
-    program = program_of(main_of(scan(also, results, types), f"%x: {X}, %s: {STACK}", types))
-    assert not program.wholes
+    assert not program_of(scan(LAYER, also, results, types)).wholes
+
+
+@pytest.mark.parametrize("layer", [ONE_SLICE, PART])
+def test_what_is_not_stepped_through_is_not_all_cast(layer: str) -> None:
+    """One slice in every trip, or a part of each."""
+    assert not program_of(scan(layer)).wholes

@@ -84,6 +84,14 @@ def test_apart(mask: str, queries: int, row: int, groups: int, is_apart: bool) -
     assert found == [(4, *grouped, queries, row)] * is_apart
 
 
+@pytest.mark.parametrize("groups", [1, 4])
+def test_scores_of_one_sequence_that_all_read_the_same_keys_are_not(groups: int) -> None:
+    """A batch of one is none for XLA, which makes a product of one matrix of it."""
+    text = attention("", 512, 8192, groups)
+    assert beside(text)
+    assert beside(text.replace("<4x", "<1x")) == []
+
+
 def test_scores_that_are_widened_behind_the_product_are_not() -> None:
     assert beside(attention(ARGUMENT.format(256, 256), dtype="bf16")) == []
 
