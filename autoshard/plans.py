@@ -83,6 +83,19 @@ class PlannedMesh:
 
 
 @dataclass(frozen=True, slots=True)
+class ScheduledStep:
+    """A step in the order of the compiler's scheduler, at its prices: compute, synchronous collectives and `waited_ns`.
+
+    `waited_ns`: what of asynchronous collectives, which take `asynchronous_ns` one after another, nothing runs beside. What the compiler
+    makes once for several readers counts once.
+    """
+
+    step_ns: int
+    asynchronous_ns: int
+    waited_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Price:
     """What running a plan takes, predicted by one model for plans and baselines alike."""
 
@@ -91,6 +104,7 @@ class Price:
     communication_ns: int
     peak_bytes: int
     collectives: tuple[PlannedCollective, ...] = ()
+    scheduled: ScheduledStep | None = None  # at a scheduler's prices
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,15 @@ from importlib import metadata
 import numpy as np
 from numpy.typing import NDArray
 
-from autoshard.cost import Chosen, PricedGraph, follow, local_work, read_back, with_told_copies
+from autoshard.cost import (
+    Chosen,
+    PricedGraph,
+    follow,
+    local_work,
+    read_back,
+    schedule_of,
+    with_told_copies,
+)
 from autoshard.hardware import PricedWork, extrapolated, layout_of
 from autoshard.loading import Loaded
 from autoshard.plans import (
@@ -20,6 +28,7 @@ from autoshard.plans import (
     PlannedUse,
     PlannedValue,
     Price,
+    ScheduledStep,
 )
 from autoshard.problem import evaluate
 from autoshard.program import RESULT_SITE
@@ -200,7 +209,25 @@ def _price_of(
         )
         for c in (chosen.collectives if with_collectives else ())
     )
-    return Price(cost, chosen.compute_ns, chosen.communication_ns, priced.expected_peak(choice), collectives)
+    return Price(
+        cost,
+        chosen.compute_ns,
+        chosen.communication_ns,
+        priced.expected_peak(choice),
+        collectives,
+        _scheduled(loaded, priced, choice, chosen),
+    )
+
+
+def _scheduled(
+    loaded: Loaded, priced: PricedGraph, choice: NDArray[np.int64], chosen: Chosen
+) -> ScheduledStep | None:
+    """At the prices of XLA's scheduler, of what XLA emits; None at others."""
+    if not loaded.hardware.is_scheduled or loaded.lowering != "xla-tpu":
+        return None
+    found = schedule_of(priced, choice, chosen, loaded.hardware)
+    step_ns = chosen.compute_ns + found.synchronous_ns + found.waited_ns
+    return ScheduledStep(step_ns, found.asynchronous_ns, found.waited_ns)
 
 
 def _named(loaded: Loaded, chosen: Chosen) -> tuple[tuple[NamedSharding, ...], tuple[NamedSharding, ...]]:

@@ -129,6 +129,12 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return isinstance(self.topology, Torus) and bool(self.topology.gathers_behind_compute)
 
     @property
+    def asynchronous(self) -> frozenset[str]:
+        """Collectives, as emitted, that its compiler begins before and ends behind other work."""
+        gathers = {"all_gather"} if self.gathers_behind_compute else set[str]()
+        return frozenset({"collective_permute"} | gathers)
+
+    @property
     def hbm_bytes_per_s(self) -> float:
         """Nominal memory bandwidth of one device."""
         return self.chip.hbm_gb_per_s * 1e9 / self.chip.devices_per_chip

@@ -15,6 +15,7 @@ from autoshard.cost.readback import Chosen, ChosenCollective, ChosenValue, chose
 from autoshard.cost.recall import recall
 from autoshard.cost.requirements import Requirement, bound, decider, joined, masked, requirement
 from autoshard.cost.reshard import Collective, Decompose, priced_steps, sends_otherwise, sized_steps
+from autoshard.cost.schedule import schedule_of
 from autoshard.cost.ties import Tie, Ties, find_ties, tie_table
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "read_back",
     "recall",
     "requirement",
+    "schedule_of",
     "sends_otherwise",
     "sized_steps",
     "tie_table",

@@ -40,6 +40,7 @@ def _headline(plan: Plan) -> Text:
         f"predicted step {time_text(price.step_ns)} = compute {time_text(price.compute_ns)}"
         f" + communication {time_text(price.communication_ns)}{_hidden_text(plan)}",
         *_made_before_lines(plan),
+        *_scheduled_lines(price),
         f"peak memory {bytes_text(price.peak_bytes)} of {budget} a device"
         + ("" if plan.fits else "  DOES NOT FIT"),
     ]
@@ -89,6 +90,17 @@ def _made_before_lines(plan: Plan) -> list[str]:
     if ns * 1000 < plan.price.step_ns or not ns:
         return []
     return [f"of which {time_text(ns)} are for what the compiler has sent for another reader already"]
+
+
+def _scheduled_lines(price: Price) -> list[str]:
+    """What the compiler's scheduler makes of the step, at its prices."""
+    found = price.scheduled
+    if found is None:
+        return []
+    waited = ""
+    if found.asynchronous_ns:
+        waited = f", waiting for {time_text(found.waited_ns)} of {time_text(found.asynchronous_ns)} of asynchronous collectives"
+    return [f"in the order of the compiler's scheduler {time_text(found.step_ns)}{waited}"]
 
 
 def _folded_lines(plan: Plan) -> list[str]:

@@ -8,7 +8,7 @@ import importlib.metadata
 import json
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -290,10 +290,11 @@ def _time(
     is_full: bool,
 ) -> CompiledTime:
     peak = None if target.profile is None else load_hardware(target.profile).peak_flop_per_s("bf16")
+    scheduled = schedule.scheduled | _names_in(module, schedule.computations)
     unscheduled = [
         one
         for one in walked.collectives
-        if not {one.name, one.priced_as} & schedule.scheduled and not one.is_asynchronous and one.times > 1
+        if not {one.name, one.priced_as} & scheduled and not one.is_asynchronous and one.times > 1
     ]
     prices = [scheduler_ns(one, target, ids) for one in unscheduled]
     known = [price * one.times for price, one in zip(prices, unscheduled, strict=True) if price is not None]
@@ -304,6 +305,12 @@ def _time(
         schedule.synchronous_ns,
         round(sum(known)) if len(known) == len(prices) else None,
     )
+
+
+def _names_in(module: HloModule, computations: Collection[str]) -> frozenset[str]:
+    """Of the instructions of those computations: an asynchronous one that nothing runs beside has another name once it is scheduled."""
+    found = (module.computations[name] for name in computations if name in module.computations)
+    return frozenset(one.name for computation in found for one in computation.instructions)
 
 
 def _is_probe(one: CompiledCollective) -> bool:

@@ -31,6 +31,9 @@ class ScheduledTime:
 
     compute_ns: int
     communication_ns: int
+    waited_ns: int | None = (
+        None  # of that, what is waited for of asynchronous collectives, where that is known
+    )
 
     @property
     def step_ns(self) -> int:
@@ -76,8 +79,12 @@ def prediction_of(
 
 
 def _scheduled(plan: Plan) -> ScheduledTime:
-    """What is emitted, once."""
-    return ScheduledTime(plan.price.compute_ns, plan.price.communication_ns - plan.made_before_ns)
+    """In the order of the scheduler, where the plan has that; else what is emitted, once."""
+    price = plan.price
+    if price.scheduled is None:
+        return ScheduledTime(price.compute_ns, price.communication_ns - plan.made_before_ns)
+    communication_ns = price.scheduled.step_ns - price.compute_ns
+    return ScheduledTime(price.compute_ns, communication_ns, price.scheduled.waited_ns)
 
 
 def predicted_collectives(plan: Plan) -> tuple[PredictedCollective, ...]:

@@ -31,6 +31,9 @@ class SchedulePrice:
     total_ns: int
     cycles_per_us: float
     scheduled: frozenset[str] = field(repr=False)  # names of the instructions that it priced
+    computations: frozenset[str] = field(
+        default=frozenset(), repr=False
+    )  # and of the computations that they are in
 
     @property
     def communication_ns(self) -> int:
@@ -74,6 +77,7 @@ def read_schedule(
         round(total * 1000 / rate),
         rate,
         frozenset(name for one in computations.values() for name in one.instructions),
+        frozenset(computations),
     )
 
 

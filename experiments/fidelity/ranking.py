@@ -94,8 +94,9 @@ def _at_scheduler(plan: Plan | None) -> dict[str, float]:
         return {"scheduled_step_us": math.nan, "scheduled_us": math.nan}
     hidden_ns = sum(one.hidden_ns * one.repeat for one in plan.price.collectives if one.emitted)
     before_ns = plan.made_before_ns
+    assert plan.price.scheduled is not None, "it is at a scheduler's prices, for XLA on TPUs"
     return {
-        "scheduled_step_us": (plan.price.step_ns - before_ns) / 1e3,
+        "scheduled_step_us": plan.price.scheduled.step_ns / 1e3,
         "scheduled_us": (plan.price.communication_ns - before_ns + hidden_ns) / 1e3,
     }
 

@@ -1,0 +1,108 @@
+"""A step in the order of the compiler's scheduler: what it waits for of written modules."""
+
+from io import StringIO
+from math import ceil
+
+import pytest
+from rich.console import Console
+
+from autoshard import pipeline
+from autoshard.cost.schedule import PRODUCT_RATIO
+from autoshard.plans import Plan, ScheduledStep
+from autoshard.report.summary import print_summary
+from tests.mlir.modules import counted_loop
+
+W, SPLIT, WHOLE, COLUMNS = "tensor<4096x4096xbf16>", '[{"x"}, {}]', "[{}, {}]", '[{}, {"x"}]'
+W_BYTES = 4096 * 4096 * 2
+PRODUCT = "contracting_dims = [1] x [0]"
+
+
+def shards(sharding: str) -> str:
+    return f"{{sdy.sharding = #sdy.sharding<@mesh, {sharding}>}}"
+
+
+def module(body: str, rows: int, weights: str, given: str = SPLIT, returned: str = SPLIT) -> str:
+    """Of activations, which are given, and two weights of which the second is split over rows."""
+    x = f"tensor<{rows}x4096xbf16>"
+    text = f"""
+      sdy.mesh @mesh = <["x"=4]>
+      func.func @main(%a: {x} {shards(given)}, %v: {W} {shards(weights)}, %w: {W} {shards(SPLIT)})
+          -> ({x} {shards(returned)}) {{
+        {body}
+      }}"""
+    return text.replace("X", x)
+
+
+def cost(text: str, hardware: str = "tpu-v5e:scheduler") -> Plan:
+    asked = pipeline.Request(memory_bytes=None, hardware=hardware)
+    return pipeline.cost_loaded(pipeline.load_module(text.encode(), asked))
+
+
+def printed(plan: Plan) -> str:
+    console = Console(width=200, file=StringIO())
+    print_summary(plan, console)
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def scheduled(plan: Plan) -> ScheduledStep:
+    assert plan.price.scheduled is not None
+    return plan.price.scheduled
+
+
+TWO_LAYERS = f"""
+  %0 = stablehlo.dot_general %a, %v, {PRODUCT} : (X, {W}) -> X
+  %1 = stablehlo.dot_general %0, %w, {PRODUCT} : (X, {W}) -> X
+  return %1 : X"""
+
+
+@pytest.mark.parametrize("rows", [1024, 2048, 65536])
+def test_a_gathered_weight_comes_behind_the_product_in_front(rows: int) -> None:
+    """What takes longer than that, by the scheduler's own times, is waited for; products and links are at its prices."""
+    plan = cost(module(TWO_LAYERS, rows, WHOLE))
+    (gather,) = plan.price.collectives
+    gather_ns = gather.ns + gather.hidden_ns
+    assert gather_ns == ceil(W_BYTES / 93.3)
+    product_ns = plan.price.compute_ns // 2
+    waited = max(0, gather_ns - PRODUCT_RATIO * product_ns)
+    assert scheduled(plan) == ScheduledStep(plan.price.compute_ns + waited, gather_ns, waited)
+    assert (waited > 0) == (rows < 65536)
+
+
+def test_what_the_next_product_needs_of_the_last_is_waited_for() -> None:
+    """Activations are gathered between two products of a chain."""
+    moved = f"""
+      %0 = stablehlo.dot_general %a, %v, {PRODUCT} : (X, {W}) -> X
+      %c = sdy.sharding_constraint %0 <@mesh, {COLUMNS}> : X
+      %m = sdy.sharding_constraint %c <@mesh, {WHOLE}> : X
+      %1 = stablehlo.dot_general %m, %v, {PRODUCT} : (X, {W}) -> X
+      return %1 : X"""
+    plan = cost(module(moved, 8192, COLUMNS, WHOLE, COLUMNS))
+    gather_ns = ceil(8192 * 4096 * 2 / 93.3)
+    assert scheduled(plan) == ScheduledStep(plan.price.compute_ns + gather_ns, gather_ns, gather_ns)
+    assert "waiting for 719.3 µs of 719.3 µs of asynchronous collectives" in printed(plan)
+
+
+def test_a_loop_waits_in_every_trip() -> None:
+    """For the state that each trip gathers of what the last one made."""
+    layer = f"""
+      %s = sdy.sharding_constraint %c <@mesh, {WHOLE}> : X
+      %next = stablehlo.dot_general %s, %v, {PRODUCT} : (X, {W}) -> X"""
+    body = f"""
+      {counted_loop(8, (("%c", "%a", "X"),), layer, ("%next",))}
+      return %r#1 : X"""
+    plan = cost(module(body, 512, COLUMNS, COLUMNS, COLUMNS))
+    found = scheduled(plan)
+    assert found.asynchronous_ns == found.waited_ns == 8 * ceil(512 * 4096 * 2 / 93.3)
+
+
+def test_gathers_of_other_chips_are_synchronous() -> None:
+    """All of it is communication then, and nothing waited for."""
+    plan = cost(module(TWO_LAYERS, 1024, WHOLE), "tpu-v5p:scheduler")
+    assert scheduled(plan) == ScheduledStep(plan.price.step_ns, 0, 0)
+
+
+def test_at_prices_of_the_hardware_there_is_none() -> None:
+    plan = cost(module(TWO_LAYERS, 1024, WHOLE), "tpu-v5e")
+    assert plan.price.scheduled is None
+    assert "scheduler" not in printed(plan)
