@@ -17,6 +17,7 @@ from autoshard.pricing import price, repriced
 from autoshard.program import build_program, demands_of, moved_for_products
 from autoshard.progress import Progress, silent
 from autoshard.recording import plan_of_choice
+from costmodels import Hardware
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +33,23 @@ class AsWritten:
         proved = "priced as it is; nothing was searched"
         return plan_of_choice(self.loaded, self.priced, self.choice, "feasible", proved, 0, (), {})
 
+    def plan_with_schedule(self) -> Plan:
+        """Their price, and beside it the step in the order of the compiler's scheduler, where its prices are known."""
+        found, scheduler = self.plan(), self.loaded.hardware.at_scheduler()
+        is_there = found.price.scheduled is not None or found.lowering != "xla-tpu"
+        if scheduler is None or is_there or (found.slices or 1) > 1:
+            return found
+        scheduled = self._at(scheduler).plan().price.scheduled
+        return replace(found, price=replace(found.price, scheduled=scheduled))
+
     def at_scheduler_of(self, hardware: str) -> "AsWritten | None":
         """The same choice at the prices of a profile's scheduler; None where they are not known, or devices are joined in another way."""
         scheduler = scheduler_of(hardware)
         if scheduler is None or not isinstance(self.loaded.hardware.topology, type(scheduler.topology)):
             return None
+        return self._at(scheduler)
+
+    def _at(self, scheduler: Hardware) -> "AsWritten":
         loaded = with_figures(self.loaded, scheduler)
         return AsWritten(loaded, repriced(loaded, self.priced), self.choice)
 
@@ -51,7 +64,7 @@ class AsWritten:
 
 def cost_loaded(loaded: Loaded, progress: Progress = silent) -> Plan:
     """The price of the shardings that the module already has, completed by Shardy's propagation."""
-    return price_as_written(loaded, progress).plan()
+    return price_as_written(loaded, progress).plan_with_schedule()
 
 
 def price_as_written(loaded: Loaded, progress: Progress = silent) -> AsWritten:

@@ -37,8 +37,7 @@ def profile_of(hardware: str) -> str:
 
 def scheduler_of(name: str) -> Hardware | None:
     """The profile at the prices of its compiler's scheduler; None where they are not known."""
-    profile = profile_of(name)
-    return None if load_hardware(profile).scheduler is None else load_hardware(profile + costmodels.SCHEDULED)
+    return load_hardware(profile_of(name)).at_scheduler()
 
 
 def scheduled_ns(

@@ -11,10 +11,10 @@ from .calibration import Calibration
 from .collectives import KINDS, Communication
 from .compute import Roofline, bits
 from .errors import HardwareError
-from .hardware import Hardware
+from .hardware import SCHEDULED, Hardware
 from .listing import Figure
 from .notation import placement_text
-from .profiles import SCHEDULED, load, names
+from .profiles import load, names
 from .tables import collective_table, kernel_table, matmul_table
 
 __all__ = [

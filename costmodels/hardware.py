@@ -43,6 +43,10 @@ TABLES = ("chip", "tiles", "vector_memory", "link", "core_link", "topology", "ne
 """Those of a profile, in the order in which they are listed."""
 
 
+SCHEDULED = ":scheduler"
+"""What a name ends in that is to be priced as the compiler's scheduler does (`scheduled`)."""
+
+
 class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A chip, the links between chips, and the shapes they come in."""
 
@@ -88,6 +92,13 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def is_scheduled(self) -> bool:
         """Whether times are those of the compiler's scheduler: products at peak, and collectives as `scheduled` has them."""
         return self.priced_by == "scheduler"
+
+    def at_scheduler(self) -> "Hardware | None":
+        """The same at the prices of its compiler's scheduler; None where they are not known: they are of a torus of one device a chip."""
+        is_known = isinstance(self.topology, Torus) and self.chip.devices_per_chip == 1
+        if self.is_scheduled or self.scheduler is None or not is_known:
+            return self if self.is_scheduled else None
+        return msgspec.structs.replace(self, name=self.name + SCHEDULED, priced_by="scheduler")
 
     @property
     def hbm_bytes(self) -> int:

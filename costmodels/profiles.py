@@ -10,7 +10,7 @@ import msgspec
 
 from .calibration import Calibration
 from .errors import HardwareError
-from .hardware import Chip, Hardware, Link, Scheduler, Topology, Torus
+from .hardware import SCHEDULED, Chip, Hardware, Link, Scheduler, Topology, Torus
 from .reading import check_finite, explained, read_tables, split_sources
 from .tiles import Tiles
 from .vector_memory import VectorMemory
@@ -19,9 +19,6 @@ _SHIPPED = Path(__file__).parent / "hardware"
 
 _NOT_WRITTEN = frozenset({"sources", "priced_by"})
 """Fields of a profile that its file has no keys for."""
-
-SCHEDULED = ":scheduler"
-"""What a name ends in that is to be priced as the compiler's scheduler does (`scheduled`)."""
 
 
 def names() -> list[str]:
@@ -58,14 +55,14 @@ def _scheduled(text: str) -> Hardware:
             f'"{text}" is no profile with {SCHEDULED} behind it',
             fix=f"Write it once behind a name or a file, as in tpu-v5e{SCHEDULED}.",
         )
-    hardware = load(profile)
-    if hardware.scheduler is None:
+    found = load(profile).at_scheduler()
+    if found is None:
         known = [name for name in names() if load(name).scheduler is not None]
         raise HardwareError(
             f'what a scheduler takes collectives for is not known of "{profile}"',
             fix=f"Known of {', '.join(known)}; a profile of your own needs a [scheduler] table.",
         )
-    return msgspec.structs.replace(hardware, name=hardware.name + SCHEDULED, priced_by="scheduler")
+    return found
 
 
 def _read(path: Path) -> Hardware:

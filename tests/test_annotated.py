@@ -1,5 +1,7 @@
 """Modules priced as they are, at the prices of another profile's scheduler."""
 
+from dataclasses import replace
+
 import pytest
 
 from autoshard import pipeline
@@ -26,3 +28,22 @@ def test_prices_of_a_scheduler(hardware: str, target: str, is_known: bool) -> No
     loaded = pipeline.load_module(MODULE, pipeline.Request(hardware=hardware, memory_bytes=None))
     found = pipeline.price_as_written(loaded).at_scheduler_of(target)
     assert (found is not None) == is_known
+
+
+def test_the_step_in_the_order_of_the_scheduler_beside_the_price() -> None:
+    """As at the scheduler's prices; of compilers whose scheduler is not known, and of several slices, there is none."""
+    asked = pipeline.Request(memory_bytes=None)
+    plain, theirs = (
+        pipeline.cost_loaded(pipeline.load_module(MODULE, replace(asked, hardware=name))).price
+        for name in ("tpu-v5e", "tpu-v5e:scheduler")
+    )
+    assert plain.step_ns > theirs.step_ns
+    assert plain.scheduled == theirs.scheduled is not None
+    others = (
+        replace(asked, hardware="h100"),
+        replace(asked, hardware="tpu-v4"),
+        replace(asked, form="shardy"),
+        replace(asked, slices=2),
+    )
+    for other in others:
+        assert pipeline.cost_loaded(pipeline.load_module(MODULE, other)).price.scheduled is None

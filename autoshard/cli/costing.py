@@ -69,7 +69,7 @@ def cost_module(model: str, asked: Asked, explain: bool, as_json: bool, show_all
         loaded = pipeline.load_module(read_model(model), request, progress)
         found = pipeline.price_as_written(loaded, progress)
         parts = (found.breakdown(), found.held()) if explain else None
-    print_plan(found.plan(), as_json, show_all, parts=parts)
+    print_plan(found.plan_with_schedule(), as_json, show_all, parts=parts)
 
 
 @cost.command("reshard")

@@ -100,7 +100,7 @@ def _scheduled_lines(price: Price) -> list[str]:
     waited = ""
     if found.asynchronous_ns:
         waited = f", waiting for {time_text(found.waited_ns)} of {time_text(found.asynchronous_ns)} of asynchronous collectives"
-    return [f"in the order of the compiler's scheduler {time_text(found.step_ns)}{waited}"]
+    return [f"by the compiler's scheduler, at its prices, {time_text(found.step_ns)}{waited}"]
 
 
 def _folded_lines(plan: Plan) -> list[str]:

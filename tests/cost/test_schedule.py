@@ -109,12 +109,6 @@ def test_gathers_of_other_chips_are_synchronous() -> None:
     assert scheduled(plan) == ScheduledStep(plan.price.step_ns, 0, 0)
 
 
-def test_at_prices_of_the_hardware_there_is_none() -> None:
-    plan = cost(module(TWO_LAYERS, 1024, WHOLE), "tpu-v5e")
-    assert plan.price.scheduled is None
-    assert "scheduler" not in printed(plan)
-
-
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
 @pytest.mark.parametrize(("text", "trips"), [(CHAIN, 1), (LOOP, 8)])
 def test_the_compiler_waits_as_long(text: str, trips: int) -> None:
