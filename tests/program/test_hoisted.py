@@ -25,6 +25,13 @@ CAST_TWICE = f"""{sliced("w1")}
       {sliced("w2")}
       %b = stablehlo.dot_general %a, %w1, contracting_dims = [1] x [0] : ({X}, {NARROW}) -> {X}
       %next = stablehlo.dot_general %b, %w2, contracting_dims = [1] x [1] : ({X}, {NARROW}) -> {X}"""
+TAKEN_NARROWER = f"""
+      %w1 = stablehlo.dynamic_slice %w, %i, %zero, %zero, sizes = [1, 16, 16]
+        : ({STACK}, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x16x16xf32>
+      %w2 = stablehlo.reshape %w1 : (tensor<1x16x16xf32>) -> {W}
+      %b = stablehlo.convert %a : ({X}) -> tensor<8x16xf32>
+      %c = stablehlo.dot_general %b, %w2, contracting_dims = [1] x [0] : (tensor<8x16xf32>, {W}) -> tensor<8x16xf32>
+      %next = stablehlo.convert %c : (tensor<8x16xf32>) -> {X}"""
 ONE_SLICE = LAYER.replace("%w, %i,", "%w, %zero,")
 PART = f"""{sliced("w1", rows=8)}
       %b = stablehlo.dot_general %a, %w1, contracting_dims = [1] x [1] : ({X}, tensor<8x16xbf16>) -> tensor<8x8xbf16>
@@ -39,9 +46,9 @@ def scan(layer: str = LAYER, also: str = "", results: str = "%r#1", types: str =
     return main_of(body, f"%x: {X}, %s: {STACK}", types)
 
 
-@pytest.mark.parametrize("layer", [LAYER, CAST_TWICE])
+@pytest.mark.parametrize("layer", [LAYER, CAST_TWICE, TAKEN_NARROWER])
 def test_all_slices_are_cast_before_a_loop_that_alone_reads_them(layer: str) -> None:
-    """As long as the loop runs, of four times the rows; once, as XLA makes what is the same once."""
+    """As long as the loop runs, of four times the rows; once, as XLA makes what is the same once; also what a float32 product takes."""
     program = program_of(scan(layer))
     ((whole,),) = program.wholes.values()
     (loop,) = {(flow.begin, flow.end) for flow in program.listing.data_flows}
