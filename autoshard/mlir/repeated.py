@@ -1,13 +1,14 @@
 """Values that are computed twice: by equal ops of equal operands in one body. XLA computes them once, before it partitions.
 
-Nor does it compute what changes nothing: a kernel of one position that is reversed for the gradient of a convolution is the kernel.
+Nor does it compute what changes nothing: a kernel of one position that is reversed for the gradient of a convolution is the kernel, and a
+mask of an attention that is true besides, as jax has it, is the mask.
 """
 
 from collections.abc import Sequence
 
 from autoshard.mlir.attributes import attributes_of_op
 from autoshard.mlir.confirmed import BEHIND
-from autoshard.mlir.context import ir
+from autoshard.mlir.context import Value, ir
 from autoshard.mlir.linearity import body_name
 from autoshard.mlir.walk import Walked
 
@@ -27,6 +28,11 @@ _IDENTITIES = frozenset(
     }
 )
 """They change nothing where they make the type that they read, a reverse of dimensions of one element."""
+
+_NEUTRAL = {"stablehlo.and": True, "stablehlo.or": False}
+"""What changes nothing beside a predicate."""
+
+_SPREAD = frozenset({"stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose"})
 
 
 def first_of_equals(walked: Walked, operands: Sequence[Sequence[int]]) -> dict[int, int]:
@@ -60,6 +66,8 @@ def _attributes(op: ir.Operation) -> tuple[object, ...] | None:
 
 def unchanged(op: ir.Operation) -> int | None:
     """Which of its operands it makes again: the one it reads, or the one that it writes over all of another."""
+    if op.name in _NEUTRAL:
+        return next((1 - at for at in (0, 1) if _is_all(op.operands[at], _NEUTRAL[op.name])), None)
     number = 1 if op.name == "stablehlo.dynamic_update_slice" else 0
     if op.name not in _IDENTITIES or op.operands[number].type != op.results[0].type:
         return None
@@ -68,3 +76,16 @@ def unchanged(op: ir.Operation) -> int | None:
         if any(shape[dim] != 1 for dim in ir.DenseI64ArrayAttr(op.attributes["dimensions"])):
             return None
     return number
+
+
+def _is_all(value: Value, wanted: bool) -> bool:
+    """Whether it is that predicate everywhere."""
+    owner = value.owner
+    while not isinstance(owner, ir.Block) and owner.name in _SPREAD:
+        owner = owner.operands[0].owner
+    if isinstance(owner, ir.Block) or owner.name != "stablehlo.constant":
+        return False
+    if str(ir.RankedTensorType(value.type).element_type) != "i1":
+        return False
+    elements = ir.DenseElementsAttr(owner.attributes["value"])
+    return elements.is_splat and ir.BoolAttr(elements.get_splat_value()).value == wanted

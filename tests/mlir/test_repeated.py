@@ -48,6 +48,31 @@ func.func @main(%a: {kernel}) -> ({kernel}, {kernel}, {kernel}, {kernel}) {{
     assert dict(listing.firsts) == {e: b}
 
 
+@pytest.mark.parametrize(
+    ("op", "value", "is_mask"),
+    [("and", "true", True), ("or", "false", True), ("and", "false", False), ("or", "true", False)],
+)
+def test_masks_that_are_true_besides_are_the_masks(op: str, value: str, is_mask: bool) -> None:
+    """On either side, also of a constant that is spread; numbers are none."""
+    mask, row, whole = "tensor<8x16xi1>", "tensor<16xi1>", "tensor<8x16xi32>"
+    text = f"""func.func @main(%a: {mask}, %n: {whole}) -> ({mask}, {mask}, {whole}) {{
+  %one = stablehlo.constant dense<{value}> : {row}
+  %all = stablehlo.broadcast_in_dim %one, dims = [1] : ({row}) -> {mask}
+  %ones = stablehlo.constant dense<1> : {whole}
+  %b = stablehlo.not %a : {mask}
+  %c = stablehlo.{op} %all, %b : {mask}
+  %d = stablehlo.{op} %b, %all : {mask}
+  %e = stablehlo.and %n, %ones : {whole}
+  return %c, %d, %e : {mask}, {mask}, {whole}
+}}"""
+    listing = pipeline.load_module(text.encode(), pipeline.Request((("x", 4),))).listing
+    (b,) = next(op.results for op in listing.ops if op.name == "stablehlo.not")
+    assert ([result.value for result in listing.results][:2] == [b, b]) == is_mask
+    assert sum(op.name == f"stablehlo.{op_}" for op in listing.ops for op_ in ("and", "or")) == (
+        1 if is_mask else 3
+    )
+
+
 def test_not_complex_constants() -> None:
     """The bindings do not hand out what they hold."""
     z = "stablehlo.constant dense<(0.0, 1.0)> : tensor<2xcomplex<f32>>"
