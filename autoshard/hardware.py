@@ -110,7 +110,7 @@ def layout_of(communication: Communication, hardware: Hardware) -> Layout:
         return Layout((outer, *shape) if outer > 1 else tuple(shape), None, placement_text(placement))
     if hardware.chip.devices_per_chip > 1 and shape:
         shape = shape[:-1]
-    return Layout(tuple(shape) or (1,), outer, placement_text(placement))
+    return Layout(tuple(reversed(shape)) or (1,), outer, placement_text(placement))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from autoshard.mlir.forms import FORMS
 from autoshard.overlaps import OVERLAPS
 from autoshard.sharding import Mesh, MeshAxis, TensorSharding, parse_sharding
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class Plan:
     )
     placement: str = ""  # what each axis rides on, in the notation of costmodels; "": row-major
     device_order: tuple[int, ...] = ()
-    """For each place of the mesh, row-major, the number of its device by coordinates; () where that is its own number."""
+    """For each place of the mesh, row-major, the number of its device, by ids; () where that is its own number."""
     warnings: tuple[str, ...] = ()
     statistics: dict[str, float | int | str] = field(default_factory=dict[str, float | int | str])
     provenance: dict[str, str] = field(default_factory=dict[str, str])

@@ -262,10 +262,11 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ) -> Communication:
         """The communication model of a mesh, given as (name, size) major to minor, on a physical topology.
 
-        Devices are numbered row-major on both, unless `placement` says what each axis rides on, as in "x=1,y=0+2" (`notation`).
+        Devices are numbered row-major on the mesh, and on a torus along its first dimension first, as jax does, unless `placement` says
+        what each axis rides on, as in "x=1,y=0+2" (`notation`).
         `topology` counts chips: the torus's dimensions, or (chips of
-        a node,) or (nodes, chips of each). By default it is the mesh's own shape without axes of size 1 where
-        the torus has the dimensions for it, the nearest to a cube elsewhere; for nodes, the fullest nodes.
+        a node,) or (nodes, chips of each). By default it is the mesh's own shape from its last axis to its first, without axes of size 1,
+        where the torus has the dimensions for it, the nearest to a cube elsewhere; for nodes, the fullest nodes.
         `slices`: so many tori joined by the data centre network, major to the torus; by default 1 with a
         topology, and the fewest that hold the mesh without.
 
@@ -328,7 +329,8 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _own_mesh(self, topology: Sequence[int], slices: int | None) -> MeshSizes:
         """A mesh that lies row-major on a topology whatever its shape."""
         cores = self.chip.devices_per_chip
-        return list(zip(map(str, range(len(topology) + 2)), (slices or 1, *topology, cores), strict=True))
+        shape = tuple(reversed(topology)) if isinstance(self.topology, Torus) else tuple(topology)
+        return list(zip(map(str, range(len(shape) + 2)), (slices or 1, *shape, cores), strict=True))
 
     def all_gather_ns(self, bytes: Amount, axes: Sequence[int]) -> Amount:
         """`Communication.all_gather_ns` over axes of these sizes, each on dimensions of its own."""

@@ -134,4 +134,11 @@ def _part_text(piece: Piece, placement: Placement) -> str:
 
 
 def _listed(shape: Sequence[int], names: Sequence[str]) -> str:
-    return ", ".join(f"{name}={size}" for name, size in zip(names, shape, strict=True) if size > 1) or "none"
+    return ", ".join(f"{name}={size}" for name, size in as_given(shape, names) if size > 1) or "none"
+
+
+def as_given(shape: Sequence[int], names: Sequence[str]) -> list[tuple[str, int]]:
+    """Dimensions by name in the order of the user's topology, a torus's from the first to the last."""
+    pairs = list(zip(names, shape, strict=True))
+    numbered = iter(sorted(pair for pair in pairs if pair[0].isdigit()))
+    return [next(numbered) if name.isdigit() else (name, size) for name, size in pairs]

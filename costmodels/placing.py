@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from .errors import HardwareError
 from .figures import FullMesh, Link, Scheduler, Switch, Torus
 from .network import Network
-from .notation import ROW_MAJOR, parse_pieces
+from .notation import ROW_MAJOR, as_given, parse_pieces
 from .scheduled import ScheduledCommunication
 from .shapes import (
     check_torus_shape,
@@ -41,7 +41,10 @@ def place_on_torus(
     network: Network | None,
     placement: str | None = None,
 ) -> TorusCommunication:
-    """Slices, then the torus's dimensions, then the devices of a chip, major to minor."""
+    """Slices, then the torus's dimensions from the last to the first, then the devices of a chip: major to minor, as devices are numbered.
+
+    `topology` has the dimensions from the first to the last.
+    """
     axes = checked_mesh(mesh)
     if slices is not None and slices < 1:
         raise HardwareError(f"{slices} slices", where="slices", fix="Give a number from 1.")
@@ -50,8 +53,8 @@ def place_on_torus(
     if topology is None:
         slices, shape = _default_slices(axes, slices, torus, cores, network)
     else:
-        slices, shape = slices or 1, tuple(topology)
-        check_torus_shape(shape, torus, "topology")
+        check_torus_shape(topology, torus, "topology")
+        slices, shape = slices or 1, tuple(reversed(topology))
     if slices > 1 and network is None:
         raise HardwareError(f"{slices} slices need a network", fix="Add a [network] table to the profile.")
     closed = wraps(shape, torus)
@@ -61,7 +64,11 @@ def place_on_torus(
     ]
     if core_link is not None and cores > 1:
         dimensions.append(Dimension(cores, core_link.bytes_per_ns, core_link.latency_ns, wraps=False))
-    names = ("slices", *map(str, range(len(shape))), *(["cores"] if len(dimensions) > len(shape) else []))
+    names = (
+        "slices",
+        *map(str, reversed(range(len(shape)))),
+        *(["cores"] if len(dimensions) > len(shape) else []),
+    )
     placed = _placed(axes, (slices, *(dimension.size for dimension in dimensions)), names, placement)
     return TorusCommunication(placed, tuple(dimensions), link.overhead_ns, network)
 
@@ -139,7 +146,7 @@ def _placed(mesh: Mesh, shape: tuple[int, ...], names: tuple[str, ...], placemen
 
 def topology_text(shape: Sequence[int], names: Sequence[str]) -> str:
     """Sizes as they are given: of slices and of the cores of a chip only where there are several."""
-    sizes = dict(zip(names, shape, strict=True))
+    sizes = dict(as_given(shape, names))
     slices, cores = sizes.pop("slices", 1), sizes.pop("cores", 1)
     text = _times([*sizes.values()] or [1])
     text = text if slices == 1 else f"{slices} slices of {text}"

@@ -53,18 +53,18 @@ def refused(*arguments: object) -> str:
     ("where", "order"),
     [
         pytest.param(
-            ("--hardware", "tpu-v5e", "--topology", "2x4", "--placement", "d=0,m=1"),
+            ("--hardware", "tpu-v5e", "--topology", "4x2", "--placement", "d=1,m=0"),
             [],
             marks=pytest.mark.slow,
         ),
-        (("--hardware", "tpu-v5e", "--topology", "4x2", "--placement", "d=1,m=0"), [0, 2, 4, 6, 1, 3, 5, 7]),
+        (("--hardware", "tpu-v5e", "--topology", "2x4", "--placement", "d=0,m=1"), [0, 2, 4, 6, 1, 3, 5, 7]),
         pytest.param(
-            ("--hardware", "tpu-v5e", "--topology", "2x2", "--slices", "2", "--placement", "d=slices,m=0+1"),
+            ("--hardware", "tpu-v5e", "--topology", "2x2", "--slices", "2", "--placement", "d=slices,m=1+0"),
             [],
             marks=pytest.mark.slow,
         ),
         (
-            ("--hardware", "tpu-v5e", "--topology", "2x2", "--slices", "2", "--placement", "d=1,m=slices+0"),
+            ("--hardware", "tpu-v5e", "--topology", "2x2", "--slices", "2", "--placement", "d=0,m=slices+1"),
             [0, 2, 4, 6, 1, 3, 5, 7],
         ),
         (
@@ -72,7 +72,7 @@ def refused(*arguments: object) -> str:
             [0, 2, 4, 6, 1, 3, 5, 7],
         ),
         pytest.param(
-            ("--hardware", "tpu7x", "--topology", "2x2", "--placement", "d=cores,m=0+1"),
+            ("--hardware", "tpu7x", "--topology", "2x2", "--placement", "d=cores,m=1+0"),
             [0, 2, 4, 6, 1, 3, 5, 7],
             marks=pytest.mark.slow,
         ),
@@ -103,10 +103,10 @@ def test_a_plan_keeps_its_placement(
 
 def test_the_summary_says_which_devices(sums: Path) -> None:
     """Row-major in words, another placement with the devices to make the mesh of."""
-    assert "placement d=0,m=1 (row-major" in run("cost", sums, "--topology", "2x4")
-    text = run("cost", sums, "--topology", "2x2", "--slices", "2", "--placement", "d=1,m=slices+0")
+    assert "placement d=1,m=0 (row-major" in run("cost", sums, "--topology", "4x2")
+    text = run("cost", sums, "--topology", "2x2", "--slices", "2", "--placement", "d=0,m=slices+1")
     assert "on tpu-v5e 2 slices of 2x2" in text
-    assert "placement d=1,m=slices+0: make the mesh of devices 0, 2, 4, 6, 1, 3, 5, 7, numbered" in text
+    assert "placement d=0,m=slices+1: make the mesh of devices 0, 2, 4, 6, 1, 3, 5, 7, by their ids" in text
 
 
 def test_an_axis_over_the_network_costs_more(sums: Path) -> None:

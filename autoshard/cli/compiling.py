@@ -163,7 +163,7 @@ def _elsewhere(plan: "Plan", target: "Target") -> str:
     """Where the prediction is for another topology than the target's."""
     from autoshard.report import shape_text
 
-    is_alike = sorted(plan.topology) == sorted(target.topology) and (plan.slices or 1) == 1
+    is_alike = _is_on(plan, target)
     return (
         "" if is_alike or target.kind == "cpu" else f", which is for {shape_text(plan.topology, plan.slices)}"
     )
@@ -193,7 +193,7 @@ def _priced(
 
     request = Request(
         hardware=hardware,
-        topology=target.row_major_topology,
+        topology=target.topology or None,
         memory_bytes=None,
         carry=parse_carry(carry),
     )

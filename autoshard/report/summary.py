@@ -67,11 +67,11 @@ def _placement_lines(plan: Plan) -> list[str]:
     if not plan.placement:
         return []
     if not plan.device_order:
-        return [f"placement {plan.placement} (row-major: devices in the order of their coordinates)"]
+        return [f"placement {plan.placement} (row-major: devices in the order of their ids)"]
     first = ", ".join(map(str, plan.device_order[:_SHOWN_DEVICES]))
     more = ", …" if len(plan.device_order) > _SHOWN_DEVICES else ""
     return [
-        f"placement {plan.placement}: make the mesh of devices {first}{more}, numbered by coordinates (device_order in --json)"
+        f"placement {plan.placement}: make the mesh of devices {first}{more}, by their ids (device_order in --json)"
     ]
 
 

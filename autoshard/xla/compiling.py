@@ -34,7 +34,7 @@ from autoshard.xla.module import Model, Program, read_program
 from autoshard.xla.prepare import for_one_device, for_partitions
 from autoshard.xla.probe import PROBE, add_probe
 from autoshard.xla.schedule import SchedulePrice, read_schedule
-from autoshard.xla.targets import Target, device_ids, parse_target, require_compiler
+from autoshard.xla.targets import Target, parse_target, require_compiler
 
 _TPU_ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # the lock is of the chips, and none is used
@@ -75,7 +75,7 @@ def compile_planned(
     """Compile a module with its sdy shardings for all devices of `target`.
 
     full: with code generation, which adds the compiler's price of each fusion; minutes for TPUs. None: for all but TPUs.
-    device_order: what the places of the mesh stand for, as `Plan.device_order` has it; (): devices by their ids.
+    device_order: ids of the devices that the places of the mesh stand for, as `Plan.device_order` has them; (): in their order.
 
     Raises:
         AutoshardError: no such target or its compiler is not installed, a mesh of another size or none, XLA's refusal, no time left.
@@ -90,7 +90,7 @@ def compile_planned(
             "only compilations for TPUs have a fast form", where=f"target {target}", fix="leave --fast out"
         )
     source = model if isinstance(model, SourceModule) else load(model)
-    ids = device_ids(target, device_order)
+    ids = tuple(device_order) or tuple(range(target.num_devices))
 
     def compiled(*, is_probed: bool) -> Compiled:
         return _compiled(source, target, ids, is_full, time_limit_s, progress, is_probed=is_probed)

@@ -2,10 +2,7 @@
 
 import importlib.util
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from autoshard.errors import AutoshardError
 from autoshard.hardware import Layout, load_hardware, place_mesh
@@ -42,11 +39,6 @@ class Target:
     def profile(self) -> str | None:
         return self.family if self.kind == "gpu" else PROFILES.get(self.family)
 
-    @property
-    def row_major_topology(self) -> tuple[int, ...] | None:
-        """Major to minor, as devices are numbered: those of a TPU slice along its first dimension first."""
-        return (self.topology[::-1] if self.kind == "tpu" else self.topology) or None
-
 
 def parse_target(text: str) -> Target:
     """Raises AutoshardError: a kind, family or shape that does not exist; those that do are named."""
@@ -60,20 +52,6 @@ def parse_target(text: str) -> Target:
             return _gpu(text, rest)
         case _:
             raise AutoshardError(f"no such target {text!r}", fix=f"give {_FORMS}")
-
-
-def device_ids(target: Target, order: Sequence[int]) -> tuple[int, ...]:
-    """Ids of the devices that the places of a mesh stand for; `order` numbers devices row-major by coordinates and core, () by their ids.
-
-    libtpu counts along the first dimension first.
-    """
-    if not order or target.kind != "tpu":
-        return tuple(order) or tuple(range(target.num_devices))
-    cores = target.num_devices // math.prod(target.topology)
-    ids = np.arange(target.num_devices).reshape(*target.topology[::-1], cores)
-    rank = len(target.topology)
-    by_coordinates = ids.transpose(*reversed(range(rank)), rank).reshape(-1)
-    return tuple(int(by_coordinates[place]) for place in order)
 
 
 def require_compiler(target: Target) -> None:

@@ -155,7 +155,7 @@ func.func @main(%a: tensor<1024x512xf32> {sdy.sharding = #sdy.sharding<@mesh, [{
   %b = stablehlo.add %a, %a : tensor<1024x512xf32>
   return %b : tensor<1024x512xf32>
 }"""
-    loaded = pipeline.load_module(text.encode(), pipeline.Request(topology=(16, 8), memory_bytes=None))
+    loaded = pipeline.load_module(text.encode(), pipeline.Request(topology=(8, 16), memory_bytes=None))
     plan = pipeline.plan_loaded(loaded)
     report = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan)
     assert report.passed, report.to_text()

@@ -24,16 +24,16 @@ def all_reduces(model: Communication, axes: Sequence[str]) -> list[int]:
 @pytest.mark.parametrize(
     ("text", "pieces"),
     [
-        ("x=0,y=1", ((Piece(1, 1, 4),), (Piece(2, 1, 4),))),
-        (" y = 0 , x = 1 ", ((Piece(2, 1, 4),), (Piece(1, 1, 4),))),
+        ("x=0,y=1", ((Piece(2, 1, 4),), (Piece(1, 1, 4),))),
+        (" y = 0 , x = 1 ", ((Piece(1, 1, 4),), (Piece(2, 1, 4),))),
         (
             "x=0:(1)2+1:(1)2,y=0:(2)2+1:(2)2",
-            ((Piece(2, 2, 2), Piece(1, 2, 2)), (Piece(2, 1, 2), Piece(1, 1, 2))),
+            ((Piece(1, 2, 2), Piece(2, 2, 2)), (Piece(1, 1, 2), Piece(2, 1, 2))),
         ),
     ],
 )
 def test_what_the_text_says(text: str, pieces: tuple[tuple[Piece, ...], ...]) -> None:
-    """Parts are written major to minor; (pre)size is Shardy's, major first."""
+    """Parts are written major to minor; (pre)size is Shardy's, major first. The first dimension of a torus is the last of the shape."""
     placement = V5E.place(MESH, (4, 4), placement=text).placement
     assert placement.pieces == pieces
     assert V5E.place(MESH, (4, 4), placement=placement_text(placement)).placement == placement
@@ -61,16 +61,25 @@ def test_text_and_device_order_of_any_placement(owners: list[str]) -> None:
 def test_row_major_is_the_default() -> None:
     """The same pieces and the devices in their own order, also by name."""
     default = V5E.place([("x", 8), ("y", 2)], (4, 4)).placement
-    assert placement_text(default) == "x=0+1:(1)2,y=1:(2)2"
+    assert placement_text(default) == "x=1+0:(1)2,y=0:(2)2"
     assert default.device_order() == list(range(16))
     assert default.is_row_major()
     for text in ("row-major", placement_text(default)):
         assert V5E.place([("x", 8), ("y", 2)], (4, 4), placement=text).placement == default
 
 
+def test_devices_are_numbered_along_the_first_dimension_first() -> None:
+    """As jax numbers them: on 2x2x4 the last axis of a mesh of 4x4 is the square of the first two dimensions."""
+    placed = V5P.place([("x", 4), ("y", 4)], (2, 2, 4)).placement
+    assert placement_text(placed) == "x=2,y=1+0"
+    assert placed.device_order() == list(range(16))
+    own = V5P.place([("x", 2), ("y", 4)]).placement
+    assert (own.shape, placement_text(own)) == ((1, 2, 4), "x=1,y=0")
+
+
 def test_a_mesh_that_row_major_cannot_lay() -> None:
-    """A mesh of 3x4 on 4x3 chips has a placement all the same."""
-    placement = V5E.place([("x", 3), ("y", 4)], (4, 3), placement="x=1,y=0").placement
+    """A mesh of 3x4 on 3x4 chips, whose last axis would be the first dimension, has a placement all the same."""
+    placement = V5E.place([("x", 3), ("y", 4)], (3, 4), placement="x=0,y=1").placement
     assert placement.device_order()[:5] == [0, 3, 6, 9, 1]
 
 

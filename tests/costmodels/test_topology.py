@@ -66,7 +66,7 @@ def test_sub_axes_are_split_major_to_minor() -> None:
 
 def test_a_group_without_pieces_is_priced_by_those_around_it() -> None:
     """Every eighth of 24 devices is no box of 4x6; every second is, and is made of 4 such groups."""
-    model = V5E.place([("x", 24)], (4, 6))
+    model = V5E.place([("x", 24)], (6, 4))
     assert model.placement.route([("x", 1, 3)]).copies == 4
     assert model.all_gather_ns(3000, [("x", 1, 3)]) == model.all_gather_ns(12_000, [("x", 1, 12)])
 
@@ -113,7 +113,7 @@ def test_default_topology(name: str, mesh: list[int], shape: tuple[int, ...]) ->
         ("tpu-v5e", [32], (4, 4), 3, "the mesh has 32 devices, the topology 3 slices of 4x4 = 48"),
         ("tpu-v5e", [16], None, 3, "16 chips do not make 3 slices"),
         ("tpu7x", [32], (2, 2, 2), None, "the topology 2x2x2 chips of 2 = 16"),
-        ("tpu-v5e", [3, 4], (4, 3), None, "axis0=3, axis1=4 does not divide 4x3"),
+        ("tpu-v5e", [3, 4], (3, 4), None, "axis0=3, axis1=4 does not divide 3x4"),
         ("tpu-v5e", [0], None, None, 'axis "axis0" has size 0'),
         ("mi300x", [16], None, None, "more than one node of 8"),
         ("h100", [16], (16,), None, "16 chips in a node of 8"),

@@ -74,7 +74,7 @@ def test_bandwidth_bound_ring_is_the_books_formula() -> None:
 def test_a_relayed_all_to_all_goes_along_the_whole_axis(axis: int) -> None:
     """As XLA's scheduler has it: (n-1)/n S L/W; never less than what the busiest link needs."""
     exact = (axis - 1) / axis * 10**9 * axis / 90
-    model = V5E.place([("x", axis), ("y", 16)], (axis, 16))
+    model = V5E.place([("x", axis), ("y", 16)], (16, axis))
     assert model.relayed_all_to_all_ns(10**9, ["x"]) == pytest.approx(exact, rel=0.001)
     assert model.relayed_all_to_all_ns(10**9, ["x"]) >= model.all_to_all_ns(10**9, ["x"])
 
@@ -98,9 +98,9 @@ def test_wraparound_on_v5e_is_an_axis_of_sixteen(
 
 
 def test_wraparound_on_v5p_needs_whole_cubes() -> None:
-    """4x4x4 wraps everywhere, 2x2x4 nowhere."""
+    """4x4x4 wraps everywhere, 4x2x2 nowhere."""
     cube = V5P.place([("x", 16), ("y", 4)], (4, 4, 4)).all_gather_ns(10**9, ["y"])
-    part = V5P.place([("x", 4), ("y", 4)], (2, 2, 4)).all_gather_ns(10**9, ["y"])
+    part = V5P.place([("x", 4), ("y", 4)], (4, 2, 2)).all_gather_ns(10**9, ["y"])
     assert part == pytest.approx(2 * cube, rel=0.01)
 
 
@@ -129,7 +129,7 @@ def test_slices_are_joined_by_the_data_centre_network() -> None:
     together = 10**9 * (1 - 1 / 512) / (180 + 3.125)
     assert model.all_gather_ns(10**9, ["pod", "x", "y"]) == pytest.approx(together, rel=0.02)
     explicit = V5E.place([("pod", 4), ("x", 8)], (2, 4), slices=4)
-    assert explicit.placement.shape == (4, 2, 4)
+    assert explicit.placement.shape == (4, 4, 2)
 
 
 def test_a_torus_without_network_has_one_slice() -> None:

@@ -13,7 +13,7 @@ from autoshard.xla.interconnect import scheduler_ns
 from autoshard.xla.memory import memory_of_assignment, out_of_memory
 from autoshard.xla.prediction import PredictedCollective, predicted_collectives
 from autoshard.xla.schedule import read_schedule
-from autoshard.xla.targets import device_ids, parse_target
+from autoshard.xla.targets import parse_target
 
 
 @pytest.mark.parametrize(
@@ -64,14 +64,6 @@ def test_the_module_among_its_dumps(tmp_path: Path) -> None:
     assert found is not None
     assert found.name.startswith("module_0000.mlp")
     assert dumped_file(tmp_path, "after_all.txt") is None
-
-
-def test_order_of_devices() -> None:
-    """Plans number devices by coordinates, the last fastest; libtpu's ids run along the first dimension."""
-    target = parse_target("tpu:v5e:2x4")
-    assert device_ids(target, ()) == tuple(range(8))
-    assert device_ids(target, range(8)) == (0, 2, 4, 6, 1, 3, 5, 7)
-    assert device_ids(parse_target("gpu:h100:2"), (1, 0)) == (1, 0)
 
 
 ASSIGNMENT = """BufferAssignment:
