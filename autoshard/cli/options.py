@@ -45,8 +45,8 @@ hardware_option = click.option(
 topology_option = click.option(
     "--topology",
     metavar="4x4",
-    help="Physical shape of the devices, of one slice; in nodes NODESxCHIPS. Default: the mesh's own shape, else the nearest to a "
-    "cube; the fullest nodes that the mesh divides into.",
+    help="Physical shape of the devices, of one slice; in nodes NODESxCHIPS. Default: the mesh's own shape, from the last axis to the "
+    "first, else the nearest to a cube; the fullest nodes that the mesh divides into.",
 )
 slices_option = click.option(
     "--slices",
@@ -58,7 +58,7 @@ placement_option = click.option(
     "--placement",
     metavar="AXIS=DIM+…,…",
     help="Which physical dimensions each mesh axis rides on, major to minor, as in data=slices,x=1,y=0+2; 0:(2)4 is a part of "
-    "one. Default: row-major. `plan` also takes auto: the best of all.",
+    "one. Default: row-major, devices by their ids. `plan` also takes auto: the best of all.",
 )
 _memory_option = click.option(
     "--memory",
