@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from autoshard.baselines import propagated
 from autoshard.breakdown import Breakdown, break_down
-from autoshard.cost import PricedGraph, follow, look_through
+from autoshard.cost import PricedGraph, follow, look_through, read_back
 from autoshard.hardware import scheduler_of
 from autoshard.held import HeldMemory, held_memory
 from autoshard.loading import Loaded, compiler_of, with_figures
@@ -16,8 +16,7 @@ from autoshard.plans import Plan
 from autoshard.pricing import price, repriced
 from autoshard.program import build_program, demands_of, moved_for_products
 from autoshard.progress import Progress, silent
-from autoshard.recording import plan_of_choice
-from costmodels import Hardware
+from autoshard.recording import plan_of_choice, scheduled_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,9 @@ class AsWritten:
         is_there = found.price.scheduled is not None or found.lowering != "xla-tpu"
         if scheduler is None or is_there or (found.slices or 1) > 1:
             return found
-        scheduled = self._at(scheduler).plan().price.scheduled
+        theirs = self._as(with_figures(self.loaded, scheduler))
+        chosen = read_back(theirs.priced, theirs.choice)
+        scheduled = scheduled_step(theirs.loaded, theirs.priced, theirs.choice, chosen)
         return replace(found, price=replace(found.price, scheduled=scheduled))
 
     def at_scheduler_of(self, hardware: str) -> "AsWritten | None":
@@ -47,10 +48,9 @@ class AsWritten:
         scheduler = scheduler_of(hardware)
         if scheduler is None or not isinstance(self.loaded.hardware.topology, type(scheduler.topology)):
             return None
-        return self._at(scheduler)
+        return self._as(with_figures(self.loaded, scheduler))
 
-    def _at(self, scheduler: Hardware) -> "AsWritten":
-        loaded = with_figures(self.loaded, scheduler)
+    def _as(self, loaded: Loaded) -> "AsWritten":
         return AsWritten(loaded, repriced(loaded, self.priced), self.choice)
 
     def breakdown(self) -> Breakdown:

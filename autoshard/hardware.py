@@ -107,10 +107,10 @@ def layout_of(communication: Communication, hardware: Hardware) -> Layout:
     placement = communication.placement
     outer, *shape = placement.shape
     if not isinstance(hardware.topology, Torus):
-        return Layout((outer, *shape) if outer > 1 else tuple(shape), None, placement_text(placement))
+        return Layout((outer, *shape) if outer > 1 else tuple(shape), None, placement_text(placement) or None)
     if hardware.chip.devices_per_chip > 1 and shape:
         shape = shape[:-1]
-    return Layout(tuple(reversed(shape)) or (1,), outer, placement_text(placement))
+    return Layout(tuple(reversed(shape)) or (1,), outer, placement_text(placement) or None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,11 +215,11 @@ def _price_of(
         chosen.communication_ns,
         priced.expected_peak(choice),
         collectives,
-        _scheduled(loaded, priced, choice, chosen),
+        scheduled_step(loaded, priced, choice, chosen),
     )
 
 
-def _scheduled(
+def scheduled_step(
     loaded: Loaded, priced: PricedGraph, choice: NDArray[np.int64], chosen: Chosen
 ) -> ScheduledStep | None:
     """At the prices of XLA's scheduler, of what XLA emits; None at others."""

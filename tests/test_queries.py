@@ -123,7 +123,7 @@ def test_command(terminal: Terminal) -> None:
     found = autoshard.reshard("8192x8192xbf16", '[{"x"}, {}]', '[{}, {"y"}]', mesh=MESH, hardware="tpu-v5e")
     for word in (
         "tpu-v5e 4x4",
-        "placement x=0,y=1",
+        "placement x=1,y=0",
         "all_slice",
         "all_gather",
         "33.6 MB",
@@ -132,7 +132,7 @@ def test_command(terminal: Terminal) -> None:
         assert word in done.out
     data = json.loads(terminal("cost", "reshard", *ASKED, "--json").out)
     assert (data["ns"], data["mesh"], len(data["steps"])) == (found.ns, MESH, 2)
-    assert (data["topology"], data["slices"], data["placement"]) == ([4, 4], 1, "x=0,y=1")
+    assert (data["topology"], data["slices"], data["placement"]) == ([4, 4], 1, "x=1,y=0")
 
 
 def test_cost_of_a_module_called_as_before(terminal: Terminal) -> None:

@@ -69,7 +69,9 @@ def cost_module(model: str, asked: Asked, explain: bool, as_json: bool, show_all
         loaded = pipeline.load_module(read_model(model), request, progress)
         found = pipeline.price_as_written(loaded, progress)
         parts = (found.breakdown(), found.held()) if explain else None
-    print_plan(found.plan_with_schedule(), as_json, show_all, parts=parts)
+        progress("scheduling", None)
+        plan = found.plan_with_schedule()
+    print_plan(plan, as_json, show_all, parts=parts)
 
 
 @cost.command("reshard")

@@ -37,6 +37,7 @@ class ChosenCollective:
     op: int  # of the listing; -1: a flow
     node: int = -1  # of the graph whose own collective it is, or -1
     edge: int = -1  # of the graph that it is a reshard on, or -1
+    is_again: bool = False  # what is made in the other trips of a loop, beside what is made in one (`loops`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,11 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
         stays = made_inside([step.kind for step in steps]) if edge.trips > edge.repeat else ()
         collectives += [
             ChosenCollective(
-                steps[number], edge.trips - edge.repeat, ops[min(number, len(ops) - 1)], edge=index
+                steps[number],
+                edge.trips - edge.repeat,
+                ops[min(number, len(ops) - 1)],
+                edge=index,
+                is_again=True,
             )
             for number in np.flatnonzero(stays)
         ]

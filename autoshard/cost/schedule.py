@@ -116,6 +116,7 @@ class _Program:
         for loop in sorted(loops, key=lambda path: [one.begin for one in path]):
             self._loops.setdefault(loop[:-1], []).append(loop)
         self._reads: dict[_Path, dict[int, list[ChosenCollective]]] = {}
+        self._behind: dict[_Path, dict[int, list[ChosenCollective]]] = {}  # of loops
         for number, edge in enumerate(graph.edges):
             self._note(number, edge, moved.get(number, ()))
 
@@ -132,8 +133,22 @@ class _Program:
                 begins[node] = ends[node] = number
         for node in self._nodes.get(path, ()):
             begins[node] = computation.add(Task(self._place(node), self._work_ns.get(node, 0)))
+        for loop in self._loops.get(path, ()):
+            for node in self._inside(loop):
+                around = self._paths[node]
+                own = [one for one in self._own.get(node, ()) if path in _places(around, one.repeat)]
+                place = _ORDERS * loop[-1].begin + _MADE
+                sent = self._send(computation, own, place, ends[node])
+                ends[node] = ends[node] if sent is None else sent
+        for number, moves in self._behind.get(path, {}).items():
+            edge = self._graph.edges[number]
+            before = ends.get(edge.provider)
+            place = self._place_of_move(edge, path) if before is None else computation.tasks[before].place + 1
+            sent = self._send(computation, moves, place, before)
+            if sent is not None:
+                ends[edge.reader] = sent
         for node in self._nodes.get(path, ()):
-            own = self._own.get(node, ())
+            own = [one for one in self._own.get(node, ()) if path in _places(path, one.repeat)]
             waited_ns += self._lengthen(computation.tasks[begins[node]], own)
             sent = self._send(computation, own, self._place(node) + 1, begins[node])
             ends[node] = begins[node] if sent is None else sent
@@ -141,9 +156,8 @@ class _Program:
         for number, moves in self._reads.get(path, {}).items():
             edge = self._graph.edges[number]
             before, reader = ends.get(edge.provider), begins.get(edge.reader)
-            before = (
-                None if before == reader else before
-            )  # both in one loop, which what it never changes is brought to
+            if before == reader:  # both in one loop, which is handed what it never changes as it reads it
+                before = None
             if reader is not None and self._paths[edge.reader] == path:
                 waited_ns += self._lengthen(computation.tasks[reader], moves)
             same = edge.provider, tuple((one.collective.kind, one.collective.axes) for one in moves)
@@ -162,16 +176,21 @@ class _Program:
             yield from self._inside(inner)
 
     def _note(self, number: int, edge: Edge, moves: Sequence[ChosenCollective]) -> None:
-        """In which computations a read orders tasks, and in which it moves what."""
+        """In which computations a read orders tasks, and in which it moves what, before a loop or behind it."""
         provider, reader = self._paths[edge.provider], self._paths[edge.reader]
         common = 0
         while provider[: common + 1] == reader[: common + 1] and common < min(len(provider), len(reader)):
             common += 1
         self._reads.setdefault(reader[:common], {}).setdefault(number, [])
         is_handed_back = provider[: len(reader)] == reader and self._graph.nodes[edge.reader].flow >= 0
+        in_all_trips = {(one.collective.kind, one.collective.axes) for one in moves if one.is_again}
         for one in moves:
-            path = _within(provider if is_handed_back else reader, one.repeat)
-            self._reads.setdefault(path, {}).setdefault(number, []).append(one)
+            is_kept_inside = (one.collective.kind, one.collective.axes) in in_all_trips
+            runs = edge.trips if is_kept_inside else one.repeat
+            for path in () if one.is_again else _places(provider if is_handed_back else reader, runs):
+                is_behind = runs > _runs(path) and _runs(path) < _runs(reader)
+                into = self._behind if is_behind else self._reads
+                into.setdefault(path, {}).setdefault(number, []).append(one)
 
     def _place(self, node: int) -> int:
         return _ORDERS * self._times[node] + (_SHARED if self._graph.nodes[node].kernel < 0 else _KERNEL)
@@ -213,11 +232,18 @@ class _Program:
         return ns
 
 
-def _within(path: _Path, repeat: int) -> _Path:
-    """The innermost computation on the way that runs so often; the path itself, if none does."""
-    if repeat == 1:
-        return ()
-    return next((path[:n] for n in range(len(path), 0, -1) if path[n - 1].repeat == repeat), path)
+def _runs(path: _Path) -> int:
+    return path[-1].repeat if path else 1
+
+
+def _places(path: _Path, runs: int) -> list[_Path]:
+    """The computations on the way in which something is done so often in all: the innermost that runs so often, else several."""
+    found: list[_Path] = []
+    for length in range(len(path), -1, -1):
+        if 0 < _runs(path[:length]) <= runs:
+            found.append(path[:length])
+            runs -= _runs(path[:length])
+    return found
 
 
 def _times(graph: Graph) -> list[int]:
@@ -258,5 +284,6 @@ def _paths(graph: Graph, times: Sequence[int]) -> list[_Path]:
             value = found[edge.provider]
             inside = [found[one] for one in readers.get(edge.reader, ())]
             is_within = bool(value) and any(path[: len(value)] == value for path in inside)
-            found[edge.reader] = value if is_within else _within(inside[0] if inside else value, edge.repeat)
+            places = _places(inside[0] if inside else value, edge.repeat)
+            found[edge.reader] = value if is_within or not places else places[0]
     return found

@@ -214,6 +214,9 @@ def _carried(argument: BlockArgument, moment: _Moment) -> Number | None:
 
 
 def _splat(attribute: ir.Attribute) -> Number | None:
-    is_number = isinstance(attribute, ir.DenseIntElementsAttr | ir.DenseFPElementsAttr)
-    number = attribute[0] if is_number and attribute.is_splat and len(attribute) > 0 else None
+    number: Number | None = None
+    if isinstance(attribute, ir.DenseFPElementsAttr) and attribute.is_splat and len(attribute) > 0:
+        number = ir.FloatAttr(attribute.get_splat_value()).value  # of any width; [0] knows no bfloat16
+    elif isinstance(attribute, ir.DenseIntElementsAttr) and attribute.is_splat and len(attribute) > 0:
+        number = attribute[0]
     return number if number is not None and math.isfinite(number) else None

@@ -192,12 +192,20 @@ def _shardings(title: str, rows: tuple[NamedSharding, ...], *, show_all: bool) -
 def summary_data(plan: Plan) -> dict[str, Any]:
     """The summary as plain data: times in ns, sizes in bytes."""
 
-    def price(p: Price) -> dict[str, int]:
+    def price(p: Price) -> dict[str, Any]:
+        scheduled = p.scheduled
         return {
             "step_ns": p.step_ns,
             "compute_ns": p.compute_ns,
             "communication_ns": p.communication_ns,
             "peak_bytes": p.peak_bytes,
+            "scheduled": None
+            if scheduled is None
+            else {
+                "step_ns": scheduled.step_ns,
+                "asynchronous_ns": scheduled.asynchronous_ns,
+                "waited_ns": scheduled.waited_ns,
+            },
         }
 
     def shardings(rows: tuple[NamedSharding, ...]) -> list[dict[str, Any]]:

@@ -46,6 +46,7 @@ class _Called:
 
     instructions: Mapping[str, tuple[str, str]]  # (name, opcode)
     computations: Mapping[str, str]
+    members: Mapping[str, Sequence[str]]  # of every computation by name, scheduled or not, its instructions
     callees: Mapping[str, Sequence[str]]  # of an instruction, by name
     kinds: Mapping[str, str]  # of fusions with a collective inside, by name
 
@@ -98,17 +99,20 @@ def _called(head: str) -> _Called:
     computations: dict[str, str] = {}
     numbers: dict[str, list[str]] = defaultdict(list)
     opcodes: dict[str, list[str]] = {}  # of each computation
+    members: dict[str, list[str]] = {}
     computation = name = opcode = ""
     inside: list[str] = []
+    named: list[str] = []
     for indent, key, value in _LINE.findall(head):
         match len(indent), key:
             case 4, "name":
                 computation = value
             case 4, "id":
-                computations[value], opcodes[value] = computation, inside
-                inside = []
+                computations[value], opcodes[value], members[computation] = computation, inside, named
+                inside, named = [], []
             case 6, "name":
                 name = value
+                named.append(value)
             case 6, "opcode":
                 opcode = value
                 inside.append(value.removesuffix("-start"))
@@ -126,7 +130,7 @@ def _called(head: str) -> _Called:
         if kind in KINDS
     }
     callees = {name: [computations[i] for i in ids if i in computations] for name, ids in numbers.items()}
-    return _Called(instructions, computations, callees, kinds)
+    return _Called(instructions, computations, members, callees, kinds)
 
 
 def _scheduled(block: str, called: _Called, shares: Mapping[str, float]) -> _Scheduled:
@@ -163,14 +167,15 @@ def _scheduled(block: str, called: _Called, shares: Mapping[str, float]) -> _Sch
 def _runs(
     entry: str, computations: Mapping[str, _Scheduled], called: _Called, trips: Mapping[str, int]
 ) -> Mapping[str, int]:
-    """How often each scheduled computation runs in a step."""
+    """How often each scheduled computation runs in a step, also within loops that are not scheduled."""
     runs = Counter[str]()
     pending = [(entry, 1)] if entry in computations else []
     while pending:
         name, times = pending.pop()
-        runs[name] += times
-        for instruction in computations[name].instructions:
+        if name in computations:
+            runs[name] += times
+        for instruction in called.members.get(name, ()):
             for callee in called.callees.get(instruction, ()):
-                if callee in computations and callee != name:
+                if callee != name:
                     pending.append((callee, times * trips.get(instruction, 1)))
     return runs

@@ -1,6 +1,7 @@
 """A step in the order of the compiler's scheduler: what it waits for of written modules."""
 
 import importlib.util
+from dataclasses import asdict
 from io import StringIO
 from math import ceil
 
@@ -10,7 +11,7 @@ from rich.console import Console
 from autoshard import pipeline
 from autoshard.cost.schedule import PRODUCT_RATIO
 from autoshard.plans import Plan, ScheduledStep
-from autoshard.report.summary import print_summary
+from autoshard.report.summary import print_summary, summary_data
 from autoshard.xla.compiling import compile_planned
 from tests.mlir.modules import counted_loop
 
@@ -50,6 +51,33 @@ TURNS = f"""
   {counted_loop(8, (("%c", "%a", "X"),), LAYER, ("%next",))}
   return %r#1 : X"""
 LOOP = module(TURNS, 512, COLUMNS, COLUMNS, COLUMNS)
+
+
+GATHERED = f"""
+  %k = sdy.sharding_constraint %u <@mesh, {SPLIT}> : {W}
+  %g = sdy.sharding_constraint %k <@mesh, {WHOLE}> : {W}
+  %next = stablehlo.dot_general %c, %g, {PRODUCT} : (X, {W}) -> X"""
+
+
+def gathering(trips: int) -> str:
+    """A loop that gathers a weight, which it never changes, in every trip."""
+    turns = counted_loop(trips, (("%c", "%a", "X"), ("%u", "%w", W)), GATHERED, ("%next", "%u"))
+    return module(f"{turns}\nreturn %r#1 : X", 512, WHOLE)
+
+
+TWICE = f"""
+  %n1 = stablehlo.dot_general %c, %v, {PRODUCT} : (X, {W}) -> X
+  %n2 = stablehlo.dot_general %c, %v2, {PRODUCT} : (X, {W}) -> X
+  %n3 = stablehlo.add %n1, %n2 : X
+  %next = sdy.sharding_constraint %n3 <@mesh, {COLUMNS}> : X"""
+IN_AND_BEHIND = f"""
+  %v2 = stablehlo.negate %v : {W}
+  {counted_loop(8, (("%c", "%a", "X"),), TWICE, ("%next",))}
+  %y1 = stablehlo.dot_general %r#1, %v, {PRODUCT} : (X, {W}) -> X
+  %y2 = stablehlo.dot_general %r#1, %v2, {PRODUCT} : (X, {W}) -> X
+  %y3 = stablehlo.add %y1, %y2 : X
+  return %y3 : X"""
+BEHIND = module(IN_AND_BEHIND, 512, COLUMNS, COLUMNS, COLUMNS)
 
 
 def cost(text: str, hardware: str = "tpu-v5e:scheduler", topology: tuple[int, ...] | None = None) -> Plan:
@@ -103,6 +131,35 @@ def test_a_loop_waits_in_every_trip() -> None:
     assert found.asynchronous_ns == found.waited_ns == 8 * ceil(512 * 4096 * 2 / 93.3)
 
 
+@pytest.mark.parametrize("trips", [2, 3, 8])
+def test_a_loop_waits_for_what_it_gathers_again_and_again(trips: int) -> None:
+    """As often as it turns, also where that is once and once more."""
+    found = scheduled(cost(gathering(trips)))
+    assert found.asynchronous_ns == found.waited_ns == trips * ceil(W_BYTES / 93.3)
+
+
+def test_what_is_read_in_a_loop_and_behind_it_is_waited_for_in_both() -> None:
+    """Eight times of what the loop carries, and once of what it leaves."""
+    found = scheduled(cost(BEHIND))
+    assert found.asynchronous_ns == found.waited_ns == 9 * ceil(512 * 4096 * 2 / 93.3)
+
+
+def test_the_json_has_it() -> None:
+    """And of one device, where nothing is sent."""
+    plan = cost(gathering(2))
+    assert summary_data(plan)["predicted"]["scheduled"] == asdict(scheduled(plan))
+    alone = MOVED.replace("X", "tensor<8x4096xbf16>").replace(COLUMNS, WHOLE)
+    text = f"""
+      sdy.mesh @mesh = <["x"=1]>
+      func.func @main(%a: tensor<8x4096xbf16>, %v: {W}) -> tensor<8x4096xbf16> {{
+        {alone}
+      }}"""
+    for hardware in ("tpu-v5e", "tpu-v5e:scheduler"):
+        found = scheduled(cost(text, hardware))
+        assert (found.asynchronous_ns, found.waited_ns) == (0, 0)
+        assert found.step_ns > 0
+
+
 def test_gathers_of_other_chips_are_synchronous() -> None:
     """All of it is communication then, and nothing waited for."""
     plan = cost(module(TWO_LAYERS, 1024, WHOLE), "tpu-v5p:scheduler")
@@ -110,7 +167,7 @@ def test_gathers_of_other_chips_are_synchronous() -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
-@pytest.mark.parametrize(("text", "trips"), [(CHAIN, 1), (LOOP, 8)])
+@pytest.mark.parametrize(("text", "trips"), [(CHAIN, 1), (LOOP, 8), (gathering(8), 8), (BEHIND, 9)])
 def test_the_compiler_waits_as_long(text: str, trips: int) -> None:
     """For one gather, which has another name in the loop once it is scheduled, and counts once."""
     found = compile_planned(text.encode(), "tpu:v5e:2x2").time

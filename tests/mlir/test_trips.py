@@ -66,6 +66,23 @@ def test_a_condition_on_data_gets_the_stated_default_and_a_warning() -> None:
     assert "no known trip count" in listed(text).warnings[0]
 
 
+def test_a_condition_on_bfloat16_is_one_on_data() -> None:
+    """The bindings hand out no such numbers one by one."""
+    text = """sdy.mesh @mesh = <["x"=4]>
+    func.func @main(%a: tensor<bf16>) -> tensor<bf16> {
+      %e = stablehlo.constant dense<0.0> : tensor<bf16>
+      %r = stablehlo.while(%c = %a) : tensor<bf16> cond {
+        %t = stablehlo.compare LT, %c, %e : (tensor<bf16>, tensor<bf16>) -> tensor<i1>
+        stablehlo.return %t : tensor<i1>
+      } do {
+        %n = stablehlo.add %c, %c : tensor<bf16>
+        stablehlo.return %n : tensor<bf16>
+      }
+      return %r : tensor<bf16>
+    }"""
+    assert "no known trip count" in listed(text).warnings[0]
+
+
 def test_a_loop_that_never_ends_by_its_counter_is_not_counted() -> None:
     assert (
         "no known trip count" in listed(loop(compare("LT"), step="stablehlo.subtract %i, %one")).warnings[0]
