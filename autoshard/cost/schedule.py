@@ -12,6 +12,7 @@ what is waited for is 2 to 7 % of the step off on average, by program, for ratio
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -92,6 +93,16 @@ def _is_with_product(one: ChosenCollective) -> bool:
     return one.collective.kind in _WITH_PRODUCT and _kinds(one) == _PERMUTES
 
 
+@dataclass(slots=True)
+class _Body:
+    """A computation on the way: by node, the task that reads, and the one behind which its own collectives are over."""
+
+    computation: Computation = field(default_factory=Computation)
+    begins: dict[int, int] = field(default_factory=dict[int, int])
+    ends: dict[int, int] = field(default_factory=dict[int, int])
+    waited_ns: int = 0  # in loops inside, and of what is sent with products
+
+
 class _Program:
     """The computations of one choice."""
 
@@ -122,53 +133,71 @@ class _Program:
 
     def run(self, path: _Path = ()) -> Run:
         """One run of the computation inside those loops; what is waited for in loops inside is in it."""
-        computation, waited_ns = Computation(), 0
-        begins: dict[int, int] = {}  # the task of each node, which reads
-        ends: dict[int, int] = {}  # where its own collectives are over
+        body = _Body()
         for loop in self._loops.get(path, ()):
-            run, trips = self.run(loop), loop[-1].repeat // (path[-1].repeat if path else 1)
-            waited_ns += trips * run.waited_ns
-            number = computation.add(Task(_ORDERS * loop[-1].begin + _KERNEL, trips * run.length_ns))
-            for node in self._inside(loop):
-                begins[node] = ends[node] = number
+            self._add_loop(body, path, loop)
         for node in self._nodes.get(path, ()):
-            begins[node] = computation.add(Task(self._place(node), self._work_ns.get(node, 0)))
-        for loop in self._loops.get(path, ()):
-            for node in self._inside(loop):
-                around = self._paths[node]
-                own = [one for one in self._own.get(node, ()) if path in _places(around, one.repeat)]
-                place = _ORDERS * loop[-1].begin + _MADE
-                sent = self._send(computation, own, place, ends[node])
-                ends[node] = ends[node] if sent is None else sent
+            self._add_node(body, path, node)
         for number, moves in self._behind.get(path, {}).items():
-            edge = self._graph.edges[number]
-            before = ends.get(edge.provider)
-            place = self._place_of_move(edge, path) if before is None else computation.tasks[before].place + 1
-            sent = self._send(computation, moves, place, before)
-            if sent is not None:
-                ends[edge.reader] = sent
-        for node in self._nodes.get(path, ()):
-            own = [one for one in self._own.get(node, ()) if path in _places(path, one.repeat)]
-            waited_ns += self._lengthen(computation.tasks[begins[node]], own)
-            sent = self._send(computation, own, self._place(node) + 1, begins[node])
-            ends[node] = begins[node] if sent is None else sent
+            self._send_behind(body, path, self._graph.edges[number], moves)
         brought: dict[object, int | None] = {}
         for number, moves in self._reads.get(path, {}).items():
-            edge = self._graph.edges[number]
-            before, reader = ends.get(edge.provider), begins.get(edge.reader)
-            if before == reader:  # both in one loop, which is handed what it never changes as it reads it
-                before = None
-            if reader is not None and self._paths[edge.reader] == path:
-                waited_ns += self._lengthen(computation.tasks[reader], moves)
-            same = edge.provider, tuple((one.collective.kind, one.collective.axes) for one in moves)
-            if moves and not any(one.collective.emitted for one in moves):
-                before = brought.get(same, before)
-            before = self._send(computation, moves, self._place_of_move(edge, path), before)
-            brought.setdefault(same, before)
-            if before is not None and reader is not None:
-                computation.wait(reader, before)
-        run = computation.run()
-        return Run(waited_ns + run.waited_ns, run.length_ns)
+            self._read(body, path, self._graph.edges[number], moves, brought)
+        run = body.computation.run()
+        return Run(body.waited_ns + run.waited_ns, run.length_ns)
+
+    def _add_loop(self, body: "_Body", path: _Path, loop: _Path) -> None:
+        """One task, and behind it what is made once of what its trips make."""
+        run, trips = self.run(loop), _runs(loop) // _runs(path)
+        body.waited_ns += trips * run.waited_ns
+        number = body.computation.add(Task(_ORDERS * loop[-1].begin + _KERNEL, trips * run.length_ns))
+        for node in self._inside(loop):
+            body.begins[node] = number
+            body.ends[node] = self._send_own(body, path, node, number)
+
+    def _add_node(self, body: "_Body", path: _Path, node: int) -> None:
+        number = body.computation.add(Task(self._place(node), self._work_ns.get(node, 0)))
+        body.waited_ns += self._lengthen(body.computation.tasks[number], self._own.get(node, ()))
+        body.begins[node] = number
+        body.ends[node] = self._send_own(body, path, node, number)
+
+    def _send_own(self, body: "_Body", path: _Path, node: int, task: int) -> int:
+        """Of the node's own collectives, those that this computation makes."""
+        own = [one for one in self._own.get(node, ()) if path in _places(self._paths[node], one.repeat)]
+        sent = self._send(body.computation, own, body.computation.tasks[task].place + 1, task)
+        return task if sent is None else sent
+
+    def _send_behind(self, body: "_Body", path: _Path, edge: Edge, moves: Sequence[ChosenCollective]) -> None:
+        """Behind a loop, of what it leaves."""
+        before = body.ends.get(edge.provider)
+        place = (
+            self._place_of_move(edge, path) if before is None else body.computation.tasks[before].place + 1
+        )
+        sent = self._send(body.computation, moves, place, before)
+        if sent is not None:
+            body.ends[edge.reader] = sent
+
+    def _read(
+        self,
+        body: "_Body",
+        path: _Path,
+        edge: Edge,
+        moves: Sequence[ChosenCollective],
+        brought: dict[object, int | None],
+    ) -> None:
+        """Args: brought: by value and change, what the first reader that asks for it waits for."""
+        before, reader = body.ends.get(edge.provider), body.begins.get(edge.reader)
+        if before == reader:  # both in one loop, which is handed what it never changes as it reads it
+            before = None
+        if reader is not None and self._paths[edge.reader] == path:
+            body.waited_ns += self._lengthen(body.computation.tasks[reader], moves)
+        change = edge.provider, tuple((one.collective.kind, one.collective.axes) for one in moves)
+        if moves and not any(one.collective.emitted for one in moves):
+            before = brought.get(change, before)
+        before = self._send(body.computation, moves, self._place_of_move(edge, path), before)
+        brought.setdefault(change, before)
+        if before is not None and reader is not None:
+            body.computation.wait(reader, before)
 
     def _inside(self, loop: _Path) -> Iterator[int]:
         yield from self._nodes.get(loop, ())

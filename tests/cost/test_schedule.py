@@ -5,10 +5,12 @@ from dataclasses import asdict
 from io import StringIO
 from math import ceil
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from autoshard import pipeline
+from autoshard.cost import read_back, schedule_of
 from autoshard.cost.schedule import PRODUCT_RATIO
 from autoshard.plans import Plan, ScheduledStep
 from autoshard.report.summary import print_summary, summary_data
@@ -176,3 +178,20 @@ def test_the_compiler_waits_as_long(text: str, trips: int) -> None:
     assert not found.unscheduled_ns
     assert found.exposed_ns.get("all-gather", 0) == pytest.approx(waited, rel=0.01)
     assert waited > trips * 1000
+
+
+@pytest.mark.parametrize("text", [CHAIN, LOOP, BEHIND, gathering(2), gathering(8)])
+def test_no_more_is_waited_for_than_is_sent(text: str) -> None:
+    """Whatever is chosen: strategies drawn at random, of loops too."""
+    asked = pipeline.Request(memory_bytes=None, hardware="tpu-v5e:scheduler")
+    loaded = pipeline.load_module(text.encode(), asked)
+    priced = pipeline.price(loaded)
+    numbers = np.random.default_rng(7)
+    for _ in range(12):
+        choice = np.asarray([numbers.integers(count) for count in priced.problem.strategy_counts.tolist()])
+        chosen = read_back(priced, choice)
+        found = schedule_of(priced, choice, chosen, loaded.hardware)
+        made = [one for one in chosen.collectives if one.collective.emitted]
+        sent = sum((one.collective.ns + one.collective.hidden_ns) * one.repeat for one in made)
+        assert found.asynchronous_ns + found.synchronous_ns == sent
+        assert 0 <= found.waited_ns <= found.asynchronous_ns
