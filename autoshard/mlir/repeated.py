@@ -87,5 +87,7 @@ def _is_all(value: Value, wanted: bool) -> bool:
         return False
     if str(ir.RankedTensorType(value.type).element_type) != "i1":
         return False
-    elements = ir.DenseElementsAttr(owner.attributes["value"])
-    return elements.is_splat and ir.BoolAttr(elements.get_splat_value()).value == wanted
+    elements = owner.attributes["value"]
+    if not isinstance(elements, ir.DenseElementsAttr) or not elements.is_splat:
+        return False
+    return ir.BoolAttr(elements.get_splat_value()).value == wanted

@@ -73,6 +73,19 @@ def test_masks_that_are_true_besides_are_the_masks(op: str, value: str, is_mask:
     )
 
 
+def test_masks_beside_constants_that_are_kept_apart_stay() -> None:
+    """Resources of the module, which the bindings do not hand out as elements."""
+    mask = "tensor<2x2xi1>"
+    text = f"""func.func @main(%a: {mask}) -> {mask} {{
+  %c = stablehlo.constant dense_resource<m> : {mask}
+  %0 = stablehlo.and %a, %c : {mask}
+  return %0 : {mask}
+}}
+{{-# dialect_resources: {{ builtin: {{ m: "0x0100000001010101" }} }} #-}}"""
+    listing = pipeline.load_module(text.encode(), pipeline.Request((("x", 2),))).listing
+    assert [op.name for op in listing.ops].count("stablehlo.and") == 1
+
+
 def test_not_complex_constants() -> None:
     """The bindings do not hand out what they hold."""
     z = "stablehlo.constant dense<(0.0, 1.0)> : tensor<2xcomplex<f32>>"
