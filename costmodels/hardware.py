@@ -69,7 +69,7 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("[core_link] goes with devices_per_chip above 1")
         if not isinstance(self.topology, Torus) and several:
             raise ValueError("devices_per_chip above 1 needs a torus")
-        if self.is_scheduled and (self.scheduler is None or not isinstance(self.topology, Torus) or several):
+        if self.is_scheduled and not self._can_be_scheduled:
             raise ValueError("to be priced by a scheduler takes [scheduler] and a torus of one device a chip")
 
     def source(self, figure: str) -> str:
@@ -95,9 +95,10 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def at_scheduler(self) -> "Hardware | None":
         """The same at the prices of its compiler's scheduler; None where they are not known: they are of a torus of one device a chip."""
-        is_known = isinstance(self.topology, Torus) and self.chip.devices_per_chip == 1
-        if self.is_scheduled or self.scheduler is None or not is_known:
-            return self if self.is_scheduled else None
+        if self.is_scheduled:
+            return self
+        if not self._can_be_scheduled:
+            return None
         return msgspec.structs.replace(self, name=self.name + SCHEDULED, priced_by="scheduler")
 
     @property
@@ -138,6 +139,11 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def gathers_behind_compute(self) -> bool:
         """Whether its compiler runs all-gathers behind kernels that do not wait for them."""
         return isinstance(self.topology, Torus) and bool(self.topology.gathers_behind_compute)
+
+    @property
+    def _can_be_scheduled(self) -> bool:
+        is_torus = isinstance(self.topology, Torus) and self.chip.devices_per_chip == 1
+        return self.scheduler is not None and is_torus
 
     @property
     def asynchronous(self) -> frozenset[str]:

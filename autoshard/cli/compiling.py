@@ -163,9 +163,10 @@ def _elsewhere(plan: "Plan", target: "Target") -> str:
     """Where the prediction is for another topology than the target's."""
     from autoshard.report import shape_text
 
-    is_alike = _is_on(plan, target)
     return (
-        "" if is_alike or target.kind == "cpu" else f", which is for {shape_text(plan.topology, plan.slices)}"
+        ""
+        if _is_on(plan, target) or target.kind == "cpu"
+        else f", which is for {shape_text(plan.topology, plan.slices)}"
     )
 
 

@@ -13,6 +13,7 @@ what is waited for is 2 to 7 % of the step off on average, by program, for ratio
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -88,6 +89,11 @@ def _kinds(one: ChosenCollective) -> frozenset[str]:
     return frozenset(emitted.kind for emitted in one.collective.emitted)
 
 
+def _change(one: ChosenCollective) -> object:
+    """What it does, whoever asks for it."""
+    return one.collective.kind, one.collective.axes
+
+
 def _is_with_product(one: ChosenCollective) -> bool:
     """Whether a loop of products sends it by permutes."""
     return one.collective.kind in _WITH_PRODUCT and _kinds(one) == _PERMUTES
@@ -100,6 +106,8 @@ class _Body:
     computation: Computation = field(default_factory=Computation)
     begins: dict[int, int] = field(default_factory=dict[int, int])
     ends: dict[int, int] = field(default_factory=dict[int, int])
+    brought: dict[object, int | None] = field(default_factory=dict[object, int | None])
+    """By value and change of sharding, what the first reader that asks for it waits for."""
     waited_ns: int = 0  # in loops inside, and of what is sent with products
 
 
@@ -140,13 +148,12 @@ class _Program:
             self._add_node(body, path, node)
         for number, moves in self._behind.get(path, {}).items():
             self._send_behind(body, path, self._graph.edges[number], moves)
-        brought: dict[object, int | None] = {}
         for number, moves in self._reads.get(path, {}).items():
-            self._read(body, path, self._graph.edges[number], moves, brought)
+            self._read(body, path, self._graph.edges[number], moves)
         run = body.computation.run()
         return Run(body.waited_ns + run.waited_ns, run.length_ns)
 
-    def _add_loop(self, body: "_Body", path: _Path, loop: _Path) -> None:
+    def _add_loop(self, body: _Body, path: _Path, loop: _Path) -> None:
         """One task, and behind it what is made once of what its trips make."""
         run, trips = self.run(loop), _runs(loop) // _runs(path)
         body.waited_ns += trips * run.waited_ns
@@ -155,19 +162,19 @@ class _Program:
             body.begins[node] = number
             body.ends[node] = self._send_own(body, path, node, number)
 
-    def _add_node(self, body: "_Body", path: _Path, node: int) -> None:
+    def _add_node(self, body: _Body, path: _Path, node: int) -> None:
         number = body.computation.add(Task(self._place(node), self._work_ns.get(node, 0)))
-        body.waited_ns += self._lengthen(body.computation.tasks[number], self._own.get(node, ()))
+        body.waited_ns += _lengthen(body.computation.tasks[number], self._own.get(node, ()))
         body.begins[node] = number
         body.ends[node] = self._send_own(body, path, node, number)
 
-    def _send_own(self, body: "_Body", path: _Path, node: int, task: int) -> int:
+    def _send_own(self, body: _Body, path: _Path, node: int, task: int) -> int:
         """Of the node's own collectives, those that this computation makes."""
         own = [one for one in self._own.get(node, ()) if path in _places(self._paths[node], one.repeat)]
         sent = self._send(body.computation, own, body.computation.tasks[task].place + 1, task)
         return task if sent is None else sent
 
-    def _send_behind(self, body: "_Body", path: _Path, edge: Edge, moves: Sequence[ChosenCollective]) -> None:
+    def _send_behind(self, body: _Body, path: _Path, edge: Edge, moves: Sequence[ChosenCollective]) -> None:
         """Behind a loop, of what it leaves."""
         before = body.ends.get(edge.provider)
         place = (
@@ -177,25 +184,17 @@ class _Program:
         if sent is not None:
             body.ends[edge.reader] = sent
 
-    def _read(
-        self,
-        body: "_Body",
-        path: _Path,
-        edge: Edge,
-        moves: Sequence[ChosenCollective],
-        brought: dict[object, int | None],
-    ) -> None:
-        """Args: brought: by value and change, what the first reader that asks for it waits for."""
+    def _read(self, body: _Body, path: _Path, edge: Edge, moves: Sequence[ChosenCollective]) -> None:
         before, reader = body.ends.get(edge.provider), body.begins.get(edge.reader)
         if before == reader:  # both in one loop, which is handed what it never changes as it reads it
             before = None
         if reader is not None and self._paths[edge.reader] == path:
-            body.waited_ns += self._lengthen(body.computation.tasks[reader], moves)
-        change = edge.provider, tuple((one.collective.kind, one.collective.axes) for one in moves)
+            body.waited_ns += _lengthen(body.computation.tasks[reader], moves)
+        change = edge.provider, tuple(map(_change, moves))
         if moves and not any(one.collective.emitted for one in moves):
-            before = brought.get(change, before)
+            before = body.brought.get(change, before)
         before = self._send(body.computation, moves, self._place_of_move(edge, path), before)
-        brought.setdefault(change, before)
+        body.brought.setdefault(change, before)
         if before is not None and reader is not None:
             body.computation.wait(reader, before)
 
@@ -207,14 +206,14 @@ class _Program:
     def _note(self, number: int, edge: Edge, moves: Sequence[ChosenCollective]) -> None:
         """In which computations a read orders tasks, and in which it moves what, before a loop or behind it."""
         provider, reader = self._paths[edge.provider], self._paths[edge.reader]
-        common = 0
-        while provider[: common + 1] == reader[: common + 1] and common < min(len(provider), len(reader)):
-            common += 1
+        common = sum(
+            1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(provider, reader, strict=False))
+        )
         self._reads.setdefault(reader[:common], {}).setdefault(number, [])
         is_handed_back = provider[: len(reader)] == reader and self._graph.nodes[edge.reader].flow >= 0
-        in_all_trips = {(one.collective.kind, one.collective.axes) for one in moves if one.is_again}
+        in_all_trips = {_change(one) for one in moves if one.is_again}
         for one in moves:
-            is_kept_inside = (one.collective.kind, one.collective.axes) in in_all_trips
+            is_kept_inside = _change(one) in in_all_trips
             runs = edge.trips if is_kept_inside else one.repeat
             for path in () if one.is_again else _places(provider if is_handed_back else reader, runs):
                 is_behind = runs > _runs(path) and _runs(path) < _runs(reader)
@@ -254,11 +253,12 @@ class _Program:
                 before = computation.add(Task(place, ns), before)
         return before
 
-    def _lengthen(self, product: Task, moves: Sequence[ChosenCollective]) -> int:
-        """By what is sent while it runs and takes longer; how much that is."""
-        ns = sum(max(0, _whole_ns(one) - product.ns) for one in moves if _is_with_product(one))
-        product.ns += ns
-        return ns
+
+def _lengthen(product: Task, moves: Sequence[ChosenCollective]) -> int:
+    """By what is sent while it runs and takes longer; how much that is."""
+    ns = sum(max(0, _whole_ns(one) - product.ns) for one in moves if _is_with_product(one))
+    product.ns += ns
+    return ns
 
 
 def _runs(path: _Path) -> int:

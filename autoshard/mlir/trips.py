@@ -214,9 +214,12 @@ def _carried(argument: BlockArgument, moment: _Moment) -> Number | None:
 
 
 def _splat(attribute: ir.Attribute) -> Number | None:
-    number: Number | None = None
-    if isinstance(attribute, ir.DenseFPElementsAttr) and attribute.is_splat and len(attribute) > 0:
-        number = ir.FloatAttr(attribute.get_splat_value()).value  # of any width; [0] knows no bfloat16
-    elif isinstance(attribute, ir.DenseIntElementsAttr) and attribute.is_splat and len(attribute) > 0:
-        number = attribute[0]
-    return number if number is not None and math.isfinite(number) else None
+    if not isinstance(attribute, ir.DenseIntElementsAttr | ir.DenseFPElementsAttr):
+        return None
+    if not attribute.is_splat or not len(attribute):
+        return None
+    is_float = isinstance(attribute, ir.DenseFPElementsAttr)
+    number = (
+        ir.FloatAttr(attribute.get_splat_value()).value if is_float else attribute[0]
+    )  # [0] knows no bfloat16
+    return number if math.isfinite(number) else None

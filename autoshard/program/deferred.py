@@ -48,14 +48,14 @@ class Deferring:
             late = [kernel for kernel in self._program.kernels if _is_scattered(kernel, scattered)][1:]
         handed = {kernel.time: self._end(kernel) for kernel in late}
         found = dict(lives)
-        for kernel in sorted(late, key=lambda kernel: -handed[kernel.time]):
+        for kernel in late:
             self._keep((use.value for use in kernel.uses), handed[kernel.time], found)
         return Lives(found, handed)
 
     def _end(self, kernel: Kernel) -> int:
         """Half-open, of the time until which that product is put off."""
         awaited = (self._awaited[value] for value in kernel.results if value in self._awaited)
-        return max(kernel.time + 1, min(awaited, default=self._last + 1))
+        return min(awaited, default=self._last + 1)
 
     def _keep(self, values: Iterable[int], end: int, lives: dict[int, Lifetime]) -> None:
         """The values, or the buffers that they are worked out from where that is not done ahead of time for the product."""

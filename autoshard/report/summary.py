@@ -1,6 +1,7 @@
 """A plan as a person reads it, and the same figures as plain data for `--json`."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -193,19 +194,12 @@ def summary_data(plan: Plan) -> dict[str, Any]:
     """The summary as plain data: times in ns, sizes in bytes."""
 
     def price(p: Price) -> dict[str, Any]:
-        scheduled = p.scheduled
         return {
             "step_ns": p.step_ns,
             "compute_ns": p.compute_ns,
             "communication_ns": p.communication_ns,
             "peak_bytes": p.peak_bytes,
-            "scheduled": None
-            if scheduled is None
-            else {
-                "step_ns": scheduled.step_ns,
-                "asynchronous_ns": scheduled.asynchronous_ns,
-                "waited_ns": scheduled.waited_ns,
-            },
+            "scheduled": None if p.scheduled is None else asdict(p.scheduled),
         }
 
     def shardings(rows: tuple[NamedSharding, ...]) -> list[dict[str, Any]]:

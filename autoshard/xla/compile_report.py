@@ -157,7 +157,7 @@ class CompileReport:
         for name, *predictions, theirs, note in zip(names, *sides, estimates, notes, strict=True):
             table.add_row(name, *predictions, "?" if theirs is None else time_text(theirs) + note)
         empty = [""] * (len(columns) - 1)
-        if scheduled is not None and scheduled.waited_ns is not None:
+        if scheduled is not None:
             exposed = time_text(sum(time.exposed_ns.values()))
             table.add_row("  waiting for what is asynchronous", "", time_text(scheduled.waited_ns), exposed)
         for label, parts in (

@@ -31,9 +31,7 @@ class ScheduledTime:
 
     compute_ns: int
     communication_ns: int
-    waited_ns: int | None = (
-        None  # of that, what is waited for of asynchronous collectives, where that is known
-    )
+    waited_ns: int  # of that, for asynchronous collectives
 
     @property
     def step_ns(self) -> int:
@@ -79,12 +77,10 @@ def prediction_of(
 
 
 def _scheduled(plan: Plan) -> ScheduledTime:
-    """In the order of the scheduler, where the plan has that; else what is emitted, once."""
-    price = plan.price
-    if price.scheduled is None:
-        return ScheduledTime(price.compute_ns, price.communication_ns - plan.made_before_ns)
-    communication_ns = price.scheduled.step_ns - price.compute_ns
-    return ScheduledTime(price.compute_ns, communication_ns, price.scheduled.waited_ns)
+    """In the order of the scheduler."""
+    compute_ns, scheduled = plan.price.compute_ns, plan.price.scheduled
+    assert scheduled is not None, "the plan is at a scheduler's prices, for XLA on TPUs"
+    return ScheduledTime(compute_ns, scheduled.step_ns - compute_ns, scheduled.waited_ns)
 
 
 def predicted_collectives(plan: Plan) -> tuple[PredictedCollective, ...]:

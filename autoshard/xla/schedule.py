@@ -31,9 +31,7 @@ class SchedulePrice:
     total_ns: int
     cycles_per_us: float
     scheduled: frozenset[str] = field(repr=False)  # names of the instructions that it priced
-    computations: frozenset[str] = field(
-        default=frozenset(), repr=False
-    )  # and of the computations that they are in
+    computations: frozenset[str] = field(repr=False)  # and of the computations that these are in
 
     @property
     def communication_ns(self) -> int:

@@ -3,7 +3,7 @@
 import pytest
 
 from autoshard.program import Compiler, Deferring, Program, build_program
-from tests.mlir.modules import listed, main_of
+from tests.mlir.modules import counted_loop, listed, main_of
 
 X, W = "tensor<8x16xbf16>", "tensor<16x16xbf16>"
 MAIN = f"""
@@ -65,19 +65,11 @@ BARRED = f"""
   %b0 = stablehlo.optimization_barrier %second : {W}
   %square = stablehlo.dot_general %b0, %w, contracting_dims = [1] x [0] : ({W}, {W}) -> {W}
   %last = stablehlo.dot_general %w, %square, contracting_dims = [1] x [0] : ({W}, {W}) -> {W}"""
-LOOPED = f"""
-  %zero = stablehlo.constant dense<0> : tensor<i32>
-  %one = stablehlo.constant dense<1> : tensor<i32>
-  %end = stablehlo.constant dense<4> : tensor<i32>
-  %r:2 = stablehlo.while(%i = %zero, %s = %second) : tensor<i32>, {W}
-  cond {{
-    %more = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    stablehlo.return %more : tensor<i1>
-  }} do {{
-    %next = stablehlo.add %i, %one : tensor<i32>
-    %square = stablehlo.dot_general %s, %s, contracting_dims = [1] x [0] : ({W}, {W}) -> {W}
-    stablehlo.return %next, %square : tensor<i32>, {W}
-  }}"""
+SQUARED = f"""
+  %square = stablehlo.dot_general %s, %s, contracting_dims = [1] x [0] : ({W}, {W}) -> {W}"""
+
+
+LOOPED = "\n" + counted_loop(4, (("%s", "%second", W),), SQUARED, ("%square",))
 
 
 @pytest.mark.parametrize("behind", [SQUARE, BARRED, LOOPED])

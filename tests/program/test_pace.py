@@ -1,7 +1,7 @@
 """How long values wait between what makes and what reads them, and for what kernels they are there."""
 
 from autoshard.program import KernelTimes, Pace
-from tests.mlir.modules import main_of
+from tests.mlir.modules import counted_loop, main_of
 from tests.program.modules import program_of
 from tests.sdy.manual_programs import all_kinds
 
@@ -92,22 +92,11 @@ def test_what_is_written_over_is_there_as_long_as_that_runs() -> None:
 def test_trips_of_a_loop_are_apart() -> None:
     """A value made in one trip and read in it waits for that trip alone, one read after the loop for all of them."""
     product = f"stablehlo.dot_general %x, %x, {PRODUCT} : ({SQUARE}, {SQUARE}) -> {SQUARE}"
-    body = f"""
-      %one = stablehlo.constant dense<1> : tensor<i32>
-      %zero = stablehlo.constant dense<0> : tensor<i32>
-      %most = stablehlo.constant dense<5> : tensor<i32>
-      %end:2 = stablehlo.while(%i = %zero, %v = %t) : tensor<i32>, {SQUARE}
-      cond {{
-        %c = stablehlo.compare LT, %i, %most : (tensor<i32>, tensor<i32>) -> tensor<i1>
-        stablehlo.return %c : tensor<i1>
-      }} do {{
-        %j = stablehlo.add %i, %one : tensor<i32>
-        %a = {product.replace("%x", "%v")}
-        %b = {product.replace("%x", "%a")}
-        %d = {product.replace("%x", "%b")}
-        stablehlo.return %j, %d : tensor<i32>, {SQUARE}
-      }}
-      return %end#1 : {SQUARE}"""
+    trip = f"""
+      %a = {product.replace("%x", "%v")}
+      %b = {product.replace("%x", "%a")}
+      %d = {product.replace("%x", "%b")}"""
+    body = counted_loop(5, (("%v", "%t", SQUARE),), trip, ("%d",)) + f"\nreturn %r#1 : {SQUARE}"
     program = program_of(main_of(body, f"%t: {SQUARE}", SQUARE))
     times = [KernelTimes(10.0 if kernel.shape.is_matmul else 0.0, 0.0) for kernel in program.kernels]
     pace = Pace(program, times)
