@@ -35,8 +35,9 @@ from autoshard.problem import Problem
 from autoshard.program import demands_of, gathered_as, lone_operands, priority_levels, scattered_addends
 from autoshard.progress import Progress, silent
 from autoshard.recording import baseline, plan_of
+from autoshard.scheduling import is_ordered, shortest_in_order
 from autoshard.sharding import TensorSharding, batch_dims
-from autoshard.solve import Solution, solve
+from autoshard.solve import Solution, Status, solve
 from autoshard.xla import VerifyReport, verify
 
 __all__ = [
@@ -60,6 +61,9 @@ __all__ = [
     "verify_modules",
     "write_planned",
 ]
+CHEAPEST_SHARE = 0.6
+"""Of the time, for the cheapest choice, where the shortest one in the scheduler's order is looked for from there."""
+LEAST_SHARE = 0.05  # of the time, left for one more round of that; each takes half of what is left
 WITHIN_LEVELS = "The choice is proved to be the cheapest one within what the more urgent priorities decided."
 
 
@@ -89,6 +93,8 @@ def plan_loaded(
     hints = [choice for _, choice, _ in (*baselines, *extra) if choice is not None]
     progress("solving", None)
 
+    solving_from = time.monotonic()
+
     def solved(problem: Problem, share: float, starts: Sequence[NDArray[np.int64]]) -> Solution:
         return solve(
             problem,
@@ -99,17 +105,27 @@ def plan_loaded(
             progress=progress,
         )
 
+    def solved_again(problem: Problem, starts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64] | None:
+        left = 1 - (time.monotonic() - solving_from) / time_limit_s
+        return solved(problem, left / 2, starts).choice if left > LEAST_SHARE else None
+
+    familiar, by_level, proved = hints, (), ""
     if len(levels) > 1:
         leveled = solve_by_levels(open_, demands, levels, hints, solved)
         solution, by_level = leveled.solution, leveled.levels
+        familiar = []  # baselines do not extend what the levels decided
+        is_within = not by_level[-1].note and solution.status is Status.OPTIMAL
+        proved = WITHIN_LEVELS if is_within else ""
+    elif is_ordered(loaded):
+        cheapest = solved(priced.problem, CHEAPEST_SHARE, hints)
+        solution, proved = shortest_in_order(loaded, priced, cheapest, hints, solved_again)
+        familiar = []  # have been looked at
     else:
-        solution, by_level = solved(priced.problem, 1.0, hints), ()
+        solution = solved(priced.problem, 1.0, hints)
     clock.lap("solve_s")
     rows = tuple(baseline(loaded, priced, *one) for one in baselines)
-    familiar = () if by_level else hints  # baselines do not extend what the levels decided
     found = plan_of(loaded, priced, solution, familiar, rows, clock.laps)
-    is_within = bool(by_level) and not by_level[-1].note and found.status == "optimal"
-    return replace(found, levels=by_level, proved=WITHIN_LEVELS if is_within else found.proved)
+    return replace(found, levels=by_level, proved=proved or found.proved)
 
 
 def write_planned(

@@ -1,5 +1,7 @@
 """A program priced: every choice of it, at the prices of its hardware and of whoever compiles it."""
 
+from collections.abc import Mapping
+
 from autoshard.cost import (
     Decompose,
     Given,
@@ -38,12 +40,16 @@ def price(loaded: Loaded, wanted: Wanted | None = None, given: Given | None = No
     return _assembled(loaded, graph_of(loaded, wanted, given), passes.decompose_reshards)
 
 
-def repriced(loaded: Loaded, priced: PricedGraph) -> PricedGraph:
-    """The same choices in the same order at the prices of `loaded`, which has other figures."""
-    return _assembled(loaded, priced.graph, priced.reshards.known)
+def repriced(
+    loaded: Loaded, priced: PricedGraph, waited_percent: Mapping[int, int] | None = None
+) -> PricedGraph:
+    """The same choices in the same order at the prices of `loaded`, which has other figures, or as their edges wait (`assemble`)."""
+    return _assembled(loaded, priced.graph, priced.reshards.known, waited_percent)
 
 
-def _assembled(loaded: Loaded, graph: Graph, decompose: Decompose) -> PricedGraph:
+def _assembled(
+    loaded: Loaded, graph: Graph, decompose: Decompose, waited_percent: Mapping[int, int] | None = None
+) -> PricedGraph:
     return assemble(
         graph,
         loaded.hardware,
@@ -52,6 +58,7 @@ def _assembled(loaded: Loaded, graph: Graph, decompose: Decompose) -> PricedGrap
         loaded.memory_bytes,
         lowering=loaded.lowering,
         overlap=loaded.overlap,
+        waited_percent=waited_percent,
     )
 
 

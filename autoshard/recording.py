@@ -226,8 +226,7 @@ def scheduled_step(
     if not loaded.hardware.is_scheduled or loaded.lowering != "xla-tpu":
         return None
     found = schedule_of(priced, choice, chosen, loaded.hardware)
-    step_ns = chosen.compute_ns + found.synchronous_ns + found.waited_ns
-    return ScheduledStep(step_ns, found.asynchronous_ns, found.waited_ns)
+    return ScheduledStep(found.step_ns, found.asynchronous_ns, found.waited_ns)
 
 
 def _named(loaded: Loaded, chosen: Chosen) -> tuple[tuple[NamedSharding, ...], tuple[NamedSharding, ...]]:

@@ -40,6 +40,7 @@ FLOORS = {
     "autoshard.jax": 8,
     "autoshard.pricing": 8,
     "autoshard.recording": 8,
+    "autoshard.scheduling": 9,
     "autoshard.annotated": 9,
     "autoshard.pipeline": 10,
     "autoshard.examining": 10,

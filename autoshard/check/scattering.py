@@ -63,7 +63,7 @@ def in_product(
     devices = planned.mesh.num_devices
     passes = devices + 1
     passes_ns = passes * pass_ns - devices // 2 * latency_ns
-    waits_ns = max(pass_ns, passes_ns - product_ns)
+    waits_ns = max(0 if hardware.is_scheduled else pass_ns, passes_ns - hardware.covering_ratio * product_ns)
     return InProduct(passes * part, waits_ns, passes_ns - waits_ns)
 
 
@@ -125,8 +125,11 @@ def in_gathering(
 ) -> InProduct:
     """`alone_ns`: of a gather before the product."""
     devices = planned.mesh.num_devices
-    behind = devices // 2 * pass_ns - kernel_ns(planned, loop.run, hardware)
-    waits_ns = min(pass_ns + max(behind, 0), alone_ns)
+    covered_ns = hardware.covering_ratio * kernel_ns(planned, loop.run, hardware)
+    if hardware.is_scheduled:
+        waits_ns = min(max((devices + 1) * pass_ns - covered_ns, 0), alone_ns)
+    else:
+        waits_ns = min(pass_ns + max(devices // 2 * pass_ns - covered_ns, 0), alone_ns)
     return InProduct((devices + 1) * part, waits_ns, max((devices + 1) * pass_ns - waits_ns, 0))
 
 

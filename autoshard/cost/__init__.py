@@ -15,7 +15,7 @@ from autoshard.cost.readback import Chosen, ChosenCollective, ChosenValue, chose
 from autoshard.cost.recall import recall
 from autoshard.cost.requirements import Requirement, bound, decider, joined, masked, requirement
 from autoshard.cost.reshard import Collective, Decompose, priced_steps, sends_otherwise, sized_steps
-from autoshard.cost.schedule import schedule_of
+from autoshard.cost.schedule import Schedule, schedule_of
 from autoshard.cost.ties import Tie, Ties, find_ties, tie_table
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "Peak",
     "PricedGraph",
     "Requirement",
+    "Schedule",
     "Tie",
     "Ties",
     "Wanted",

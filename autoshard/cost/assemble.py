@@ -7,6 +7,7 @@ memory      of values and of the copies that reshards make: see `memory`
 groups      cost nothing; masks of nodes, and of ties, the edges that come after those of the graph
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -69,14 +70,18 @@ def assemble(
     memory_limit: int | None,
     lowering: Lowering = "shardy",
     overlap: Overlap = "none",
+    waited_percent: Mapping[int, int] | None = None,
 ) -> PricedGraph:
     """Price every choice of the graph for the compiler that will carry the plan out.
+
+    Args:
+        waited_percent: of edges of which more is known than the assumption has, what of their asynchronous collectives is waited for.
 
     Raises:
         AutoshardError: there is no sharding that all members of a sharding group can take.
     """
     collectives = CollectivePrices(communication, hardware, lowering)
-    return assemble_at(graph, collectives, decompose, memory_limit, overlap)
+    return assemble_at(graph, collectives, decompose, memory_limit, overlap, waited_percent)
 
 
 def assemble_at(
@@ -85,6 +90,7 @@ def assemble_at(
     decompose: Decompose,
     memory_limit: int | None,
     overlap: Overlap = "none",
+    waited_percent: Mapping[int, int] | None = None,
 ) -> PricedGraph:
     """The same at given prices of collectives."""
     ties = find_ties(graph)
@@ -102,7 +108,8 @@ def assemble_at(
     after = sums_after(graph, prices, collectives)
     _add_nodes(graph, prices, after, ties, builder)
     early = early_ns(graph, hardware) if overlap == "async" or collectives.gathers_ahead else {}
-    hides = hideable(graph, hardware, early) if overlap == "async" else {}
+    waited = waited_percent or {}
+    hides = hideable(graph, hardware, early, waited) if overlap == "async" or waited else {}
     sizes = Sizes(graph, hardware, collectives.lowering)
     begin_of = begins(graph, early, collectives)
     operands = GatheredOperands(graph, collectives, prices, sizes)

@@ -193,11 +193,15 @@ class GatheredOperands:
         one_pass = np.asarray(pass_ns, dtype=np.int64)[:, None]
         devices = [total_size(axes[p]) if p in axes else 1 for p in range(len(parts))]
         count = np.asarray([_passes(one) for one in devices], dtype=np.int64)[:, None]
-        product_ns = self._kernel_prices[space].compute_ns[None, :]
+        hardware = self._prices.hardware
+        covered_ns = hardware.covering_ratio * self._kernel_prices[space].compute_ns[None, :]
         before_ns = reshards.matrix(sent, widening=self._prices.widening(edge.type, sent))[
             np.ix_(supplies, demands)
         ]
-        exposed = np.minimum(one_pass + np.maximum(count // 2 * one_pass - product_ns, 0), before_ns)
+        if hardware.is_scheduled:
+            exposed = np.minimum(np.maximum(count * one_pass - covered_ns, 0), before_ns)
+        else:
+            exposed = np.minimum(one_pass + np.maximum(count // 2 * one_pass - covered_ns, 0), before_ns)
         shape = is_looped.shape
         return Gathered(
             is_looped,

@@ -23,10 +23,11 @@ _Rank = tuple[bool, int, int, int]
 
 
 class Run(NamedTuple):
-    """One run of a computation; its length has what is waited for."""
+    """One run of a computation; its length has what is waited for, which `waits` has by the task that begins it."""
 
     waited_ns: int
     length_ns: int
+    waits: Mapping[int, int]
 
 
 @dataclass(slots=True)
@@ -78,7 +79,8 @@ class _Order:
                 self._waiting[before] += 1
         self._rank = self._ranked()
         self._ready_ns = [0] * len(tasks)
-        self._now_ns = self._waited_ns = 0
+        self._now_ns = 0
+        self._waits: dict[int, int] = {}
         self._on_way = dict.fromkeys(AT_ONCE, 0)
         self._ends: dict[str, list[tuple[_Rank, int]]] = {kind: [] for kind in AT_ONCE}
         self._through: dict[str, list[tuple[_Rank, int]]] = {kind: [] for kind in AT_ONCE}
@@ -91,7 +93,7 @@ class _Order:
                 self._offer(number)
         while (number := self._next()) is not None:
             self._take(number)
-        return Run(self._waited_ns, self._now_ns)
+        return Run(sum(self._waits.values()), self._now_ns, self._waits)
 
     def _ranked(self) -> list[_Rank]:
         """What is taken first has the least: what takes no time, then what most asynchronous time comes before, then the latest."""
@@ -132,7 +134,8 @@ class _Order:
     def _take(self, number: int) -> None:
         task = self._tasks[number]
         waited = max(0, self._ready_ns[number] - self._now_ns)
-        self._waited_ns += waited
+        if waited:
+            self._waits[number] = waited
         self._now_ns += waited + task.ns
         if task.kind:
             self._on_way[task.kind] += 1 if task.is_end else -1

@@ -34,6 +34,8 @@ HIDDEN_PERCENT = 90  # of the collective
 SCHEDULED_LONGER = 2
 """A product by a scheduler's own times, before its tiles are chosen: two to four times its least."""
 
+_NO_LIMIT = int(np.iinfo(np.int64).max)
+
 
 @dataclass(frozen=True, slots=True)
 class Hideable:
@@ -53,19 +55,22 @@ class Hideable:
 NOTHING = Hideable()
 
 
-def hideable(graph: Graph, hardware: Hardware, early: Mapping[int, int]) -> dict[int, Hideable]:
+def hideable(
+    graph: Graph, hardware: Hardware, early: Mapping[int, int], waited_percent: Mapping[int, int]
+) -> dict[int, Hideable]:
     """Edge -> what one run of its reshard hides; edges that hide nothing are left out. `early` is of `early_ns`.
 
     Where times are a scheduler's, a share of the asynchronous collectives that are not there ahead of time, no more than the products in
-    the same loops take by its own times.
+    the same loops take by its own times; or, of edges that are in `waited_percent`, all but that.
     """
+    known = {number: Hideable(0, 100 - percent, _NO_LIMIT) for number, percent in waited_percent.items()}
     if not hardware.hidden_percent:
-        return {number: Hideable(ns) for number, ns in early.items()}
+        return {number: Hideable(ns) for number, ns in early.items()} | known
     products: dict[int, float] = {}
     for kernel in graph.program.kernels:
         least_ns = _least_ns(kernel.shape, graph.mesh.num_devices, hardware)
         products[kernel.repeat] = products.get(kernel.repeat, 0.0) + least_ns
-    return {
+    found = {
         number: Hideable(
             early.get(number, 0),
             hardware.hidden_percent,
@@ -73,6 +78,7 @@ def hideable(graph: Graph, hardware: Hardware, early: Mapping[int, int]) -> dict
         )
         for number, edge in enumerate(graph.edges)
     }
+    return found | known
 
 
 def early_ns(graph: Graph, hardware: Hardware) -> dict[int, int]:

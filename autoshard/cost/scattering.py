@@ -55,8 +55,9 @@ def scattered_in_product(
         return None
     pass_ns, latency_ns = (prices.ns_of_one("collective_permute", bytes_, axes) for bytes_ in (part_bytes, 0))
     turns_ns = devices * pass_ns - devices // 2 * latency_ns
-    exposed_ns = pass_ns + max(0, turns_ns - product_ns)
-    hidden_ns = turns_ns + pass_ns - exposed_ns
+    passes_ns, first_ns = turns_ns + pass_ns, 0 if prices.hardware.is_scheduled else pass_ns
+    exposed_ns = max(first_ns, passes_ns - prices.hardware.covering_ratio * product_ns)
+    hidden_ns = passes_ns - exposed_ns
     emitted = Emitted("collective_permute", axes, (devices + 1) * part_bytes)
     return Collective(
         "reduce_scatter", axes, whole.local_bytes(type_), exposed_ns, hidden_ns, emitted=(emitted,)

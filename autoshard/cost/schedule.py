@@ -5,10 +5,9 @@ of their product; gradients of weights, which only updates wait for, run behind 
 computation around it. So is a product that scatters its sum, or gathers an operand, while it runs: what the transfer takes longer is waited
 for.
 
-Times are the scheduler's: collectives as `costmodels.scheduled` has them, products `PRODUCT_RATIO` times their least, or as long as their
-memory traffic takes. Other work counts as nothing: XLA fuses it with what it is made of or read by, mostly on one side of what is sent, and
-takes gathers, scatters and sorts for a cycle each. That and the ratio are fitted: of 154 plans of seven programs (libtpu 0.0.52, v5e 4x4)
-what is waited for is 2 to 7 % of the step off on average, by program, for ratios of 2 to 5 alike.
+Times are the scheduler's, as `costmodels.scheduled` has them: collectives, and products, which take at least as long as their memory
+traffic. Other work counts as nothing: XLA fuses it with what it is made of or read by, mostly on one side of what is sent, and takes
+gathers, scatters and sorts for a cycle each.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,12 +22,11 @@ from autoshard.cost.assemble import PricedGraph
 from autoshard.cost.graph import Edge, Graph, Node
 from autoshard.cost.kernel import local_work
 from autoshard.cost.loops import Loop
-from autoshard.cost.order import Computation, Run, Task
+from autoshard.cost.order import Computation, Task
 from autoshard.cost.readback import Chosen, ChosenCollective
 from autoshard.program import FlowKind
 from costmodels import Hardware
 
-PRODUCT_RATIO = 3
 _WITH_PRODUCT = frozenset({"all_gather", "reduce_scatter"})  # where permutes send it
 _PERMUTES = frozenset({"collective_permute"})
 _BROUGHT, _SHARED, _READ, _KERNEL, _MADE, _ORDERS = range(6)
@@ -39,17 +37,27 @@ _Path = tuple[Loop, ...]
 
 
 class Schedule(NamedTuple):
-    """Nanoseconds of a step, of collectives that are made: asynchronous ones, what of these is waited for, and synchronous ones."""
+    """Nanoseconds of a step: compute, asynchronous collectives that are made, what of these is waited for, and synchronous ones.
 
+    `waited_percent`: of each edge that sends asynchronously by itself, what of that is waited for, rounded up.
+    """
+
+    compute_ns: int
     asynchronous_ns: int
     waited_ns: int
     synchronous_ns: int
+    waited_percent: Mapping[int, int]
+
+    @property
+    def step_ns(self) -> int:
+        return self.compute_ns + self.synchronous_ns + self.waited_ns
 
 
 def schedule_of(
     priced: PricedGraph, choice: NDArray[np.int64], chosen: Chosen, hardware: Hardware
 ) -> Schedule:
     """What becomes of the collectives of a choice, at a scheduler's prices; `chosen` is that choice, read back."""
+    compute_ns = chosen.compute_ns
     made = [one for one in chosen.collectives if one.collective.emitted]
     asynchronous_ns = synchronous_ns = 0
     for one in made:
@@ -57,10 +65,11 @@ def schedule_of(
         asynchronous_ns += _whole_ns(one) * one.repeat if is_asynchronous else 0
         synchronous_ns += 0 if is_asynchronous else _whole_ns(one) * one.repeat
     if not asynchronous_ns:
-        return Schedule(0, 0, synchronous_ns)
+        return Schedule(compute_ns, 0, 0, synchronous_ns, {})
     work_ns = _work_ns(priced, choice, hardware)
-    run = _Program(priced.graph, chosen, work_ns, hardware.asynchronous).run()
-    return Schedule(asynchronous_ns, run.waited_ns, synchronous_ns)
+    program = _Program(priced.graph, chosen, work_ns, hardware.asynchronous)
+    waited_ns, _ = program.run()
+    return Schedule(compute_ns, asynchronous_ns, waited_ns, synchronous_ns, program.waited_percent())
 
 
 def _work_ns(priced: PricedGraph, choice: NDArray[np.int64], hardware: Hardware) -> dict[int, int]:
@@ -76,7 +85,7 @@ def _work_ns(priced: PricedGraph, choice: NDArray[np.int64], hardware: Hardware)
             work = local_work(node.space.shape, [node.space.strategies[strategy]], hardware)
             memory_ns = round(float(work.bytes[0]) * 1e9 / hardware.hbm_bytes_per_s)
             product_ns = int(priced.kernel_prices[node.space].compute_ns[strategy])
-            known[key] = max(PRODUCT_RATIO * product_ns, memory_ns)
+            known[key] = max(hardware.covering_ratio * product_ns, memory_ns)
         found[number] = known[key]
     return found
 
@@ -108,6 +117,8 @@ class _Body:
     ends: dict[int, int] = field(default_factory=dict[int, int])
     brought: dict[object, int | None] = field(default_factory=dict[object, int | None])
     """By value and change of sharding, what the first reader that asks for it waits for."""
+    edges: dict[int, int] = field(default_factory=dict[int, int])
+    """By the task that begins an asynchronous collective, the edge that it is for."""
     waited_ns: int = 0  # in loops inside, and of what is sent with products
 
 
@@ -118,6 +129,8 @@ class _Program:
         self, graph: Graph, chosen: Chosen, work_ns: Mapping[int, int], asynchronous: frozenset[str]
     ) -> None:
         self._graph, self._work_ns, self._asynchronous = graph, work_ns, asynchronous
+        self._sent_ns: dict[int, int] = {}  # by edge, in a step
+        self._waits: dict[int, int] = {}
         self._own: dict[int, list[ChosenCollective]] = {}
         moved: dict[int, list[ChosenCollective]] = {}
         for one in chosen.collectives:
@@ -139,8 +152,16 @@ class _Program:
         for number, edge in enumerate(graph.edges):
             self._note(number, edge, moved.get(number, ()))
 
-    def run(self, path: _Path = ()) -> Run:
-        """One run of the computation inside those loops; what is waited for in loops inside is in it."""
+    def waited_percent(self) -> dict[int, int]:
+        """Of edges, of what has run."""
+        return {
+            edge: -(-100 * self._waits.get(edge, 0) // sent_ns)
+            for edge, sent_ns in self._sent_ns.items()
+            if sent_ns
+        }
+
+    def run(self, path: _Path = ()) -> tuple[int, int]:
+        """What one run of the computation inside those loops waits for, in loops inside too, and how long it takes, ns."""
         body = _Body()
         for loop in self._loops.get(path, ()):
             self._add_loop(body, path, loop)
@@ -151,13 +172,16 @@ class _Program:
         for number, moves in self._reads.get(path, {}).items():
             self._read(body, path, self._graph.edges[number], moves)
         run = body.computation.run()
-        return Run(body.waited_ns + run.waited_ns, run.length_ns)
+        for task, ns in run.waits.items():
+            if (edge := body.edges.get(task, -1)) >= 0:
+                self._waits[edge] = self._waits.get(edge, 0) + ns * _runs(path)
+        return body.waited_ns + run.waited_ns, run.length_ns
 
     def _add_loop(self, body: _Body, path: _Path, loop: _Path) -> None:
         """One task, and behind it what is made once of what its trips make."""
-        run, trips = self.run(loop), _runs(loop) // _runs(path)
-        body.waited_ns += trips * run.waited_ns
-        number = body.computation.add(Task(_ORDERS * loop[-1].begin + _KERNEL, trips * run.length_ns))
+        (waited_ns, length_ns), trips = self.run(loop), _runs(loop) // _runs(path)
+        body.waited_ns += trips * waited_ns
+        number = body.computation.add(Task(_ORDERS * loop[-1].begin + _KERNEL, trips * length_ns))
         for node in self._inside(loop):
             body.begins[node] = number
             body.ends[node] = self._send_own(body, path, node, number)
@@ -171,7 +195,7 @@ class _Program:
     def _send_own(self, body: _Body, path: _Path, node: int, task: int) -> int:
         """Of the node's own collectives, those that this computation makes."""
         own = [one for one in self._own.get(node, ()) if path in _places(self._paths[node], one.repeat)]
-        sent = self._send(body.computation, own, body.computation.tasks[task].place + 1, task)
+        sent = self._send(body, path, own, body.computation.tasks[task].place + 1, task)
         return task if sent is None else sent
 
     def _send_behind(self, body: _Body, path: _Path, edge: Edge, moves: Sequence[ChosenCollective]) -> None:
@@ -180,7 +204,7 @@ class _Program:
         place = (
             self._place_of_move(edge, path) if before is None else body.computation.tasks[before].place + 1
         )
-        sent = self._send(body.computation, moves, place, before)
+        sent = self._send(body, path, moves, place, before)
         if sent is not None:
             body.ends[edge.reader] = sent
 
@@ -193,7 +217,7 @@ class _Program:
         change = edge.provider, tuple(map(_change, moves))
         if moves and not any(one.collective.emitted for one in moves):
             before = body.brought.get(change, before)
-        before = self._send(body.computation, moves, self._place_of_move(edge, path), before)
+        before = self._send(body, path, moves, self._place_of_move(edge, path), before)
         body.brought.setdefault(change, before)
         if before is not None and reader is not None:
             body.computation.wait(reader, before)
@@ -235,12 +259,14 @@ class _Program:
 
     def _send(
         self,
-        computation: Computation,
+        body: _Body,
+        path: _Path,
         moves: Sequence[ChosenCollective],
         place: int,
         before: int | None,
     ) -> int | None:
         """One after the other; what comes last, or what was before where nothing is sent."""
+        computation = body.computation
         for one in moves:
             kinds, ns = _kinds(one), _whole_ns(one)
             if not kinds or _is_with_product(one):
@@ -248,6 +274,8 @@ class _Program:
             if kinds <= self._asynchronous:
                 kind = min(kinds)
                 before = computation.add(Task(place, kind=kind), before)
+                body.edges[before] = one.edge
+                self._sent_ns[one.edge] = self._sent_ns.get(one.edge, 0) + ns * _runs(path)
                 before = computation.add(Task(place, kind=kind, latency_ns=ns, is_end=True), before)
             else:
                 before = computation.add(Task(place, ns), before)
