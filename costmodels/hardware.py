@@ -101,6 +101,11 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return None
         return msgspec.structs.replace(self, name=self.name + SCHEDULED, priced_by="scheduler")
 
+    def at_links(self) -> "Hardware":
+        """The same at its own prices."""
+        name = self.name.removesuffix(SCHEDULED)
+        return msgspec.structs.replace(self, name=name, priced_by="links") if self.is_scheduled else self
+
     @property
     def hbm_bytes(self) -> int:
         """Memory of one device."""

@@ -1,6 +1,6 @@
 """Prices every choice of a program and builds the Problem from them; reads a solution back into shardings."""
 
-from autoshard.cost.assemble import PricedGraph, assemble, assemble_at
+from autoshard.cost.assemble import PricedGraph, assemble, assemble_at, kernel_work_ns
 from autoshard.cost.build import build_graph
 from autoshard.cost.cheapest import AskedPrices, CheapestPrices, undominated
 from autoshard.cost.follow import decide_hubs, follow, with_told_copies
@@ -53,6 +53,7 @@ __all__ = [
     "is_gathered_in_product",
     "is_part_of_readers",
     "joined",
+    "kernel_work_ns",
     "level_masks",
     "local_work",
     "look_through",

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from autoshard.cost.accumulation import SumAfter, kept_on_the_way, not_spared_ns, sums_after
 from autoshard.cost.gathering import Gathered, GatheredOperands
 from autoshard.cost.graph import Edge, Graph, KernelSpace
-from autoshard.cost.kernel import KernelPrices, price_kernel
+from autoshard.cost.kernel import KernelPrices, compute_ns, price_kernel
 from autoshard.cost.layouts import Ints
 from autoshard.cost.looped import Looped, looped_sums
 from autoshard.cost.lowering import CollectivePrices, Lowering
@@ -132,6 +132,19 @@ def assemble_at(
         after,
         looped,
     )
+
+
+def kernel_work_ns(priced: PricedGraph, hardware: Hardware) -> Ints:
+    """What the kernel of every strategy of every node takes on that hardware in a step, without collectives; laid out as `node_cost`."""
+    known = {
+        space: compute_ns(space.shape, space.strategies, hardware) for space in priced.graph.spaces.values()
+    }
+    found = np.zeros_like(priced.problem.node_cost)
+    for number, node in enumerate(priced.graph.nodes):
+        if node.space is not None:
+            begin, end = priced.problem.node_start[number : number + 2]
+            found[begin:end] = known[node.space] * priced.graph.program.kernels[node.kernel].repeat
+    return found
 
 
 def _announce(graph: Graph, reshards: ReshardPrices) -> None:
