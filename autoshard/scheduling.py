@@ -1,0 +1,123 @@
+"""The choice whose step is the shortest in the order of the compiler's scheduler, looked for from the cheapest one by prices alone.
+
+Work that the scheduler takes for nothing is not nothing: a thousandth of what kernels take by the hardware's own figures counts beside the
+step, so that of choices as good as equal in order the one is taken that does less.
+
+What is waited for depends on the whole order, so no sum of tables has it. Each round prices a reshard at what the schedule of the choice
+before made it wait for, others as before, and solves again. A choice that comes back is the cheapest at what it waits for itself; rounds
+end there. The best of all rounds, and of the plans to compare with, is taken.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoshard.cost import PricedGraph, Schedule, kernel_work_ns, read_back, schedule_of, with_told_copies
+from autoshard.loading import Loaded, overlap_of
+from autoshard.pricing import repriced
+from autoshard.problem import Problem, evaluate
+from autoshard.report.units import time_text
+from autoshard.solve import Solution, Status
+
+MOST_ROUNDS = 8
+_OWN_SHARE = 1000
+
+Ints = NDArray[np.int64]
+
+
+def is_ordered(loaded: Loaded) -> bool:
+    """Whether times are a scheduler's, and what it hides is not assumed away."""
+    is_scheduled = loaded.hardware.is_scheduled and loaded.lowering == "xla-tpu"
+    return is_scheduled and loaded.overlap == overlap_of(loaded.form, loaded.hardware)
+
+
+class Ordered(NamedTuple):
+    """A solution whose choice has the shortest step in order; `proved` says so where another one is the cheapest by prices."""
+
+    solution: Solution
+    proved: str = ""
+
+
+def shortest_in_order(
+    loaded: Loaded,
+    priced: PricedGraph,
+    cheapest: Solution,
+    familiar: Sequence[Ints],
+    solved: Callable[[Problem, Sequence[Ints]], Ints | None],
+) -> Ordered:
+    """From the cheapest choice by prices alone.
+
+    Args:
+        familiar: other choices, taken where they are as short and as cheap.
+        solved: the best choice of a problem, looked for from those; None where there is no time.
+    """
+    if cheapest.choice is None or cheapest.cost is None:
+        return Ordered(cheapest)
+    search = _Search(loaded, priced)
+    for choice in (*familiar, cheapest.choice):
+        search.offer(choice)
+    choice: Ints | None = cheapest.choice
+    seen: set[bytes] = set()
+    while choice is not None and choice.tobytes() not in seen and len(seen) < MOST_ROUNDS:
+        seen.add(choice.tobytes())
+        choice = solved(search.problem_behind(choice), [*familiar, search.best.choice])
+        if choice is not None:
+            search.offer(choice)
+    return search.result(cheapest)
+
+
+@dataclass(frozen=True, slots=True)
+class _Offered:
+    """A choice that fits, at its price, in its order."""
+
+    choice: Ints
+    cost: int
+    peak: int
+    schedule: Schedule
+    work: int  # a share of the hardware's own
+
+
+class _Search:
+    """What has been offered, and what its edges waited for."""
+
+    def __init__(self, loaded: Loaded, priced: PricedGraph) -> None:
+        self._loaded, self._priced = loaded, priced
+        self._offered: dict[bytes, _Offered] = {}
+        self._waited_percent: dict[int, int] = {}
+        self._work = kernel_work_ns(priced, loaded.hardware.at_links()) // _OWN_SHARE
+
+    @property
+    def best(self) -> _Offered:
+        """The shortest in order, of those the cheapest, of those the first."""
+        return min(self._offered.values(), key=lambda one: (one.schedule.step_ns + one.work, one.cost))
+
+    def offer(self, choice: Ints) -> None:
+        found = evaluate(self._priced.problem, choice)
+        if found.cost is None or not found.feasible or choice.tobytes() in self._offered:
+            return
+        told = with_told_copies(self._priced, choice)
+        schedule = schedule_of(self._priced, told, read_back(self._priced, told), self._loaded.hardware)
+        work = int(self._work[self._priced.problem.node_start[:-1] + choice].sum())
+        self._offered[choice.tobytes()] = _Offered(choice, found.cost, found.peak, schedule, work)
+
+    def problem_behind(self, choice: Ints) -> Problem:
+        """In which edges cost what they waited for in the last choice that used them."""
+        self._waited_percent.update(self._offered[choice.tobytes()].schedule.waited_percent)
+        problem = repriced(self._loaded, self._priced, self._waited_percent).problem
+        return replace(problem, node_cost=problem.node_cost + self._work)
+
+    def result(self, cheapest: Solution) -> Ordered:
+        assert cheapest.choice is not None
+        best, first = self.best, self._offered[cheapest.choice.tobytes()]
+        if best.cost == first.cost:
+            return Ordered(replace(cheapest, choice=best.choice, peak=best.peak))
+        status = replace(cheapest, status=Status.FEASIBLE, choice=best.choice, cost=best.cost, peak=best.peak)
+        mine, theirs, cost = map(time_text, (best.schedule.step_ns, first.schedule.step_ns, first.cost))
+        proved = (
+            f"Of {len(self._offered)} choices it has the shortest step in the scheduler's order, {mine}, a thousandth of the work counted "
+            f"that the scheduler leaves out; the cheapest by price alone, {cost}, takes {theirs} there."
+        )
+        return Ordered(status, proved)
