@@ -90,15 +90,17 @@ class LoopedSums:
             return
         begin, handed = repeated.stored_from(self._lives, kernel.time), np.where(looped, bytes_, 0)
         end = self._end_of_handed(kernel.time)
-        yield Item(begin, end, handed, note="operand worked out for a loop")
         picked = self._graph.program.picked.get((kernel.results[0], operand))
         if picked is not None and picked.time < begin:
-            are_so = [
-                picked.is_beside(one.operands[operand], one.produced[0], one.settled[0])
-                for one in node.space.strategies
-            ]
-            earlier = np.where(are_so, handed, 0)
-            yield Item(picked.time, begin, earlier, note="operand made with what labels are picked from")
+            are_so = np.asarray(
+                [
+                    picked.is_beside(one.operands[operand], one.produced[0], one.settled[0])
+                    for one in node.space.strategies
+                ]
+            )
+            earlier, handed = np.where(are_so, handed, 0), np.where(are_so, 0, handed)
+            yield Item(picked.time, end, earlier, note="operand made with what labels are picked from")
+        yield Item(begin, end, handed, note="operand worked out for a loop")
         if not repeated.is_made_with_product:
             yield from self._as_wide(node, operand, looped)
 
