@@ -83,11 +83,13 @@ class Scheduler(Struct, frozen=True, forbid_unknown_fields=True):
     """`[scheduler]`: what the scheduler of the chip's compiler takes collectives for (`scheduled`), both directions of an axis together.
 
     `waited_share`: of asynchronous collectives, what programs wait for in its schedules where nothing is there ahead of time.
+    `covering_ratio`: for how many times its least time it takes a product, before its tiles are chosen; so long it covers what is sent.
     """
 
     axis_gb_per_s: GigabytesPerSecond
     counts_whole_gathers: bool
     waited_share: Share | None = None  # None: all
+    covering_ratio: Ratio = 1.0
 
 
 class Torus(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="torus"):

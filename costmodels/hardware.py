@@ -28,7 +28,7 @@ from .figures import Chip, FullMesh, Link, Scheduler, Switch, Topology, Torus
 from .heap import Occupancy, most_alive
 from .listing import Figure, figures_of
 from .placing import outer_network, place_for_scheduler, place_in_nodes, place_on_torus, topology_text
-from .scheduled import PRODUCT_RATIO, ScheduledCommunication
+from .scheduled import ScheduledCommunication
 from .shapes import checked_mesh, compact_slices, default_node
 from .strips import MINOR, Images, in_strips
 from .switched import SwitchedCommunication
@@ -254,10 +254,13 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         alive, time = most_alive(begin[is_there], end[is_there], bytes[is_there])
         return Occupancy(alive + tables + gaps, is_there & (begin <= time) & (time < end), tables, gaps)
 
-    @property
-    def covering_ratio(self) -> int:
-        """How many times its own time a product covers of what is sent while it runs: a scheduler takes it for longer than its least."""
-        return PRODUCT_RATIO if self.is_scheduled else 1
+    def covered_ns(self, product_ns: int) -> int:
+        """What of sending beside a product of so many ns is not waited for: as many, or what a scheduler takes it for."""
+        return (
+            int(self.scheduler.covering_ratio * product_ns)
+            if self.is_scheduled and self.scheduler
+            else product_ns
+        )
 
     def scheduled_product_ns(self, product_ns: float) -> float:
         """How long a product takes by the times of the compiler that decides what waits in vector memory (`occupancy`), by its least."""

@@ -63,7 +63,10 @@ def in_product(
     devices = planned.mesh.num_devices
     passes = devices + 1
     passes_ns = passes * pass_ns - devices // 2 * latency_ns
-    waits_ns = max(0 if hardware.is_scheduled else pass_ns, passes_ns - hardware.covering_ratio * product_ns)
+    if hardware.is_scheduled:
+        waits_ns = max(0, devices // 2 * pass_ns - hardware.covered_ns(product_ns))
+    else:
+        waits_ns = max(pass_ns, passes_ns - product_ns)
     return InProduct(passes * part, waits_ns, passes_ns - waits_ns)
 
 
@@ -125,11 +128,9 @@ def in_gathering(
 ) -> InProduct:
     """`alone_ns`: of a gather before the product."""
     devices = planned.mesh.num_devices
-    covered_ns = hardware.covering_ratio * kernel_ns(planned, loop.run, hardware)
-    if hardware.is_scheduled:
-        waits_ns = min(max((devices + 1) * pass_ns - covered_ns, 0), alone_ns)
-    else:
-        waits_ns = min(pass_ns + max(devices // 2 * pass_ns - covered_ns, 0), alone_ns)
+    covered_ns = hardware.covered_ns(kernel_ns(planned, loop.run, hardware))
+    first_ns = 0 if hardware.is_scheduled else pass_ns
+    waits_ns = min(first_ns + max(devices // 2 * pass_ns - covered_ns, 0), alone_ns)
     return InProduct((devices + 1) * part, waits_ns, max((devices + 1) * pass_ns - waits_ns, 0))
 
 

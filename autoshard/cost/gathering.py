@@ -5,6 +5,8 @@ The loop passes every part on n + 1 times, one hop each, half of them each way r
     exposed = min(one pass + max(0, n / 2 passes - product), a gather before the product)
     hidden  = the other passes
 
+(by a scheduler's times without the one pass, as of sums that are scattered so).
+
 XLA makes that loop where the product takes longer than one pass at the peak rate, as for sums that are scattered so, unless a constraint
 stands on the whole operand or another product beside reads it too, transposed or not: it is gathered once for both then. Where gathers
 run behind compute anyway (v5e) the constraint stays: with such loops Llama-3 8B forward waits for 57 ms instead of 17, and GPT-OSS 20B,
@@ -194,14 +196,13 @@ class GatheredOperands:
         devices = [total_size(axes[p]) if p in axes else 1 for p in range(len(parts))]
         count = np.asarray([_passes(one) for one in devices], dtype=np.int64)[:, None]
         hardware = self._prices.hardware
-        covered_ns = hardware.covering_ratio * self._kernel_prices[space].compute_ns[None, :]
+        product_ns = self._kernel_prices[space].compute_ns.tolist()
+        covered_ns = np.asarray([hardware.covered_ns(ns) for ns in product_ns])[None, :]
         before_ns = reshards.matrix(sent, widening=self._prices.widening(edge.type, sent))[
             np.ix_(supplies, demands)
         ]
-        if hardware.is_scheduled:
-            exposed = np.minimum(np.maximum(count * one_pass - covered_ns, 0), before_ns)
-        else:
-            exposed = np.minimum(one_pass + np.maximum(count // 2 * one_pass - covered_ns, 0), before_ns)
+        first = 0 if hardware.is_scheduled else one_pass
+        exposed = np.minimum(first + np.maximum(count // 2 * one_pass - covered_ns, 0), before_ns)
         shape = is_looped.shape
         return Gathered(
             is_looped,

@@ -2,8 +2,8 @@
 
 Of a chain of layers that each gather what the last one made all is waited for; of gathered weights what takes longer than the work in front
 of their product; gradients of weights, which only updates wait for, run behind what comes in front of them. A loop is one task of the
-computation around it. So is a product that scatters its sum, or gathers an operand, while it runs: what the transfer takes longer is waited
-for.
+computation around it. A product that scatters its sum, or gathers an operand, while it runs takes longer by what it does not cover, and
+one pass of those comes apart.
 
 Times are the scheduler's, as `costmodels.scheduled` has them: collectives, and products, which take at least as long as their memory
 traffic. Other work counts as nothing: XLA fuses it with what it is made of or read by, mostly on one side of what is sent, and takes
@@ -25,6 +25,7 @@ from autoshard.cost.loops import Loop
 from autoshard.cost.order import Computation, Task
 from autoshard.cost.readback import Chosen, ChosenCollective
 from autoshard.program import FlowKind
+from autoshard.sharding import total_size
 from costmodels import Hardware
 
 _WITH_PRODUCT = frozenset({"all_gather", "reduce_scatter"})  # where permutes send it
@@ -85,7 +86,7 @@ def _work_ns(priced: PricedGraph, choice: NDArray[np.int64], hardware: Hardware)
             work = local_work(node.space.shape, [node.space.strategies[strategy]], hardware)
             memory_ns = round(float(work.bytes[0]) * 1e9 / hardware.hbm_bytes_per_s)
             product_ns = int(priced.kernel_prices[node.space].compute_ns[strategy])
-            known[key] = max(hardware.covering_ratio * product_ns, memory_ns)
+            known[key] = max(hardware.covered_ns(product_ns), memory_ns)
         found[number] = known[key]
     return found
 
@@ -268,14 +269,15 @@ class _Program:
         """One after the other; what comes last, or what was before where nothing is sent."""
         computation = body.computation
         for one in moves:
-            kinds, ns = _kinds(one), _whole_ns(one)
-            if not kinds or _is_with_product(one):
+            kinds, ns = _kinds(one), _pass_ns(one) if _is_with_product(one) else _whole_ns(one)
+            if not kinds:
                 continue
             if kinds <= self._asynchronous:
                 kind = min(kinds)
                 before = computation.add(Task(place, kind=kind), before)
-                body.edges[before] = one.edge
-                self._sent_ns[one.edge] = self._sent_ns.get(one.edge, 0) + ns * _runs(path)
+                if not _is_with_product(one):
+                    body.edges[before] = one.edge
+                    self._sent_ns[one.edge] = self._sent_ns.get(one.edge, 0) + ns * _runs(path)
                 before = computation.add(Task(place, kind=kind, latency_ns=ns, is_end=True), before)
             else:
                 before = computation.add(Task(place, ns), before)
@@ -284,9 +286,14 @@ class _Program:
 
 def _lengthen(product: Task, moves: Sequence[ChosenCollective]) -> int:
     """By what is sent while it runs and takes longer; how much that is."""
-    ns = sum(max(0, _whole_ns(one) - product.ns) for one in moves if _is_with_product(one))
+    ns = sum(one.collective.ns for one in moves if _is_with_product(one))
     product.ns += ns
     return ns
+
+
+def _pass_ns(one: ChosenCollective) -> int:
+    """Of what is sent with a product, the pass that comes apart: behind the loop of a sum, before that of an operand."""
+    return _whole_ns(one) // (total_size(one.collective.axes) + 1)
 
 
 def _runs(path: _Path) -> int:

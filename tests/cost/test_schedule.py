@@ -11,11 +11,11 @@ from rich.console import Console
 
 from autoshard import pipeline
 from autoshard.cost import read_back, schedule_of
-from autoshard.cost.schedule import PRODUCT_RATIO
 from autoshard.plans import Plan, ScheduledStep
 from autoshard.problem import evaluate
 from autoshard.report.summary import print_summary, summary_data
 from autoshard.xla.compiling import compile_planned
+from costmodels import load
 from tests.mlir.modules import counted_loop
 
 W, SPLIT, WHOLE, COLUMNS = "tensor<4096x4096xbf16>", '[{"x"}, {}]', "[{}, {}]", '[{}, {"x"}]'
@@ -114,7 +114,7 @@ def test_a_gathered_weight_comes_behind_the_product_in_front(rows: int) -> None:
     gather_ns = gather.ns + gather.hidden_ns
     assert gather_ns == ceil(W_BYTES / 93.3)
     product_ns = plan.price.compute_ns // 2
-    waited = max(0, gather_ns - PRODUCT_RATIO * product_ns)
+    waited = max(0, gather_ns - load("tpu-v5e:scheduler").covered_ns(product_ns))
     assert scheduled(plan) == ScheduledStep(plan.price.compute_ns + waited, gather_ns, waited)
     assert (waited > 0) == (rows < 65536)
 
@@ -200,4 +200,7 @@ def test_no_more_is_waited_for_than_is_sent(text: str) -> None:
         sent = sum((one.collective.ns + one.collective.hidden_ns) * one.repeat for one in made)
         assert found.asynchronous_ns + found.synchronous_ns == sent
         assert 0 <= found.waited_ns <= found.asynchronous_ns
+        assert all(0 <= percent <= 100 for percent in found.waited_percent.values())
+        edges = {one.edge for one in made if one.edge >= 0}
+        assert found.waited_percent.keys() <= edges
     assert tried
