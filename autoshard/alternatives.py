@@ -66,7 +66,7 @@ def why_value(
     return Why(
         str(named),
         str(current),
-        found.price.step_ns,
+        found.price.compared_ns,
         found.price.peak_bytes,
         tuple(_bound_by(read, named)),
         tuple(tried),
@@ -220,7 +220,7 @@ def _asking(read: ReadModule, named: Named, sharding: TensorSharding) -> ReadMod
 def _compared(loaded: Loaded, found: Plan, plan: Plan, named: Named, sharding: TensorSharding) -> Alternative:
     return Alternative(
         str(sharding),
-        plan.price.step_ns,
+        plan.price.compared_ns,
         plan.price.peak_bytes,
         plan.status == "optimal",
         tuple(_moved(loaded.listing, found, plan, named)),

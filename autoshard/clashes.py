@@ -284,7 +284,7 @@ def _without(asked: _Asked, demand: AnyDemand, time_limit_s: float, progress: Pr
         proved = plan.status == "infeasible"
         note = "without it, others still clash" if proved else "no plan found in the time"
         return Clashing(kind, str(demand), note=note)
-    figures = (plan.price.step_ns, plan.price.peak_bytes, plan.status == "optimal")
+    figures = (plan.price.compared_ns, plan.price.peak_bytes, plan.status == "optimal")
     return Clashing(kind, str(demand), *figures)
 
 

@@ -142,3 +142,4 @@ class Sensitivity:
     precision: float
     figures: tuple[FigureRange, ...]
     better: Replacement | None = None  # at the profile's own figures
+    is_by_order: bool = False  # chosen for its step in the scheduler's order, which prices do not have

@@ -106,6 +106,11 @@ class Price:
     collectives: tuple[PlannedCollective, ...] = ()
     scheduled: ScheduledStep | None = None  # at a scheduler's prices
 
+    @property
+    def compared_ns(self) -> int:
+        """The step by which plans are chosen: in the scheduler's order where prices are a scheduler's."""
+        return self.step_ns if self.scheduled is None else self.scheduled.step_ns
+
 
 @dataclass(frozen=True, slots=True)
 class Baseline:

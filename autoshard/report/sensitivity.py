@@ -54,7 +54,10 @@ def _headline(found: Sensitivity) -> Iterator[str]:
         yield f"the plan says {planned}: it was priced by another version or profile"
     if found.better is not None:
         better, mine = times_text(found.better.step_ns, found.step_ns)
-        yield f"a plan of {better} is better than {mine} at the profile's own figures: plan again"
+        if found.is_by_order:
+            yield f"by price alone a plan of {better} is better than {mine}: this one was chosen for its step in the scheduler's order"
+        else:
+            yield f"a plan of {better} is better than {mine} at the profile's own figures: plan again"
 
 
 def _table(found: Sensitivity) -> Table:

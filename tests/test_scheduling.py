@@ -1,0 +1,131 @@
+"""Plans chosen for their step in the order of the compiler's scheduler."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from autoshard import pipeline
+from autoshard.cost import PricedGraph, read_back, schedule_of
+from autoshard.loading import Loaded
+from autoshard.overlaps import Overlap
+from autoshard.plans import Plan
+from autoshard.pricing import price, repriced
+from autoshard.problem import evaluate
+from autoshard.solve import solve
+
+W, ROWS = "tensor<4096x4096xbf16>", '{sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}'
+
+
+def layers(count: int, rows: int) -> str:
+    """Products of activations, split over rows like the weights, and one weight after another."""
+    x = f"tensor<{rows}x4096xbf16>"
+    weights = ", ".join(f"%w{number}: {W} {ROWS}" for number in range(count))
+    body = "\n".join(
+        f"%{number + 1} = stablehlo.dot_general %{number}, %w{number}, contracting_dims = [1] x [0] : ({x}, {W}) -> {x}"
+        for number in range(count)
+    ).replace("%0,", "%a,")
+    return f"""
+      sdy.mesh @mesh = <["x"=4]>
+      func.func @main(%a: {x} {ROWS}, {weights}) -> ({x} {ROWS}) {{
+        {body}
+        return %{count} : {x}
+      }}"""
+
+
+def loaded_for(text: str, hardware: str = "tpu-v5e:scheduler", overlap: Overlap | None = None) -> Loaded:
+    asked = pipeline.Request(memory_bytes=None, hardware=hardware, overlap=overlap)
+    return pipeline.load_module(text.encode(), asked)
+
+
+def in_order_ns(loaded: Loaded, priced: PricedGraph, choice: NDArray[np.int64]) -> int:
+    return schedule_of(priced, choice, read_back(priced, choice), loaded.hardware).step_ns
+
+
+def cheapest(loaded: Loaded) -> tuple[PricedGraph, NDArray[np.int64]]:
+    """By price alone."""
+    priced = price(loaded)
+    found = solve(priced.problem, time_limit_s=20).choice
+    assert found is not None
+    return priced, found
+
+
+@pytest.mark.parametrize(("count", "rows", "is_shorter"), [(2, 512, False), (4, 1024, True), (4, 2048, True)])
+def test_the_shortest_step_in_order_is_taken(count: int, rows: int, is_shorter: bool) -> None:
+    """It is no longer than that of the cheapest by price or of what a plan is compared with; the bound is of the price."""
+    loaded = loaded_for(layers(count, rows))
+    plan = pipeline.plan_loaded(loaded)
+    priced, choice = cheapest(loaded)
+    theirs = in_order_ns(loaded, priced, choice)
+    assert plan.lower_bound_ns == evaluate(priced.problem, choice).cost
+    assert (plan.price.compared_ns < theirs) == is_shorter
+    assert all(plan.price.compared_ns <= one.price.compared_ns for one in plan.baselines if one.fits)
+    assert (plan.status, "scheduler's order" in plan.proved) == (
+        ("feasible", True) if is_shorter else ("optimal", False)
+    )
+    assert pipeline.check_plan(layers(count, rows).encode(), plan).passed
+    written = pipeline.write_planned(loaded, plan)
+    again = pipeline.cost_loaded(loaded_for(written))
+    assert again.price.scheduled == plan.price.scheduled
+
+
+@pytest.mark.parametrize("rows", [1024, 2048, 8192])
+def test_no_choice_is_shorter(rows: int) -> None:
+    """Of all that there are; within a thousandth of the work that the scheduler leaves out."""
+    loaded = loaded_for(layers(2, rows))
+    plan, priced = pipeline.plan_loaded(loaded), price(loaded)
+    ranges = [np.flatnonzero(priced.problem.node_mask(node)) for node in range(priced.problem.node_count)]
+    assert np.prod([len(one) for one in ranges]) < 20000
+    steps = [
+        in_order_ns(loaded, priced, np.asarray(choice, dtype=np.int64))
+        for choice in product(*ranges)
+        if evaluate(priced.problem, choice).cost is not None
+    ]
+    assert len(steps) > 10
+    assert plan.price.compared_ns <= 1.001 * min(steps)
+
+
+@pytest.mark.parametrize("rows", [512, 1024, 2048, 8192])
+def test_at_what_it_waits_for_a_choice_costs_its_step_in_order(rows: int) -> None:
+    """The prices of the next round are right for the choice that they come from, to a hundredth of what is sent."""
+    loaded = loaded_for(layers(3, rows))
+    priced = price(loaded)
+    numbers = np.random.default_rng(3)
+    tried = 0
+    for _ in range(60):
+        choice = np.asarray([numbers.integers(count) for count in priced.problem.strategy_counts.tolist()])
+        if evaluate(priced.problem, choice).cost is None:
+            continue
+        tried += 1
+        found = schedule_of(priced, choice, read_back(priced, choice), loaded.hardware)
+        cost = evaluate(repriced(loaded, priced, found.waited_percent).problem, choice).cost
+        assert cost is not None
+        assert found.step_ns - 10 <= cost <= found.step_ns + found.asynchronous_ns // 100 + 10
+    assert tried > 5
+
+
+def statuses(plan: Plan) -> tuple[str, bool]:
+    return plan.status, plan.price.step_ns == plan.lower_bound_ns
+
+
+def test_nothing_is_hidden_where_that_is_assumed() -> None:
+    """Then, and at the hardware's own prices, the cheapest is taken."""
+    text = layers(4, 1024)
+    assert statuses(pipeline.plan_loaded(loaded_for(text, overlap="none"))) == ("optimal", True)
+    assert statuses(pipeline.plan_loaded(loaded_for(text, "tpu-v5e"))) == ("optimal", True)
+    assert statuses(pipeline.plan_loaded(loaded_for(text))) == ("feasible", False)
+
+
+def test_no_time_for_more_than_the_cheapest() -> None:
+    """A plan comes all the same, no longer in order than what it is compared with."""
+    plan = pipeline.plan_loaded(loaded_for(layers(4, 1024)), time_limit_s=1e-3)
+    assert plan.status in ("optimal", "feasible")
+    assert all(plan.price.compared_ns <= one.price.compared_ns for one in plan.baselines if one.fits)
+
+
+def test_equal_requests_have_equal_plans() -> None:
+    """The rounds too are deterministic."""
+    text = layers(4, 2048)
+    first, second = (pipeline.plan_loaded(loaded_for(text)) for _ in range(2))
+    assert (first.values, first.uses, first.price) == (second.values, second.uses, second.price)
