@@ -105,9 +105,10 @@ def plan_loaded(
             progress=progress,
         )
 
-    def solved_again(problem: Problem, starts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64] | None:
-        left = 1 - (time.monotonic() - solving_from) / time_limit_s
-        return solved(problem, left / 2, starts).choice if left > LEAST_SHARE else None
+    def solved_again(problem: Problem, starts: Sequence[NDArray[np.int64]]) -> Solution | None:
+        left_s = time_limit_s - (time.monotonic() - solving_from)
+        is_over = left_s <= LEAST_SHARE * time_limit_s
+        return None if is_over else solved(problem, left_s / time_limit_s / 2, starts)
 
     familiar, by_level, proved = hints, (), ""
     if len(levels) > 1:
@@ -118,7 +119,7 @@ def plan_loaded(
         proved = WITHIN_LEVELS if is_within else ""
     elif is_ordered(loaded):
         cheapest = solved(priced.problem, CHEAPEST_SHARE, hints)
-        solution, proved = shortest_in_order(loaded, priced, cheapest, hints, solved_again)
+        solution, proved = shortest_in_order(loaded, priced, cheapest, hints, solved_again, seed)
         familiar = []  # have been looked at
     else:
         solution = solved(priced.problem, 1.0, hints)

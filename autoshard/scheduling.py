@@ -3,12 +3,14 @@
 Work that the scheduler takes for nothing is not nothing: a thousandth of what kernels take by the hardware's own figures counts beside the
 step, so that of choices as good as equal in order the one is taken that does less.
 
-What is waited for depends on the whole order, so no sum of tables has it. Each round prices a reshard at what the schedule of the choice
-before made it wait for, others as before, and solves again. A choice that comes back is the cheapest at what it waits for itself; rounds
-end there. The best of all rounds, and of the plans to compare with, is taken.
+What is waited for depends on the whole order, so no sum of tables has it. Each round prices a reshard at what the schedule of the last
+choice that made it had it wait for, and solves again. A choice that comes back is the cheapest at what it waits for itself. If more than
+`_ENOUGH` of its step could be gained where nothing is waited for, a random half of what is known of reshards that the best choice does
+without is forgotten, down to nothing, so that they are tried in another company. The best of all rounds, and of the plans to compare with,
+is taken.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -22,8 +24,9 @@ from autoshard.problem import Problem, evaluate
 from autoshard.report.units import time_text
 from autoshard.solve import Solution, Status
 
-MOST_ROUNDS = 8
+MOST_ROUNDS = 16
 _OWN_SHARE = 1000
+_ENOUGH = 0.01
 
 Ints = NDArray[np.int64]
 
@@ -46,26 +49,35 @@ def shortest_in_order(
     priced: PricedGraph,
     cheapest: Solution,
     familiar: Sequence[Ints],
-    solved: Callable[[Problem, Sequence[Ints]], Ints | None],
+    solved: Callable[[Problem, Sequence[Ints]], Solution | None],
+    seed: int = 0,
 ) -> Ordered:
     """From the cheapest choice by prices alone.
 
     Args:
         familiar: other choices, taken where they are as short and as cheap.
-        solved: the best choice of a problem, looked for from those; None where there is no time.
+        solved: solves a problem from those; None where there is no time.
+        seed: of what is forgotten.
     """
     if cheapest.choice is None or cheapest.cost is None:
         return Ordered(cheapest)
-    search = _Search(loaded, priced)
+    search = _Search(loaded, priced, seed)
     for choice in (*familiar, cheapest.choice):
         search.offer(choice)
-    choice: Ints | None = cheapest.choice
-    seen: set[bytes] = set()
-    while choice is not None and choice.tobytes() not in seen and len(seen) < MOST_ROUNDS:
-        seen.add(choice.tobytes())
-        choice = solved(search.problem_behind(choice), [*familiar, search.best.choice])
-        if choice is not None:
-            search.offer(choice)
+    last, is_open = search.learn(cheapest.choice), False
+    for _ in range(MOST_ROUNDS):
+        found = solved(search.problem(), [*familiar, search.best.choice])
+        if found is None or found.choice is None:
+            break
+        search.offer(found.choice)
+        if last != (last := search.learn(found.choice)):
+            continue
+        if not is_open:
+            least = solved(search.problem_without_waiting(), [*familiar, search.best.choice])
+            if least is None or search.best.length <= (1 + _ENOUGH) * least.lower_bound:
+                break
+            is_open = True
+        search.forget()
     return search.result(cheapest)
 
 
@@ -79,20 +91,25 @@ class _Offered:
     schedule: Schedule
     work: int  # a share of the hardware's own
 
+    @property
+    def length(self) -> int:
+        return self.schedule.step_ns + self.work
+
 
 class _Search:
     """What has been offered, and what its edges waited for."""
 
-    def __init__(self, loaded: Loaded, priced: PricedGraph) -> None:
+    def __init__(self, loaded: Loaded, priced: PricedGraph, seed: int) -> None:
         self._loaded, self._priced = loaded, priced
         self._offered: dict[bytes, _Offered] = {}
         self._waited_percent: dict[int, int] = {}
         self._work = kernel_work_ns(priced, loaded.hardware.at_links()) // _OWN_SHARE
+        self._random = np.random.default_rng(seed)
 
     @property
     def best(self) -> _Offered:
         """The shortest in order, of those the cheapest, of those the first."""
-        return min(self._offered.values(), key=lambda one: (one.schedule.step_ns + one.work, one.cost))
+        return min(self._offered.values(), key=lambda one: (one.length, one.cost))
 
     def offer(self, choice: Ints) -> None:
         found = evaluate(self._priced.problem, choice)
@@ -103,10 +120,28 @@ class _Search:
         work = int(self._work[self._priced.problem.node_start[:-1] + choice].sum())
         self._offered[choice.tobytes()] = _Offered(choice, found.cost, found.peak, schedule, work)
 
-    def problem_behind(self, choice: Ints) -> Problem:
-        """In which edges cost what they waited for in the last choice that used them."""
-        self._waited_percent.update(self._offered[choice.tobytes()].schedule.waited_percent)
-        problem = repriced(self._loaded, self._priced, self._waited_percent).problem
+    def learn(self, choice: Ints) -> bytes:
+        """What its reshards wait for; which choice it is."""
+        name = choice.tobytes()
+        self._waited_percent.update(self._offered[name].schedule.waited_percent)
+        return name
+
+    def forget(self) -> None:
+        """A half of what the best choice does not need to know."""
+        kept = self.best.schedule.waited_percent
+        for edge in sorted(self._waited_percent.keys() - kept.keys()):
+            if self._random.integers(2):
+                self._waited_percent[edge] = 0
+        self._waited_percent.update(kept)
+
+    def problem(self) -> Problem:
+        return self._at(self._waited_percent)
+
+    def problem_without_waiting(self) -> Problem:
+        return self._at(dict.fromkeys(range(len(self._priced.graph.edges)), 0))
+
+    def _at(self, waited_percent: Mapping[int, int]) -> Problem:
+        problem = repriced(self._loaded, self._priced, waited_percent).problem
         return replace(problem, node_cost=problem.node_cost + self._work)
 
     def result(self, cheapest: Solution) -> Ordered:
