@@ -41,6 +41,7 @@ from autoshard.sharding import (
     is_cut_over_all,
     is_split_over_all,
     is_whole,
+    may_loop,
     total_size,
 )
 
@@ -238,7 +239,10 @@ class GatheredOperands:
 
     def _product(self, edge: Edge, value: int) -> KernelSpace | None:
         node = self._graph.nodes[edge.reader]
-        if self._prices.lowering != "xla-tpu" or node.space is None or node.space.shape.name != PRODUCT:
+        if self._prices.lowering != "xla-tpu" or node.space is None:
+            return None
+        shape, is_given = node.space.shape, self._graph.given is not None
+        if shape.name != PRODUCT and not (is_given and may_loop(shape.name, shape.rule)):
             return None
         kernel = self._graph.program.kernels[node.kernel]
         if not self._is_unconstrained(edge, node):
@@ -251,8 +255,10 @@ class GatheredOperands:
         given, space = self._graph.given, node.space
         if given is None or space is None:
             return True
-        if not given.reads.keys().isdisjoint(edge.sites) or len(space.strategies) != 1:
+        if not given.reads.keys().isdisjoint(edge.sites):
             return False
+        if len(space.strategies) != 1:  # of a convolution nothing says how it is partitioned
+            return space.shape.name != PRODUCT
         uses = self._graph.program.kernels[node.kernel].uses
         return all(
             given.values.get(use.value) == read or any(given.reads.get(site) == read for site in use.sites)

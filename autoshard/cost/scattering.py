@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from autoshard.cost.lowering import CollectivePrices, Emitted
 from autoshard.cost.reshard import Collective
 from autoshard.program import KernelShape
-from autoshard.sharding import PRODUCT, Mesh, cut_in_groups, is_cut_over_all, total_size
+from autoshard.sharding import PRODUCT, Mesh, cut_in_groups, is_cut_over_all, may_loop, total_size
 from autoshard.space import Strategy
 
 
@@ -41,7 +41,8 @@ def scattered_in_product(
     mesh: Mesh,
 ) -> Collective | None:
     """The collective of a kernel whose sum is scattered that way; None where it is not."""
-    if prices.lowering != "xla-tpu" or shape.name != PRODUCT or not strategy.is_scattered:
+    may_be = shape.name == PRODUCT or (strategy.is_open and may_loop(shape.name, shape.rule))
+    if prices.lowering != "xla-tpu" or not strategy.is_scattered or not may_be:
         return None
     whole, axes, type_ = strategy.produced[0], strategy.reduced, shape.results[0]
     if is_cut_over_all(whole, strategy.settled[0], type_.shape, mesh):

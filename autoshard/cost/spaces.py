@@ -10,7 +10,7 @@ from autoshard.program import (
     KernelShape,
     Use,
 )
-from autoshard.sharding import PRODUCT, TensorSharding, TensorType, is_cut_over_all
+from autoshard.sharding import CONVOLUTION, PRODUCT, TensorSharding, TensorType, is_cut_over_all
 from autoshard.space import (
     Cut,
     Meeting,
@@ -49,6 +49,8 @@ def kernel_space(index: int, kernel: Kernel, graph: Graph) -> KernelSpace:
             found = [_scattered(graph, kernel, exact)]
         else:
             found = _open_strategies(kernel.shape, graph, graph.cuts.kernels[index], wanted, sums)
+            if ends is not None and kernel.shape.name == CONVOLUTION:
+                found = [replace(one, is_open=True) for one in found]
         if meeting:
             found = with_addends(kernel.shape, found, meeting, graph.mesh)
             found = found if exact is None else _as_compiled(kernel.shape, graph, found, meeting)

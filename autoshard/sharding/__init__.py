@@ -13,6 +13,7 @@ from autoshard.sharding.mesh import (
 from autoshard.sharding.projection import FactorAxes, factor_axes_of, tensor_sharding
 from autoshard.sharding.rule import Factor, FactorKind, OpShardingRule, TensorMapping, parse_rule
 from autoshard.sharding.scattering import (
+    CONVOLUTION,
     PRODUCT,
     batch_dims,
     cut_in_groups,
@@ -20,11 +21,13 @@ from autoshard.sharding.scattering import (
     is_scatter,
     is_split_over_all,
     is_whole,
+    may_loop,
 )
 from autoshard.sharding.tensor import DimSharding, TensorSharding, TensorType, dtype_bits, parse_sharding
 from autoshard.sharding.written import sharding_of_user
 
 __all__ = [
+    "CONVOLUTION",
     "PRODUCT",
     "AxisRef",
     "Crossing",
@@ -47,6 +50,7 @@ __all__ = [
     "is_scatter",
     "is_split_over_all",
     "is_whole",
+    "may_loop",
     "merge_sub_axes",
     "parse_axes",
     "parse_rule",
