@@ -66,11 +66,12 @@ def why_value(
     return Why(
         str(named),
         str(current),
-        found.price.compared_ns,
+        found.price.compared_ns(is_by_order=found.is_by_order),
         found.price.peak_bytes,
         tuple(_bound_by(read, named)),
         tuple(tried),
         left_out,
+        found.is_by_order,
     )
 
 
@@ -220,9 +221,9 @@ def _asking(read: ReadModule, named: Named, sharding: TensorSharding) -> ReadMod
 def _compared(loaded: Loaded, found: Plan, plan: Plan, named: Named, sharding: TensorSharding) -> Alternative:
     return Alternative(
         str(sharding),
-        plan.price.compared_ns,
+        plan.price.compared_ns(is_by_order=found.is_by_order),
         plan.price.peak_bytes,
-        plan.status == "optimal",
+        plan.status == "optimal" and not found.is_by_order,
         tuple(_moved(loaded.listing, found, plan, named)),
         tuple(_changed(found.price, plan.price)),
     )

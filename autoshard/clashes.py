@@ -284,7 +284,9 @@ def _without(asked: _Asked, demand: AnyDemand, time_limit_s: float, progress: Pr
         proved = plan.status == "infeasible"
         note = "without it, others still clash" if proved else "no plan found in the time"
         return Clashing(kind, str(demand), note=note)
-    figures = (plan.price.compared_ns, plan.price.peak_bytes, plan.status == "optimal")
+    is_by_order = plan.is_by_order
+    step_ns = plan.price.compared_ns(is_by_order=is_by_order)
+    figures = (step_ns, plan.price.peak_bytes, plan.status == "optimal" and not is_by_order)
     return Clashing(kind, str(demand), *figures)
 
 

@@ -79,6 +79,7 @@ class Why:
     bound_by: tuple[str, ...]  # demands, groups, carried state, data flow
     alternatives: tuple[Alternative, ...]
     left_out: int = 0  # shardings that were not tried
+    is_by_order: bool = False  # steps are those in the scheduler's order, of which nothing is proved
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ def plan_loaded(
         is_over = left_s <= LEAST_SHARE * time_limit_s
         return None if is_over else solved(problem, left_s / time_limit_s / 2, starts)
 
-    familiar, by_level, proved = hints, (), ""
+    familiar, by_level, proved, is_by_order = hints, (), "", False
     if len(levels) > 1:
         leveled = solve_by_levels(open_, demands, levels, hints, solved)
         solution, by_level = leveled.solution, leveled.levels
@@ -120,13 +120,13 @@ def plan_loaded(
     elif is_ordered(loaded):
         cheapest = solved(priced.problem, CHEAPEST_SHARE, hints)
         solution, proved = shortest_in_order(loaded, priced, cheapest, hints, solved_again, seed)
-        familiar = []  # have been looked at
+        familiar, is_by_order = [], True  # have been looked at
     else:
         solution = solved(priced.problem, 1.0, hints)
     clock.lap("solve_s")
     rows = tuple(baseline(loaded, priced, *one) for one in baselines)
     found = plan_of(loaded, priced, solution, familiar, rows, clock.laps)
-    return replace(found, levels=by_level, proved=proved or found.proved)
+    return replace(found, levels=by_level, proved=proved or found.proved, is_by_order=is_by_order)
 
 
 def write_planned(

@@ -106,10 +106,9 @@ class Price:
     collectives: tuple[PlannedCollective, ...] = ()
     scheduled: ScheduledStep | None = None  # at a scheduler's prices
 
-    @property
-    def compared_ns(self) -> int:
-        """The step by which plans are chosen: in the scheduler's order where prices are a scheduler's."""
-        return self.step_ns if self.scheduled is None else self.scheduled.step_ns
+    def compared_ns(self, *, is_by_order: bool) -> int:
+        """The step by which plans are compared: in the scheduler's order where that is asked for and known, else by price."""
+        return self.scheduled.step_ns if self.scheduled is not None and is_by_order else self.step_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +167,7 @@ class Plan:
     provenance: dict[str, str] = field(default_factory=dict[str, str])
     module_path: str = ""  # where the module was read from; "" where that was no file
     module_name: str = ""  # as it was named, and as places in it have it
+    is_by_order: bool = False  # chosen for its step in the scheduler's order, which the bound is not of
     version: int = PLAN_VERSION
 
     @property

@@ -1,7 +1,7 @@
 """The choice whose step is the shortest in the order of the compiler's scheduler, looked for from the cheapest one by prices alone.
 
-Work that the scheduler takes for nothing is not nothing: a thousandth of what kernels take by the hardware's own figures counts beside the
-step, so that of choices as good as equal in order the one is taken that does less.
+Work that the scheduler takes for nothing is not nothing: of choices whose steps are equal the one is taken that does least by the
+hardware's own figures, and a thousandth of that counts in the rounds.
 
 What is waited for depends on the whole order, so no sum of tables has it. Each round prices a reshard at what the schedule of the last
 choice that made it had it wait for, and solves again. A choice that comes back is the cheapest at what it waits for itself. If more than
@@ -21,7 +21,7 @@ from autoshard.cost import PricedGraph, Schedule, kernel_work_ns, read_back, sch
 from autoshard.loading import Loaded, overlap_of
 from autoshard.pricing import repriced
 from autoshard.problem import Problem, evaluate
-from autoshard.report.units import time_text
+from autoshard.report.units import time_text, times_text
 from autoshard.solve import Solution, Status
 
 MOST_ROUNDS = 16
@@ -74,10 +74,15 @@ def shortest_in_order(
             continue
         if not is_open:
             least = solved(search.problem_without_waiting(), [*familiar, search.best.choice])
-            if least is None or search.best.length <= (1 + _ENOUGH) * least.lower_bound:
+            if least is None or least.choice is None:
+                break
+            search.offer(least.choice)
+            search.learn(least.choice)
+            if search.best.length <= (1 + _ENOUGH) * least.lower_bound:
                 break
             is_open = True
-        search.forget()
+        if not search.forget():
+            break
     return search.result(cheapest)
 
 
@@ -108,8 +113,8 @@ class _Search:
 
     @property
     def best(self) -> _Offered:
-        """The shortest in order, of those the cheapest, of those the first."""
-        return min(self._offered.values(), key=lambda one: (one.length, one.cost))
+        """The shortest in order, of those the one that works least, of those the cheapest, of those the first."""
+        return min(self._offered.values(), key=lambda one: (one.schedule.step_ns, one.work, one.cost))
 
     def offer(self, choice: Ints) -> None:
         found = evaluate(self._priced.problem, choice)
@@ -126,13 +131,17 @@ class _Search:
         self._waited_percent.update(self._offered[name].schedule.waited_percent)
         return name
 
-    def forget(self) -> None:
-        """A half of what the best choice does not need to know."""
+    def forget(self) -> bool:
+        """A half of what the best choice does not need to know; whether there is any."""
         kept = self.best.schedule.waited_percent
-        for edge in sorted(self._waited_percent.keys() - kept.keys()):
+        others = sorted(
+            edge for edge, percent in self._waited_percent.items() if percent and edge not in kept
+        )
+        for edge in others:
             if self._random.integers(2):
                 self._waited_percent[edge] = 0
         self._waited_percent.update(kept)
+        return bool(others)
 
     def problem(self) -> Problem:
         return self._at(self._waited_percent)
@@ -145,14 +154,20 @@ class _Search:
         return replace(problem, node_cost=problem.node_cost + self._work)
 
     def result(self, cheapest: Solution) -> Ordered:
+        """The best choice; where it is not as cheap as that by price, what is known of both."""
         assert cheapest.choice is not None
         best, first = self.best, self._offered[cheapest.choice.tobytes()]
+        tried = {**cheapest.statistics, "choices in order": len(self._offered)}
+        found = replace(cheapest, choice=best.choice, cost=best.cost, peak=best.peak, statistics=tried)
         if best.cost == first.cost:
-            return Ordered(replace(cheapest, choice=best.choice, peak=best.peak))
-        status = replace(cheapest, status=Status.FEASIBLE, choice=best.choice, cost=best.cost, peak=best.peak)
-        mine, theirs, cost = map(time_text, (best.schedule.step_ns, first.schedule.step_ns, first.cost))
+            return Ordered(found)
+        mine, theirs = times_text(best.schedule.step_ns, first.schedule.step_ns)
+        name = "the cheapest by price" if cheapest.status is Status.OPTIMAL else "what was found by price"
+        count, first_text = len(self._offered), f"{name}, of {time_text(first.cost)}"
         proved = (
-            f"Of {len(self._offered)} choices it has the shortest step in the scheduler's order, {mine}, a thousandth of the work counted "
-            f"that the scheduler leaves out; the cheapest by price alone, {cost}, takes {theirs} there."
+            f"Of {count} choices it has the shortest step in the scheduler's order, {mine}; {first_text}, takes {theirs} there."
+            if mine != theirs
+            else f"Of {count} choices it is the one with the shortest step in the scheduler's order, {mine}, that works least by the "
+            f"hardware's own figures; {first_text}, works more."
         )
-        return Ordered(status, proved)
+        return Ordered(replace(found, status=Status.FEASIBLE), proved)

@@ -21,7 +21,7 @@ from autoshard.cost.layouts import Ints
 from autoshard.cost.looped import Looped, looped_sums
 from autoshard.cost.lowering import CollectivePrices, Lowering
 from autoshard.cost.memory import add_memory, copies_count, copy_bytes, shard_bytes
-from autoshard.cost.overlap import ASYNCHRONOUS, NOTHING, Hideable, begins, early_ns, hideable, value_of
+from autoshard.cost.overlap import NOTHING, Hideable, begins, early_ns, hideable, value_of
 from autoshard.cost.peak import Peak, PeakModel
 from autoshard.cost.reshard import Decompose, ReshardPrices
 from autoshard.cost.sizes import Sizes
@@ -276,5 +276,5 @@ def _exposed_ns(
     whole = reshards.matrix(type_, widening=widening)[pairs]
     if hidden == NOTHING:
         return whole
-    asynchronous = reshards.matrix(type_, ASYNCHRONOUS, widening=widening)[pairs]
+    asynchronous = reshards.matrix(type_, hidden.kinds, widening=widening)[pairs]
     return whole - hidden.hidden_ns(asynchronous)

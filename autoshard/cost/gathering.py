@@ -92,7 +92,7 @@ def _passed_over(operand: Operand, mesh: Mesh) -> tuple[AxisRef, ...]:
     return () if is_mixed else axes
 
 
-def _passes(devices: int) -> int:
+def passes(devices: int) -> int:
     """How often each of so many devices passes a part on: groups of 4 one way round, without a pass ahead."""
     return devices - 1 if devices == _ONE_WAY else devices + 1
 
@@ -195,15 +195,15 @@ class GatheredOperands:
         ]
         one_pass = np.asarray(pass_ns, dtype=np.int64)[:, None]
         devices = [total_size(axes[p]) if p in axes else 1 for p in range(len(parts))]
-        count = np.asarray([_passes(one) for one in devices], dtype=np.int64)[:, None]
+        count = np.asarray([passes(one) for one in devices], dtype=np.int64)[:, None]
         hardware = self._prices.hardware
         product_ns = self._kernel_prices[space].compute_ns.tolist()
         covered_ns = np.asarray([hardware.covered_ns(ns) for ns in product_ns])[None, :]
         before_ns = reshards.matrix(sent, widening=self._prices.widening(edge.type, sent))[
             np.ix_(supplies, demands)
         ]
-        first = 0 if hardware.is_scheduled else one_pass
-        exposed = np.minimum(first + np.maximum(count // 2 * one_pass - covered_ns, 0), before_ns)
+        ahead_ns = 0 if hardware.is_scheduled else one_pass
+        exposed = np.minimum(ahead_ns + np.maximum(count // 2 * one_pass - covered_ns, 0), before_ns)
         shape = is_looped.shape
         return Gathered(
             is_looped,

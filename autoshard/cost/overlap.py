@@ -39,11 +39,15 @@ _NO_LIMIT = int(np.iinfo(np.int64).max)
 
 @dataclass(frozen=True, slots=True)
 class Hideable:
-    """What one run of a reshard may run behind compute: of what is there ahead of time, and a share of the rest up to a limit."""
+    """What one run of a reshard may run behind compute: of what is there ahead of time, and a share of the rest up to a limit.
+
+    kinds: of its collectives, that may.
+    """
 
     early_ns: int = 0
     share_percent: int = 0
     share_at_most_ns: int = 0
+    kinds: frozenset[str] = ASYNCHRONOUS
 
     def hidden_ns(self, asynchronous_ns: Ints) -> Ints:
         """What of the asynchronous part of the reshard does."""
@@ -63,7 +67,10 @@ def hideable(
     Where times are a scheduler's, a share of the asynchronous collectives that are not there ahead of time, no more than the products in
     the same loops take by its own times; or, of edges that are in `waited_percent`, all but that.
     """
-    known = {number: Hideable(0, 100 - percent, _NO_LIMIT) for number, percent in waited_percent.items()}
+    known = {
+        number: Hideable(0, 100 - percent, _NO_LIMIT, hardware.asynchronous)
+        for number, percent in waited_percent.items()
+    }
     if not hardware.hidden_percent:
         return {number: Hideable(ns) for number, ns in early.items()} | known
     products: dict[int, float] = {}
@@ -126,11 +133,11 @@ def pace_of(graph: Graph, hardware: Hardware) -> Pace:
 
 def hide(steps: Sequence[Collective], hideable: Hideable) -> list[Collective]:
     """The same collectives, the asynchronous ones hidden as far as that goes, first to last."""
-    asynchronous = sum(step.ns for step in steps if step.kind in ASYNCHRONOUS)
+    asynchronous = sum(step.ns for step in steps if step.kind in hideable.kinds)
     left = int(hideable.hidden_ns(np.asarray(asynchronous)))
     found: list[Collective] = []
     for step in steps:
-        hidden = min(step.ns, left) if step.kind in ASYNCHRONOUS else 0
+        hidden = min(step.ns, left) if step.kind in hideable.kinds else 0
         left -= hidden
         found.append(replace(step, ns=step.ns - hidden, hidden_ns=hidden) if hidden else step)
     return found

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoshard.cost.assemble import PricedGraph
+from autoshard.cost.gathering import passes
 from autoshard.cost.graph import Edge, Graph, Node
 from autoshard.cost.kernel import local_work
 from autoshard.cost.loops import Loop
@@ -104,6 +105,10 @@ def _change(one: ChosenCollective) -> object:
     return one.collective.kind, one.collective.axes
 
 
+def _change_of_value(edge: Edge, moves: Sequence[ChosenCollective]) -> object:
+    return edge.provider, tuple(map(_change, moves))
+
+
 def _is_with_product(one: ChosenCollective) -> bool:
     """Whether a loop of products sends it by permutes."""
     return one.collective.kind in _WITH_PRODUCT and _kinds(one) == _PERMUTES
@@ -170,11 +175,10 @@ class _Program:
             self._add_node(body, path, node)
         for number, moves in self._behind.get(path, {}).items():
             self._send_behind(body, path, self._graph.edges[number], moves)
-        for number, moves in self._reads.get(path, {}).items():
-            self._read(body, path, self._graph.edges[number], moves)
+        self._read_all(body, path)
         run = body.computation.run()
         for task, ns in run.waits.items():
-            if (edge := body.edges.get(task, -1)) >= 0:
+            if (edge := body.edges.get(task)) is not None:
                 self._waits[edge] = self._waits.get(edge, 0) + ns * _runs(path)
         return body.waited_ns + run.waited_ns, run.length_ns
 
@@ -209,16 +213,30 @@ class _Program:
         if sent is not None:
             body.ends[edge.reader] = sent
 
-    def _read(self, body: _Body, path: _Path, edge: Edge, moves: Sequence[ChosenCollective]) -> None:
+    def _read_all(self, body: _Body, path: _Path) -> None:
+        """What is sent once comes before the first of those that read it, and is there when the others ask for it."""
+        reads = [(self._graph.edges[number], moves) for number, moves in self._reads.get(path, {}).items()]
+        places: dict[object, int] = {}
+        for edge, moves in reads:
+            change, place = _change_of_value(edge, moves), self._place_of_move(edge, path)
+            places[change] = min(place, places.get(change, place))
+        is_sent = [any(one.collective.emitted for one in moves) for _, moves in reads]
+        for number in sorted(range(len(reads)), key=lambda one: not is_sent[one]):
+            edge, moves = reads[number]
+            self._read(body, path, edge, moves, places[_change_of_value(edge, moves)])
+
+    def _read(
+        self, body: _Body, path: _Path, edge: Edge, moves: Sequence[ChosenCollective], place: int
+    ) -> None:
         before, reader = body.ends.get(edge.provider), body.begins.get(edge.reader)
         if before == reader:  # both in one loop, which is handed what it never changes as it reads it
             before = None
         if reader is not None and self._paths[edge.reader] == path:
             body.waited_ns += _lengthen(body.computation.tasks[reader], moves)
-        change = edge.provider, tuple(map(_change, moves))
+        change = _change_of_value(edge, moves)
         if moves and not any(one.collective.emitted for one in moves):
             before = body.brought.get(change, before)
-        before = self._send(body, path, moves, self._place_of_move(edge, path), before)
+        before = self._send(body, path, moves, place, before)
         body.brought.setdefault(change, before)
         if before is not None and reader is not None:
             body.computation.wait(reader, before)
@@ -275,7 +293,7 @@ class _Program:
             if kinds <= self._asynchronous:
                 kind = min(kinds)
                 before = computation.add(Task(place, kind=kind), before)
-                if not _is_with_product(one):
+                if one.edge >= 0 and not _is_with_product(one):
                     body.edges[before] = one.edge
                     self._sent_ns[one.edge] = self._sent_ns.get(one.edge, 0) + ns * _runs(path)
                 before = computation.add(Task(place, kind=kind, latency_ns=ns, is_end=True), before)
@@ -293,7 +311,8 @@ def _lengthen(product: Task, moves: Sequence[ChosenCollective]) -> int:
 
 def _pass_ns(one: ChosenCollective) -> int:
     """Of what is sent with a product, the pass that comes apart: behind the loop of a sum, before that of an operand."""
-    return _whole_ns(one) // (total_size(one.collective.axes) + 1)
+    devices = total_size(one.collective.axes)
+    return _whole_ns(one) // (passes(devices) if one.edge >= 0 else devices + 1)
 
 
 def _runs(path: _Path) -> int:

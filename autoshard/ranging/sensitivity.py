@@ -80,7 +80,7 @@ def sensitivity_of(
         precision,
         tuple(rows),
         _replacement(study, asked[0], start) if start.better is not None else None,
-        found.price.scheduled is not None,
+        found.is_by_order,
     )
 
 

@@ -116,17 +116,17 @@ def _folded_lines(plan: Plan) -> list[str]:
 
 def _prices(plan: Plan) -> RenderableType:
     table = Table(title="against baselines, same model", title_justify="left", box=None, pad_edge=False)
-    for heading in ("plan", "step", "compute", "communication", "peak", "fits", ""):
-        table.add_column(
-            heading, justify="right" if heading in ("step", "compute", "communication", "peak") else "left"
-        )
+    in_order = ("in order",) if plan.is_by_order else ()
+    for heading in ("plan", *in_order, "step", "compute", "communication", "peak", "fits", ""):
+        table.add_column(heading, justify="left" if heading in ("plan", "fits", "") else "right")
     rows = [("this plan", plan.price, plan.fits, "")]
     rows += [(b.name, b.price, b.fits, b.note) for b in plan.baselines]
     for name, price, fits, note in rows:
-        figures = [time_text(n) for n in (price.step_ns, price.compute_ns, price.communication_ns)]
-        figures.append(bytes_text(price.peak_bytes))
+        ordered = (price.compared_ns(is_by_order=True),) if in_order else ()
+        times = (*ordered, price.step_ns, price.compute_ns, price.communication_ns)
+        figures = [*map(time_text, times), bytes_text(price.peak_bytes)]
         if not price.step_ns and note:
-            table.add_row(name, "-", "-", "-", "-", "-", note)
+            table.add_row(name, *("-" for _ in figures), "-", note)
         else:
             table.add_row(name, *figures, "yes" if fits else "no", note)
     return table

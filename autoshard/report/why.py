@@ -43,7 +43,8 @@ def why_data(found: Why) -> dict[str, Any]:
 
 def _headline(found: Why) -> Iterator[str]:
     yield f"{found.value} is {found.sharding}"
-    yield f"predicted step {time_text(found.step_ns)}, peak memory {bytes_text(found.peak_bytes)}"
+    step = "step in the scheduler's order" if found.is_by_order else "predicted step"
+    yield f"{step} {time_text(found.step_ns)}, peak memory {bytes_text(found.peak_bytes)}"
     if found.bound_by:
         yield from ("bound by", *(f"  {reason}" for reason in found.bound_by))
     else:
