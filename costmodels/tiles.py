@@ -149,6 +149,17 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
                 best = lane, row
         return best
 
+    def lie_across(
+        self, rows: NDArray[np.int64], columns: NDArray[np.int64], element_bits: int
+    ) -> NDArray[np.bool_]:
+        """Whether matrices of these sizes lie with their rows along the lanes, as that pads less."""
+        packed = max(1, self.word_bits // max(element_bits, 1))
+
+        def padded(lane: NDArray[np.int64], row: NDArray[np.int64]) -> NDArray[np.int64]:
+            return _up(lane, self.lanes) * _up(row, self._rows(row, packed))
+
+        return padded(rows, columns) < padded(columns, rows)
+
     def with_gaps(self, bytes: NDArray[np.int64]) -> NDArray[np.int64]:
         """What temporary buffers of these bytes make of the heap."""
         return bytes + np.floor(bytes * self.heap_slack).astype(np.int64)

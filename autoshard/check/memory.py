@@ -104,6 +104,14 @@ class _Stored:
         dims = (program.minor_dims if value in self._written else program.indexed).get(value)
         return self._bytes(type_, sharding, dims, is_temporary=True)
 
+    def lies_across(self, type_: TensorType, sharding: TensorSharding) -> bool:
+        """Whether a matrix is stored column by column."""
+        shape = sharding.local_shape(type_.shape)
+        if len(shape) != 2:
+            return False
+        rows, columns = (np.asarray([size], dtype=np.int64) for size in shape)
+        return bool(self._hardware.lie_across(rows, columns, dtype_bits(type_.dtype))[0])
+
     def whole(self, whole: Whole, sharding: TensorSharding) -> int:
         """Of what is there beside the value that it holds."""
         return self._bytes(whole.type, sharding, whole.dims, is_temporary=True, cut=whole.cut)
@@ -376,6 +384,7 @@ def _for_loops(
         kernel, value, time = read.kernel, read.kernel.results[0], read.kernel.time
         part = stored.at_least(kernel.shape.results[0], planned.settled[value])
         yield Buffer(time, time + 1, (_PARTS - 1) * part)
+        is_across = stored.lies_across(kernel.shape.results[0], planned.settled[value])
         kept = {factor for dim in read.run.rule.results[0] for factor in dim}
         for number, (use, sharding) in enumerate(zip(kernel.uses, read.shardings, strict=True)):
             bytes_ = stored.at_least(kernel.shape.travels[number], sharding)
@@ -387,7 +396,8 @@ def _for_loops(
             is_in_place = (
                 sharding.divides(type_.shape) and source is not None and source.is_gone(lives.of_values, time)
             )
-            if number == 0 and not kept & {*read.run.rule.operands[0][0]} and not is_in_place:
+            is_turned = is_across == (number == 1) and not kept & {*read.run.rule.operands[number][0]}
+            if is_turned and not is_in_place:
                 yield Buffer(time, time + 1, bytes_)
             if evaluated is None:
                 continue
@@ -397,7 +407,8 @@ def _for_loops(
                 begin = min(begin, beside.time)
             yield Buffer(begin, lives.end_of_handed(time), bytes_)
             others = reads_of.get((use.value, kernel.ops[-1]))
-            is_alone = evaluated.is_made_with_product or type_ == kernel.shape.travels[number]
+            serves_all = evaluated.is_made_with_product or (is_across and number == 0)
+            is_alone = serves_all or type_ == kernel.shape.travels[number]
             if others and not is_alone and sharding.divides(type_.shape):
                 times = [time, *(root for _, root in others)]
                 yield Buffer(min(times), max(times) + 1, stored.at_least(type_, sharding))

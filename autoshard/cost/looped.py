@@ -11,8 +11,10 @@ what it works on (one fusion makes both). What it is handed narrower than it is 
 besides, unless what the loop is handed is padded: then they repeat the work (gradients of float32 logits in four training steps, 32000 and
 64000 words in equal parts, 30522 and 50265 padded). The first operand is transposed in front of the loop where its first dimension is
 summed over, whichever is cut and whichever is larger (four gradients of weights on v5e 4x4), in the place of what it is worked out from
-where that is gone then (`program/sources.py`). What goes back to logits is stored for it from when labels are picked, where that is
-beside it (`program/picking.py`). Seen in what libtpu 0.0.51 compiles.
+where that is gone then (`program/sources.py`). Of a part that lies column by column, as that pads less (`Tiles.lie_across`: 4096 by 96,
+not by 128, thirteen products on v5p 2x2x4), it is the second, and the other products read what the loop is handed of the first. What goes
+back to logits is stored for it from when labels are picked, where that is beside it (`program/picking.py`). Seen in what libtpu 0.0.51
+compiles.
 """
 
 from collections.abc import Iterator, Mapping
@@ -82,9 +84,12 @@ class LoopedSums:
         is_worked_out = repeated is not None and not self._lives[repeated.origin].is_own_buffer
         source = self._sources.of(repeated.origin) if repeated is not None and is_worked_out else None
         is_even = self._graph.layouts[shape.operands[operand].rank].divide(shape.operands[operand], layouts)
-        if operand == 0 and _is_transposed(shape):
+        is_first = operand == 0
+        are_across = self._sizes.lie_across(shape.results[0], node.choices.supplies[0])
+        if _is_transposed(shape, operand):
+            looped_so = looped & (are_across != is_first)
             is_in_place = source is not None and source.is_gone(self._lives, kernel.time)
-            copied = np.where(looped & ~(is_even & is_in_place), bytes_, 0)
+            copied = np.where(looped_so & ~(is_even & is_in_place), bytes_, 0)
             yield Item(kernel.time, kernel.time + 1, copied, note="operand transposed for a loop")
         if repeated is None or not is_worked_out:
             return
@@ -102,7 +107,7 @@ class LoopedSums:
             yield Item(picked.time, end, earlier, note="operand made with what labels are picked from")
         yield Item(begin, end, handed, note="operand worked out for a loop")
         if not repeated.is_made_with_product:
-            yield from self._as_wide(node, operand, looped)
+            yield from self._as_wide(node, operand, looped & ~are_across if is_first else looped)
 
     def _as_wide(self, node: Node, operand: int, looped: NDArray[np.bool_]) -> Iterator[Item]:
         """What other products read of an operand that the loop is handed narrower: it is stored for them as it is."""
@@ -134,7 +139,7 @@ class LoopedSums:
         return not is_cut_at_once or is_cut_over_all
 
 
-def _is_transposed(shape: KernelShape) -> bool:
-    """Whether the first dimension of the first operand is summed over."""
+def _is_transposed(shape: KernelShape, operand: int) -> bool:
+    """Whether the first dimension of the operand is summed over."""
     kept = {factor for factors in shape.rule.results[0] for factor in factors}
-    return kept.isdisjoint(shape.rule.operands[0][0])
+    return kept.isdisjoint(shape.rule.operands[operand][0])

@@ -1,5 +1,7 @@
 """What loops that scatter a sum are handed, beside what other products read."""
 
+import pytest
+
 from autoshard import pipeline
 from autoshard.annotated import price_as_written
 from autoshard.cost.memory import node_items
@@ -41,3 +43,52 @@ def test_a_product_s_epilogue_is_stored_as_narrow_as_a_loop_is_handed_it() -> No
     notes = {item.note for item in items if item.bytes.any()}
     assert "operand worked out for a loop" in notes
     assert "as wide as other products read it" not in notes
+
+
+def product(rows: int, columns: int, columns_first: bool = False) -> str:
+    """Of two worked out values, summed over a batch that is split over all devices; the result is cut along its columns."""
+    first, second = f"tensor<64x1024x{rows}xbf16>", f"tensor<64x1024x{columns}xbf16>"
+    batch = f"#sdy.sharding<@mesh, [{ALL}, {{}}, {{}}]>"
+    made, cut = f"tensor<{rows}x{columns}xf32>", f"[{ALL}, {{}}]" if columns_first else f"[{{}}, {ALL}]"
+    return f"""
+      sdy.mesh @mesh = <["x"=4, "y"=4]>
+      func.func @main(%a: {first} {{sdy.sharding = {batch}}}, %b: {second} {{sdy.sharding = {batch}}})
+          -> ({made} {{sdy.sharding = #sdy.sharding<@mesh, {cut}>}}) {{
+        %x = stablehlo.tanh %a : {first}
+        %y = stablehlo.tanh %b : {second}
+        %0 = stablehlo.dot_general %x, %y, contracting_dims = [0, 1] x [0, 1] : ({first}, {second}) -> {made}
+        return %0 : {made}
+      }}"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "by_rows", "transposed"),
+    [
+        (4096, 1536, False, 1536),  # parts of 96 columns, of 128 lanes: by columns
+        (4096, 2048, False, 4096),
+        (4096, 2304, False, 2304),
+        (2048, 3968, False, 3968),
+        (1536, 8064, False, 8064),
+        (1536, 4096, True, 1536),  # parts of 96 rows, a multiple of 8
+        (2304, 4096, True, 2304),
+    ],
+)
+def test_which_operand_a_loop_reads_transposed(
+    rows: int, columns: int, by_rows: bool, transposed: int
+) -> None:
+    """The first, or the second where the part that a device keeps pads less column by column (libtpu 0.0.52 for v5p 2x2x4)."""
+    text = product(rows, columns, by_rows).encode()
+    asked = pipeline.Request(hardware="tpu-v5p", topology=(2, 2, 4), memory_bytes=None)
+    written = price_as_written(pipeline.load_module(text, asked))
+    priced = written.priced
+    lives = Lives(priced.graph.program.lifetimes)
+    turned = [
+        int(item.bytes[written.choice[node]])
+        for node, item in node_items(priced.graph, priced.sizes, lives, priced.lowering, priced.looped)
+        if item.note == "operand transposed for a loop" and item.bytes[written.choice[node]]
+    ]
+    bytes_ = 4 * 1024 * transposed * 2
+    assert len(turned) == 1
+    assert bytes_ <= turned[0] < 1.1 * bytes_
+    plan = pipeline.plan_loaded(pipeline.load_module(text, asked))
+    assert pipeline.check_plan(text, plan).passed
