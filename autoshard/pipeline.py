@@ -37,7 +37,7 @@ from autoshard.progress import Progress, silent
 from autoshard.recording import baseline, plan_of
 from autoshard.scheduling import is_ordered, shortest_in_order
 from autoshard.sharding import TensorSharding, batch_dims
-from autoshard.solve import Solution, Status, solve
+from autoshard.solve import Clock, Solution, Status, solve
 from autoshard.xla import VerifyReport, verify
 
 __all__ = [
@@ -93,7 +93,7 @@ def plan_loaded(
     hints = [choice for _, choice, _ in (*baselines, *extra) if choice is not None]
     progress("solving", None)
 
-    solving_from = time.monotonic()
+    solving = Clock(time_limit_s)
 
     def solved(problem: Problem, share: float, starts: Sequence[NDArray[np.int64]]) -> Solution:
         return solve(
@@ -106,9 +106,8 @@ def plan_loaded(
         )
 
     def solved_again(problem: Problem, starts: Sequence[NDArray[np.int64]]) -> Solution | None:
-        left_s = time_limit_s - (time.monotonic() - solving_from)
-        is_over = left_s <= LEAST_SHARE * time_limit_s
-        return None if is_over else solved(problem, left_s / time_limit_s / 2, starts)
+        left = 1 - solving.used()
+        return solved(problem, left / 2, starts) if left > LEAST_SHARE else None
 
     familiar, by_level, proved, is_by_order = hints, (), "", False
     if len(levels) > 1:

@@ -74,7 +74,8 @@ def shortest_in_order(
         if found is None or found.choice is None:
             break
         search.offer(found.choice)
-        if last != (last := search.learn(found.choice)):
+        before, last = last, search.learn(found.choice)
+        if last != before:
             continue
         if not is_open:
             least = solved(search.problem_without_waiting(), [*familiar, search.best.choice])

@@ -189,12 +189,10 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         found = self.tiles.stored_bytes(shapes, element_bits, minor)
         return self.tiles.with_gaps(found) if is_temporary else found
 
-    def lie_across(
-        self, rows: NDArray[np.int64], columns: NDArray[np.int64], element_bits: int
-    ) -> NDArray[np.bool_]:
-        """Whether matrices of these sizes are stored column by column: see `Tiles`."""
-        none = np.zeros(len(rows), dtype=np.bool_)
-        return none if self.tiles is None else self.tiles.lie_across(rows, columns, element_bits)
+    def lie_across(self, shapes: NDArray[Any], element_bits: int) -> NDArray[np.bool_]:
+        """Whether tensors of these shapes are stored column by column: see `Tiles`."""
+        none = np.zeros(len(shapes), dtype=np.bool_)
+        return none if self.tiles is None else self.tiles.lie_across(shapes, element_bits)
 
     def copied_bytes(
         self, shapes: NDArray[Any], element_bits: int, minor: MinorPair, *, is_read: bool = False

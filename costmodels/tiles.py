@@ -149,16 +149,12 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
                 best = lane, row
         return best
 
-    def lie_across(
-        self, rows: NDArray[np.int64], columns: NDArray[np.int64], element_bits: int
-    ) -> NDArray[np.bool_]:
-        """Whether matrices of these sizes lie with their rows along the lanes, as that pads less."""
-        packed = max(1, self.word_bits // max(element_bits, 1))
-
-        def padded(lane: NDArray[np.int64], row: NDArray[np.int64]) -> NDArray[np.int64]:
-            return _up(lane, self.lanes) * _up(row, self._rows(row, packed))
-
-        return padded(rows, columns) < padded(columns, rows)
+    def lie_across(self, shapes: NDArray[Any], element_bits: int) -> NDArray[np.bool_]:
+        """Whether tensors of these shapes (one a row) are matrices that lie with their rows along the lanes, as that pads less."""
+        if shapes.shape[1] != PAIR:
+            return np.zeros(len(shapes), dtype=np.bool_)
+        by_row, across = (((1,), (0,), True), ((0,), (1,), True))
+        return self._of_pairs(shapes, element_bits, across) < self._of_pairs(shapes, element_bits, by_row)
 
     def with_gaps(self, bytes: NDArray[np.int64]) -> NDArray[np.int64]:
         """What temporary buffers of these bytes make of the heap."""

@@ -1,7 +1,5 @@
 """Plans chosen for their step in the order of the compiler's scheduler."""
 
-from itertools import product
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -15,6 +13,7 @@ from autoshard.pricing import price, repriced
 from autoshard.problem import evaluate
 from autoshard.solve import solve
 from tests.mlir.modules import counted_loop
+from tests.problem.strategies import all_choices, valid_choices
 
 W, ROWS = "tensor<4096x4096xbf16>", '{sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}'
 
@@ -88,11 +87,11 @@ def test_no_choice_is_much_shorter(rows: int) -> None:
     """Of all that there are; rounds of prices may miss what comes together only."""
     loaded = loaded_for(layers(2, rows))
     plan, priced = pipeline.plan_loaded(loaded), price(loaded)
-    ranges = [np.flatnonzero(priced.problem.node_mask(node)) for node in range(priced.problem.node_count)]
-    assert np.prod([len(one) for one in ranges]) < 20000
+    choices = all_choices(priced.problem)
+    assert len(choices) < 20000
     steps = [
-        in_order_ns(loaded, priced, np.asarray(choice, dtype=np.int64))
-        for choice in product(*ranges)
+        in_order_ns(loaded, priced, choice)
+        for choice in choices
         if evaluate(priced.problem, choice).cost is not None
     ]
     assert len(steps) > 10
@@ -104,18 +103,13 @@ def test_at_what_it_waits_for_a_choice_costs_its_step_in_order(rows: int) -> Non
     """The prices of the next round are right for the choice that they come from, to a hundredth of what is sent."""
     loaded = loaded_for(layers(3, rows))
     priced = price(loaded)
-    numbers = np.random.default_rng(3)
-    tried = 0
-    for _ in range(60):
-        choice = np.asarray([numbers.integers(count) for count in priced.problem.strategy_counts.tolist()])
-        if evaluate(priced.problem, choice).cost is None:
-            continue
-        tried += 1
+    choices = valid_choices(priced.problem, 3, 60)
+    for choice in choices:
         found = schedule_of(priced, choice, read_back(priced, choice), loaded.hardware)
         cost = evaluate(repriced(loaded, priced, found.waited_percent).problem, choice).cost
         assert cost is not None
         assert found.step_ns - 10 <= cost <= found.step_ns + found.asynchronous_ns // 100 + 10
-    assert tried > 5
+    assert len(choices) > 5
 
 
 def statuses(plan: Plan) -> tuple[str, bool]:
@@ -194,17 +188,13 @@ def test_what_is_synchronous_is_never_free(hardware: str) -> None:
     loaded = loaded_for(layers(3, 2048), hardware)
     priced = price(loaded)
     free = repriced(loaded, priced, dict.fromkeys(range(len(priced.graph.edges)), 0)).problem
-    numbers = np.random.default_rng(5)
-    tried = 0
-    for _ in range(60):
-        choice = np.asarray([numbers.integers(count) for count in priced.problem.strategy_counts.tolist()])
+    choices = valid_choices(free, 5, 60)
+    for choice in choices:
         cost = evaluate(free, choice).cost
-        if cost is None:
-            continue
-        tried += 1
+        assert cost is not None
         found = schedule_of(priced, choice, read_back(priced, choice), loaded.hardware)
         assert cost >= found.compute_ns + found.synchronous_ns
-    assert tried > 5
+    assert len(choices) > 5
 
 
 def test_a_plan_says_whether_it_was_chosen_by_order() -> None:

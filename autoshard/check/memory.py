@@ -105,12 +105,9 @@ class _Stored:
         return self._bytes(type_, sharding, dims, is_temporary=True)
 
     def lies_across(self, type_: TensorType, sharding: TensorSharding) -> bool:
-        """Whether a matrix is stored column by column."""
-        shape = sharding.local_shape(type_.shape)
-        if len(shape) != 2:
-            return False
-        rows, columns = (np.asarray([size], dtype=np.int64) for size in shape)
-        return bool(self._hardware.lie_across(rows, columns, dtype_bits(type_.dtype))[0])
+        """Whether it is a matrix that is stored column by column."""
+        shape = np.asarray([sharding.local_shape(type_.shape)], dtype=np.int64).reshape(1, type_.rank)
+        return bool(self._hardware.lie_across(shape, dtype_bits(type_.dtype))[0])
 
     def whole(self, whole: Whole, sharding: TensorSharding) -> int:
         """Of what is there beside the value that it holds."""

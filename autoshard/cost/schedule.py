@@ -109,6 +109,11 @@ def _change_of_value(edge: Edge, moves: Sequence[ChosenCollective]) -> object:
     return edge.provider, tuple(map(_change, moves))
 
 
+def _is_emitted(moves: Sequence[ChosenCollective]) -> bool:
+    """Whether any of it is sent for this read."""
+    return any(one.collective.emitted for one in moves)
+
+
 def _is_with_product(one: ChosenCollective) -> bool:
     """Whether a loop of products sends it by permutes."""
     return one.collective.kind in _WITH_PRODUCT and _kinds(one) == _PERMUTES
@@ -123,6 +128,8 @@ class _Body:
     ends: dict[int, int] = field(default_factory=dict[int, int])
     brought: dict[object, int | None] = field(default_factory=dict[object, int | None])
     """By value and change of sharding, what the first reader that asks for it waits for."""
+    places: dict[object, int] = field(default_factory=dict[object, int])
+    """By the same, the place of the first of all that read it."""
     edges: dict[int, int] = field(default_factory=dict[int, int])
     """By the task that begins an asynchronous collective, the edge that it is for."""
     waited_ns: int = 0  # in loops inside, and of what is sent with products
@@ -216,27 +223,22 @@ class _Program:
     def _read_all(self, body: _Body, path: _Path) -> None:
         """What is sent once comes before the first of those that read it, and is there when the others ask for it."""
         reads = [(self._graph.edges[number], moves) for number, moves in self._reads.get(path, {}).items()]
-        places: dict[object, int] = {}
         for edge, moves in reads:
             change, place = _change_of_value(edge, moves), self._place_of_move(edge, path)
-            places[change] = min(place, places.get(change, place))
-        is_sent = [any(one.collective.emitted for one in moves) for _, moves in reads]
-        for number in sorted(range(len(reads)), key=lambda one: not is_sent[one]):
-            edge, moves = reads[number]
-            self._read(body, path, edge, moves, places[_change_of_value(edge, moves)])
+            body.places[change] = min(place, body.places.get(change, place))
+        for edge, moves in sorted(reads, key=lambda read: not _is_emitted(read[1])):
+            self._read(body, path, edge, moves)
 
-    def _read(
-        self, body: _Body, path: _Path, edge: Edge, moves: Sequence[ChosenCollective], place: int
-    ) -> None:
+    def _read(self, body: _Body, path: _Path, edge: Edge, moves: Sequence[ChosenCollective]) -> None:
         before, reader = body.ends.get(edge.provider), body.begins.get(edge.reader)
         if before == reader:  # both in one loop, which is handed what it never changes as it reads it
             before = None
         if reader is not None and self._paths[edge.reader] == path:
             body.waited_ns += _lengthen(body.computation.tasks[reader], moves)
         change = _change_of_value(edge, moves)
-        if moves and not any(one.collective.emitted for one in moves):
+        if moves and not _is_emitted(moves):
             before = body.brought.get(change, before)
-        before = self._send(body, path, moves, place, before)
+        before = self._send(body, path, moves, body.places[change], before)
         body.brought.setdefault(change, before)
         if before is not None and reader is not None:
             body.computation.wait(reader, before)
@@ -287,13 +289,14 @@ class _Program:
         """One after the other; what comes last, or what was before where nothing is sent."""
         computation = body.computation
         for one in moves:
-            kinds, ns = _kinds(one), _pass_ns(one) if _is_with_product(one) else _whole_ns(one)
+            kinds, is_with_product = _kinds(one), _is_with_product(one)
             if not kinds:
                 continue
+            ns = _pass_ns(one) if is_with_product else _whole_ns(one)
             if kinds <= self._asynchronous:
                 kind = min(kinds)
                 before = computation.add(Task(place, kind=kind), before)
-                if one.edge >= 0 and not _is_with_product(one):
+                if one.edge >= 0 and not is_with_product:
                     body.edges[before] = one.edge
                     self._sent_ns[one.edge] = self._sent_ns.get(one.edge, 0) + ns * _runs(path)
                 before = computation.add(Task(place, kind=kind, latency_ns=ns, is_end=True), before)

@@ -16,7 +16,6 @@ from costmodels.hardware import Occupancy
 from costmodels.tiles import in_groups
 
 _WORD_BYTES = 4
-_MATRIX_RANK = 2
 
 
 class Item(NamedTuple):
@@ -65,11 +64,9 @@ class Sizes:
         return self._hardware.copied_bytes(shapes, dtype_bits(type_.dtype), minor, is_read=is_read)
 
     def lie_across(self, type_: TensorType, layouts: Ints) -> NDArray[np.bool_]:
-        """Of matrices, whether they are stored column by column; others are not."""
-        if type_.rank != _MATRIX_RANK:
-            return np.zeros(len(layouts), dtype=np.bool_)
+        """Whether it is a matrix that is stored column by column."""
         shapes = self._graph.layouts[type_.rank].local_shapes(type_, layouts)
-        return self._hardware.lie_across(shapes[:, 0], shapes[:, 1], dtype_bits(type_.dtype))
+        return self._hardware.lie_across(shapes, dtype_bits(type_.dtype))
 
     def strips(self, type_: TensorType, layouts: Ints, images: Images, taps: int) -> Ints:
         """Of a value that comes and goes as strips of few images; 0 where images are not cut."""

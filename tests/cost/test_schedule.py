@@ -5,18 +5,17 @@ from dataclasses import asdict
 from io import StringIO
 from math import ceil
 
-import numpy as np
 import pytest
 from rich.console import Console
 
 from autoshard import pipeline
 from autoshard.cost import read_back, schedule_of
 from autoshard.plans import Plan, ScheduledStep
-from autoshard.problem import evaluate
 from autoshard.report.summary import print_summary, summary_data
 from autoshard.xla.compiling import compile_planned
 from costmodels import load
 from tests.mlir.modules import counted_loop
+from tests.problem.strategies import valid_choices
 
 W, SPLIT, WHOLE, COLUMNS = "tensor<4096x4096xbf16>", '[{"x"}, {}]', "[{}, {}]", '[{}, {"x"}]'
 W_BYTES = 4096 * 4096 * 2
@@ -187,13 +186,8 @@ def test_no_more_is_waited_for_than_is_sent(text: str) -> None:
     asked = pipeline.Request(memory_bytes=None, hardware="tpu-v5e:scheduler")
     loaded = pipeline.load_module(text.encode(), asked)
     priced = pipeline.price(loaded)
-    numbers = np.random.default_rng(7)
-    tried = 0
-    for _ in range(40):
-        choice = np.asarray([numbers.integers(count) for count in priced.problem.strategy_counts.tolist()])
-        if evaluate(priced.problem, choice).cost is None:
-            continue
-        tried += 1
+    choices = valid_choices(priced.problem, 7, 40)
+    for choice in choices:
         chosen = read_back(priced, choice)
         found = schedule_of(priced, choice, chosen, loaded.hardware)
         made = [one for one in chosen.collectives if one.collective.emitted]
@@ -203,4 +197,4 @@ def test_no_more_is_waited_for_than_is_sent(text: str) -> None:
         assert all(0 <= percent <= 100 for percent in found.waited_percent.values())
         edges = {one.edge for one in made if one.edge >= 0}
         assert found.waited_percent.keys() <= edges
-    assert tried
+    assert choices

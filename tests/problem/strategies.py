@@ -62,6 +62,15 @@ def random_choice(rng: Generator, problem: Problem) -> np.ndarray[tuple[int], np
     return rng.integers(0, problem.strategy_counts)
 
 
+def valid_choices(
+    problem: Problem, seed: int, draws: int
+) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """Of so many random choices those that are allowed."""
+    rng = np.random.default_rng(seed)
+    drawn = [random_choice(rng, problem) for _ in range(draws)]
+    return [choice for choice in drawn if evaluate(problem, choice).cost is not None]
+
+
 def _edges(rng: Generator, kind: str, count: int) -> list[tuple[int, int]]:
     if kind == "tree":
         return [(int(rng.integers(node)), node) for node in range(1, count)]
