@@ -42,13 +42,12 @@ class HeldBuffer:
 class HeldMemory:
     """At the time of the peak, the largest buffers first. What lies in vector memory is not among them.
 
-    tables: with which values are handed to and from vector memory. gaps: of the heap, beyond the usual ones. rest: what the compiler
+    gaps: of the heap, beyond the usual ones. rest: what the compiler
     stores besides while there is room, or of a plan that does not fit, what vector memory would hold.
     """
 
     peak_bytes: int
     buffers: tuple[HeldBuffer, ...]
-    tables_bytes: int
     gap_bytes: int
     rest_bytes: int
 
@@ -61,7 +60,6 @@ class HeldMemory:
     def beside(self) -> tuple[tuple[str, int], ...]:
         """What is in the peak and in no buffer, named, in bytes."""
         found = (
-            ("tables of values in vector memory", self.tables_bytes),
             (GAPS, self.gap_bytes),
             ("what is stored besides", self.rest_bytes),
         )
@@ -73,7 +71,7 @@ def held_memory(priced: PricedGraph, choice: NDArray[np.int64]) -> HeldMemory:
     peak = priced.peak(choice)
     names = _Names(priced, choice)
     buffers = tuple(names.buffer(held) for held in peak.held)
-    return HeldMemory(peak.bytes, buffers, peak.tables_bytes, peak.gap_bytes, peak.rest_bytes)
+    return HeldMemory(peak.bytes, buffers, peak.gap_bytes, peak.rest_bytes)
 
 
 class _Names:

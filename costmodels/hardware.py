@@ -228,18 +228,17 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         bytes: NDArray[np.int64],
         handed_over: NDArray[np.bool_],
         *,
-        values: int,
         stays: ArrayLike,
     ) -> Occupancy:
         """What takes main memory when it holds the most, of what is alive in half-open intervals.
 
         What a compiler has in vector memory does not.
 
-        `handed_over`: whether each is an argument or a result, which is in main memory. `values`: how many temporary ones the program has,
-        each of which takes tables there. `stays`: [value, 5], the longest time in ns that each lies there between two kernels that make or
-        read it; how many of these wait for memory; of the others how much longer their products take than memory, at the least, in ns; the
-        end of its life for vector memory; whether elementwise work or a reduction made it, apart from any product. What is temporary has
-        its part of the gaps that is usual (`stored_bytes`); where buffers that come and go leave larger ones, these count.
+        `handed_over`: whether each is an argument or a result, which is in main memory. `stays`: [value, 5], the longest time in ns that
+        each lies there between two kernels that make or read it; how many of these wait for memory; of the others how much longer their
+        products take than memory, at the least, in ns; the end of its life for vector memory; whether elementwise work or a reduction made
+        it, apart from any product. What is temporary has its part of the gaps that is usual (`stored_bytes`); where buffers that come and
+        go leave larger ones, these count.
         """
         is_there = begin < end
         if self.vector_memory is not None:
@@ -253,11 +252,10 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             is_there &= handed_over | self.vector_memory.leaves(
                 begin, until.astype(np.int64), moved, waits, saved_ns
             )
-        tables = 0 if self.vector_memory is None else self.vector_memory.tables_bytes(values)
         in_heap = is_there & ~handed_over
         gaps = 0 if self.tiles is None else self.tiles.more_gaps(begin[in_heap], end[in_heap], bytes[in_heap])
         alive, time = most_alive(begin[is_there], end[is_there], bytes[is_there])
-        return Occupancy(alive + tables + gaps, is_there & (begin <= time) & (time < end), tables, gaps)
+        return Occupancy(alive + gaps, is_there & (begin <= time) & (time < end), gaps)
 
     def covered_ns(self, product_ns: int) -> int:
         """What of sending beside a product of so many ns is not waited for: as many, or what a scheduler takes it for."""

@@ -23,11 +23,10 @@ so that the heap with the most gaps counts."""
 
 
 class Occupancy(NamedTuple):
-    """Main memory when it holds the most: what is alive there, tables of the program's temporary values, and gaps beyond the usual ones."""
+    """Main memory when it holds the most: what is alive there, and gaps beyond the usual ones."""
 
     peak_bytes: int
     held: NDArray[np.bool_]  # of each buffer, whether it is there then
-    tables_bytes: int
     gap_bytes: int
 
 

@@ -31,10 +31,9 @@ else has been added."""
 
 
 class VectorMemory(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[vector_memory]`: what of it is left to values, and the tables in main memory with which values are handed to and fro."""
+    """`[vector_memory]`: what of it is left to values."""
 
     values_mib: Count
-    table_kib: Count  # of each temporary value
     product_ratio: Ratio = 1.0  # of a product's time by the compiler's own times to its least
     leaves_products: bool | None = (
         None  # in main memory, copies and collectives too: all but what other kernels make
@@ -75,6 +74,3 @@ class VectorMemory(Struct, frozen=True, forbid_unknown_fields=True):
         """Whether a value of a loop stays here from trip to trip, where all that does takes no less than `together`."""
         room = self.values_mib * 2**20
         return not self.leaves_products and bytes * LARGEST_PART <= room and together <= room
-
-    def tables_bytes(self, values: int) -> int:
-        return values * self.table_kib * 2**10

@@ -146,8 +146,7 @@ def find_peak(
     """With memory to spare, unless that is beyond the limit: then as much as the limit, or what the program needs at least. Results lend
     their memory where that comes close to what the hardware has.
 
-    What a compiler keeps in vector memory counts in what the program needs, and no more where that is within the limit; the tables count
-    with which the compiler hands values to and fro.
+    What a compiler keeps in vector memory counts in what the program needs, and no more where that is within the limit.
     """
     stored = _Stored(planned, hardware, narrows=compiled.narrows)
     copies = [*_copies(planned, reads, stored, compiled), *_gathered(planned, stored, compiled)]
@@ -205,8 +204,7 @@ def _main_memory(buffers: Sequence[Buffer], planned: Planned, hardware: Hardware
     begin, end, bytes_, fixed = np.asarray(rows, dtype=np.int64).reshape(-1, 4).T
     pace = find_pace(planned, hardware)
     stays = [pace.stay(one.value, one.begin, one.end) for one in buffers]
-    values = planned.program.num_temporary
-    found = hardware.occupancy(begin, end, bytes_, fixed > 0, values=values, stays=stays)
+    found = hardware.occupancy(begin, end, bytes_, fixed > 0, stays=stays)
     return found.peak_bytes
 
 

@@ -192,12 +192,7 @@ def _priced(
     from autoshard.loading import Request, load_module
     from autoshard.pipeline import price_as_written
 
-    request = Request(
-        hardware=hardware,
-        topology=target.topology or None,
-        memory_bytes=None,
-        carry=parse_carry(carry),
-    )
+    request = Request(hardware=hardware, topology=target.topology or None, carry=parse_carry(carry))
     return price_as_written(load_module(model, request, progress), progress)
 
 

@@ -34,13 +34,12 @@ class Held(NamedTuple):
 class Peak:
     """`held`: what is there then, the largest first. What is in vector memory is not, but counts where the plan does not fit.
 
-    tables: with which values are handed to and from vector memory. gaps: of the heap, beyond those that are usual.
+    gaps: of the heap, beyond those that are usual.
     rest: what the compiler stores besides while there is room, or of a plan that does not fit, what vector memory would hold.
     """
 
     bytes: int
     held: tuple[Held, ...]
-    tables_bytes: int = 0
     gap_bytes: int = 0
     rest_bytes: int = 0
 
@@ -80,7 +79,6 @@ class PeakModel:
         return Peak(
             expected,
             tuple(sorted((item for item in there if item.bytes), key=lambda item: -item.bytes)),
-            found.tables_bytes,
             found.gap_bytes,
             expected - found.peak_bytes,
         )

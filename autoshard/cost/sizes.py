@@ -96,8 +96,7 @@ class Sizes:
         begin, end, bytes_, fixed, value = items.T
         lives = zip(value.tolist(), begin.tolist(), end.tolist(), strict=True)
         stays = [self._pace.stay(*life) for life in lives]
-        values = self._graph.program.num_temporary
-        return self._hardware.occupancy(begin, end, bytes_, fixed > 0, values=values, stays=stays)
+        return self._hardware.occupancy(begin, end, bytes_, fixed > 0, stays=stays)
 
     def are_short(self, bytes_: int) -> bool:
         """Whether a program that takes so many bytes would make its compiler save memory."""

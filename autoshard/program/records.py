@@ -342,15 +342,3 @@ class Program:
         default_factory=dict[tuple[int, int], Picked]
     )  # see `picking.picked_beside`
     scatters_last: bool = False  # see `deferred`
-
-    @property
-    def num_temporary(self) -> int:
-        """Of values with a buffer that are made while the program runs, where the compiler has memory to spare.
-
-        Results are not among them, nor copies in another sharding, planned or written.
-        """
-        left_out = {argument.value for argument in self.listing.arguments} | self.returned
-        left_out.update(v for kernel in self.kernels if kernel.shape.name in MOVES for v in kernel.results)
-        return sum(
-            life.is_own_buffer and value not in left_out for value, life in self.ample_lifetimes.items()
-        )

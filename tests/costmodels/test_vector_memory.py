@@ -11,7 +11,7 @@ from costmodels.vector_memory import VectorMemory
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-MEMORY = VectorMemory(values_mib=2, table_kib=48)
+MEMORY = VectorMemory(values_mib=2)
 MIB = 2**20
 LONGEST = 6  # of a life, as if time were program time
 
@@ -44,9 +44,7 @@ def test_the_order_of_the_arguments_does_not_matter(saved_ns: float) -> None:
 def test_what_lives_long_stays_in_main_memory() -> None:
     """Though there is room; v5e's memory is copied eight times in 1.15 ms."""
     assert stays((0, 6, 1), (0, 7, 1)) == [False, True]
-    assert VectorMemory(values_mib=112, table_kib=48).holds_for_ns(819e9) == pytest.approx(
-        1_147_160, rel=1e-4
-    )
+    assert VectorMemory(values_mib=112).holds_for_ns(819e9) == pytest.approx(1_147_160, rel=1e-4)
 
 
 @pytest.mark.parametrize(("name", "product"), [("tpu-v5e", 9.0), ("tpu-v6e", 20.0), ("h100", 10.0)])
@@ -77,16 +75,16 @@ def there(end: Ints, *waiting_ns: float, streaming: int = 0, is_streamed: bool =
 
 
 def test_peak() -> None:
-    """What is handed over counts in full, the rest beyond the room, tables of each temporary value on top; GPUs have none of that."""
+    """What is handed over counts in full, the rest beyond the room; GPUs have none of that."""
     begin, end, size = np.asarray([(0, 9, 200), (1, 3, 100), (2, 4, 100)], dtype=np.int64).T
     fixed = np.asarray([True, False, False])
     tpu, gpu = (
         costmodels.load(name)
-        .occupancy(begin, end, size * MIB, fixed, values=2, stays=there(end, 9e9, 2e3, 2e3))
+        .occupancy(begin, end, size * MIB, fixed, stays=there(end, 9e9, 2e3, 2e3))
         .peak_bytes
         for name in ("tpu-v5e", "h100")
     )
-    assert tpu == 300 * MIB + 2 * 48 * 1024
+    assert tpu == 300 * MIB
     assert gpu == 400 * MIB
 
 
@@ -96,12 +94,9 @@ def test_what_is_there_at_the_peak() -> None:
         [(0, 9, 200), (1, 3, 100), (2, 4, 100), (5, 6, 90), (7, 7, 500)], dtype=np.int64
     ).T
     fixed = np.asarray([True, False, False, False, False])
-    found = costmodels.load("tpu-v5e").occupancy(
-        begin, end, size * MIB, fixed, values=0, stays=there(end, *[9e9] * 5)
-    )
+    found = costmodels.load("tpu-v5e").occupancy(begin, end, size * MIB, fixed, stays=there(end, *[9e9] * 5))
     assert found.held.tolist() == [True, True, True, False, False]
     assert found.peak_bytes == 400 * MIB + found.gap_bytes
-    assert found.tables_bytes == 0
 
 
 def test_what_waits_just_as_long_as_it_may() -> None:
@@ -113,7 +108,7 @@ def test_what_waits_just_as_long_as_it_may() -> None:
 
     def is_held(waiting_ns: float) -> bool:
         stays = there(end, waiting_ns)
-        found = hardware.occupancy(begin, end, size * MIB, fixed, values=0, stays=stays)
+        found = hardware.occupancy(begin, end, size * MIB, fixed, stays=stays)
         return bool(found.held[0])
 
     for count in range(40):
@@ -129,7 +124,7 @@ def test_what_is_written_over_is_there_meanwhile() -> None:
     hardware = costmodels.load("tpu-v5e")
     for until, is_held in (([2, 4], [False, False]), ([3, 4], [False, True])):
         stays = there(np.asarray(until), 0.0, 0.0)
-        found = hardware.occupancy(begin, end, size * MIB, fixed, values=0, stays=stays)
+        found = hardware.occupancy(begin, end, size * MIB, fixed, stays=stays)
         assert (found.peak_bytes > 0) == any(is_held)
 
 
@@ -139,8 +134,6 @@ def test_what_is_written_over_is_there_meanwhile() -> None:
 def test_two_cores_keep_no_results_of_products(name: str, is_streamed: bool, is_held: bool) -> None:
     begin, end, size = np.asarray([(0, 2, 10)], dtype=np.int64).T
     stays = there(end, 0.0, is_streamed=is_streamed)
-    found = costmodels.load(name).occupancy(
-        begin, end, size * MIB, np.zeros(1, dtype=np.bool_), values=0, stays=stays
-    )
+    found = costmodels.load(name).occupancy(begin, end, size * MIB, np.zeros(1, dtype=np.bool_), stays=stays)
     assert found.held.tolist() == [is_held]
     assert not costmodels.load("tpu-v5p").keeps_near(1, together=1)

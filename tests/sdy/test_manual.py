@@ -106,17 +106,13 @@ def test_arguments_and_results_of_a_computation_share_buffers() -> None:
 
 
 def test_donated_state_is_updated_in_place_through_a_computation() -> None:
-    """A whole step in a manual computation: the new state takes the donated argument's buffer; the small gradient is in vector memory, and
-    has tables.
-    """
+    """A whole step in a manual computation: the new state takes the donated argument's buffer; the small gradient is in vector memory."""
     x, a, everywhere = tensor(64, 64), tensor(16, 32), ['[{"data"}, {"model"}]']
     body = all_reduce("%r", "%a", a, DATA) + f"%t = stablehlo.multiply %r, %a : {a}\nsdy.return %t : {a}"
     op = manual("%x", everywhere, everywhere, '"data", "model"', f"%a: {a}", body, f"({x}) -> {x}")
     donated = f"%x: {x} {{tf.aliasing_output = 0 : i32}}"
     _, plan = planned(programs.main(donated, x, f"%0 = {op}return %0 : {x}\n"))
-    chips = costmodels.load("tpu-v5e").vector_memory
-    assert chips is not None
-    assert plan.price.peak_bytes == 16 * 128 * 4 + chips.tables_bytes(1)
+    assert plan.price.peak_bytes == 16 * 128 * 4
 
 
 def test_a_reshard_on_the_way_in_is_paid_for() -> None:

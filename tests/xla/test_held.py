@@ -142,7 +142,7 @@ def compiled(temporary: int, *held: tuple[str, int]) -> Compiled:
 
 def predicted(peak: int, *held: tuple[str, str, int], gaps: int = 0) -> HeldMemory:
     buffers = tuple(HeldBuffer(kind, "", where, "", "", "", size) for kind, where, size in held)
-    return HeldMemory(peak, buffers, 0, gaps, 0)
+    return HeldMemory(peak, buffers, gaps, 0)
 
 
 def test_differences() -> None:
