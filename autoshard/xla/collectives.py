@@ -1,12 +1,14 @@
 """Every collective of a compiled HLO module: what it moves, between whom, how often, and for which op.
 
-Times are products of the trip counts of the loops around it. The collective of an asynchronous pair is its first half; TPUs also
-run one in pieces inside several fusions, of which the one that starts it counts.
+Times are products of the trip counts of the loops around it; a loop whose count does not show is taken for as many as in plans. The
+collective of an asynchronous pair is its first half; TPUs also run one in pieces inside several fusions, of which the one that starts it
+counts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from autoshard.mlir.repeats import DEFAULT_TRIP_COUNT
 from autoshard.xla.groups import Groups, permuted_pairs, replica_groups
 from autoshard.xla.hlo import Computation, HloModule, Instruction, bytes_of, dtype_of, elements_of
 from autoshard.xla.trips import trip_count
@@ -51,7 +53,7 @@ class CompiledCollective:
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """`trips`: runs of each loop by its name; `unknown_loops`: those counted once as theirs do not show."""
+    """`trips`: runs of each loop by its name; `unknown_loops`: those taken for `DEFAULT_TRIP_COUNT` as theirs do not show."""
 
     collectives: tuple[CompiledCollective, ...]
     trips: Mapping[str, int]
@@ -67,8 +69,10 @@ class Visit:
     through: Instruction | None
 
 
-def visits(module: HloModule, trips: dict[str, int | None] | None = None) -> Iterator[Visit]:
-    """Every computation once for each place that runs it, callers first. Notes the trip count of each loop in `trips`."""
+def visits(
+    module: HloModule, trips: dict[str, int] | None = None, unknown_loops: list[str] | None = None
+) -> Iterator[Visit]:
+    """Every computation once for each place that runs it, callers first. Notes each loop's trip count, and whose is a guess."""
     pending = [Visit(module.computations[module.entry], 1, None)]
     while pending:
         visit = pending.pop()
@@ -79,9 +83,13 @@ def visits(module: HloModule, trips: dict[str, int | None] | None = None) -> Ite
             times = visit.times
             if instruction.opcode == "while":
                 count = trip_count(module, visit.computation, instruction)
+                if count is None:
+                    count = DEFAULT_TRIP_COUNT
+                    if unknown_loops is not None:
+                        unknown_loops.append(instruction.name)
                 if trips is not None:
                     trips[instruction.name] = count
-                times *= 1 if count is None else count
+                times *= count
             through = visit.through or (instruction if instruction.opcode == "fusion" else None)
             pending.extend(
                 Visit(module.computations[name], times, through)
@@ -96,17 +104,17 @@ def _is_run(instruction: Instruction, role: str) -> bool:
 
 
 def collectives_in(module: HloModule) -> Walked:
-    """All of them, in the order of a walk from the entry. A loop whose trip count does not show counts once and is named."""
+    """All of them, in the order of a walk from the entry. A loop whose trip count does not show is named."""
     found: list[CompiledCollective] = []
-    trips: dict[str, int | None] = {}
-    for visit in visits(module, trips):
+    trips: dict[str, int] = {}
+    unknown_loops: list[str] = []
+    for visit in visits(module, trips, unknown_loops):
         starts = any(_START in one.attributes for one in visit.computation.instructions)
         for instruction in visit.computation.instructions:
             is_piece = _PIECE in instruction.attributes
             if instruction.collective is not None and (starts or not is_piece):
                 found.append(_collective(module, visit, instruction, is_piece))
-    known = {name: count for name, count in trips.items() if count is not None}
-    return Walked(tuple(found), known, tuple(name for name, count in trips.items() if count is None))
+    return Walked(tuple(found), trips, tuple(dict.fromkeys(unknown_loops)))
 
 
 def _collective(

@@ -15,6 +15,7 @@ from pathlib import Path
 from autoshard.errors import AutoshardError
 from autoshard.hardware import load_hardware
 from autoshard.mlir.meshes import module_meshes
+from autoshard.mlir.repeats import DEFAULT_TRIP_COUNT
 from autoshard.mlir.source import SourceModule, load
 from autoshard.progress import Progress, silent
 from autoshard.sharding import Mesh
@@ -272,7 +273,10 @@ def _read(
         dumped.memory,
         None if schedule is None else _time(target, ids, module, own, schedule, flops, is_full),
         flops,
-        tuple(f"the trip count of loop {name} does not show; counted once" for name in walked.unknown_loops),
+        tuple(
+            f"the trip count of loop {name} does not show; taken for {DEFAULT_TRIP_COUNT}, as in plans"
+            for name in walked.unknown_loops
+        ),
         round(seconds, 2),
         labels.readers,
         labels.readable(dumped.hlo_text),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from autoshard.mlir.repeats import DEFAULT_TRIP_COUNT
 from autoshard.xla import collectives_of
 from autoshard.xla.collectives import collectives_in
 from autoshard.xla.flops import matrix_flops
@@ -121,10 +122,10 @@ def test_what_a_condition_asks_of_other_devices() -> None:
 
 
 def test_loop_without_a_trip_count() -> None:
-    """It counts once and is named."""
+    """It is taken for what a plan takes it for, and named."""
     walked = collectives_in(parse_hlo(module(LOOP.replace("direction=LT", "direction=NE"), entry(""))))
     assert walked.unknown_loops == ("loop",)
-    assert walked.collectives[0].times == 1
+    assert walked.collectives[0].times == walked.trips["loop"] == DEFAULT_TRIP_COUNT
 
 
 def test_start_of_an_asynchronous_gather() -> None:
