@@ -141,6 +141,11 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.tiles is not None and bool(self.tiles.masks_apart)
 
     @property
+    def lays_looped_columns(self) -> bool:
+        """Whether what a loop makes column by column lies in columns, see `tiles`."""
+        return self.tiles is not None and bool(self.tiles.looped_columns)
+
+    @property
     def gathers_behind_compute(self) -> bool:
         """Whether its compiler runs all-gathers behind kernels that do not wait for them."""
         return isinstance(self.topology, Torus) and bool(self.topology.gathers_behind_compute)

@@ -74,6 +74,7 @@ class Compiled:
 
 Lifetimes = Mapping[int, Lifetime]
 _PARTS = 6  # that a loop which scatters a sum works on
+_PARTS_PASSED = 4  # of an operand that a loop gathers, half of them each way round
 
 
 class _Stored:
@@ -149,7 +150,7 @@ def find_peak(
     What a compiler keeps in vector memory counts in what the program needs, and no more where that is within the limit.
     """
     stored = _Stored(planned, hardware, narrows=compiled.narrows)
-    copies = [*_copies(planned, reads, stored, compiled), *_gathered(planned, stored, compiled)]
+    copies = [*_copies(planned, reads, stored, compiled), *_gathered(planned, stored, compiled, hardware)]
     if compiled.narrows:
         copies += [*_pieces(planned, reads, stored), *_summed(planned, reads, stored, compiled.looped)]
     if compiled.copies_shards:
@@ -330,16 +331,18 @@ def _is_part(wanted: TensorSharding, held: TensorSharding) -> bool:
     return wanted.axes != held.axes and all(new[: len(old)] == old for new, old in dims)
 
 
-def _gathered(planned: Planned, stored: _Stored, compiled: Compiled) -> Iterator[Buffer]:
-    """What a loop takes that gathers an operand of a product: parts, a second result and slices, the other operand once evaluated."""
+def _gathered(planned: Planned, stored: _Stored, compiled: Compiled, hardware: Hardware) -> Iterator[Buffer]:
+    """What a loop takes that gathers an operand of a product: parts, a second result and slices or parts of the one, the other operand once
+    evaluated.
+    """
     repeated = repeated_values(planned.program)
     for (value, _), loop in compiled.gathered.items():
         kernel, read = loop.run.kernel, loop.run
         time = kernel.time
         number = next(i for i, use in enumerate(kernel.uses) if use.value == value)
-        working = 2 * stored.at_least(kernel.shape.travels[number], loop.held)
-        if loop.is_summed:
-            working += stored.at_least(kernel.shape.results[0], planned.produced[kernel.results[0]])
+        made = stored.at_least(kernel.shape.results[0], planned.produced[kernel.results[0]])
+        working = _PARTS_PASSED * stored.at_least(kernel.shape.travels[number], loop.held)
+        working += made if loop.is_summed else 2 * made // planned.mesh.num_devices
         for number, (use, sharding) in enumerate(zip(kernel.uses, read.shardings, strict=True)):
             if use.value == value:
                 continue
@@ -348,6 +351,20 @@ def _gathered(planned: Planned, stored: _Stored, compiled: Compiled) -> Iterator
             if (evaluated := repeated.get(use.value)) is not None:
                 yield Buffer(evaluated.stored_from(planned.program.lifetimes, time), time + 1, other)
         yield Buffer(time, time + 1, working)
+        yield from _made_in_loop(planned, loop, made, hardware)
+
+
+def _made_in_loop(planned: Planned, loop: GatheringLoop, made: int, hardware: Hardware) -> Iterator[Buffer]:
+    """The result where it is not stored otherwise, and copies of what was made in columns."""
+    kernel = loop.run.kernel
+    life = planned.program.lifetimes.get(
+        kernel.results[0], Lifetime(kernel.time, kernel.time + 1, is_own_buffer=False)
+    )
+    if not life.is_own_buffer:
+        yield Buffer(life.begin, life.end, made)
+    if hardware.lays_looped_columns and loop.is_in_columns:
+        behind = kernel.time if life.is_own_buffer else life.end
+        yield Buffer(behind, behind + 1, made if life.is_own_buffer else 2 * made)
 
 
 def _copied_shards(planned: Planned, reads: Reads, stored: _Stored, hideable: Hideable) -> Iterator[Buffer]:

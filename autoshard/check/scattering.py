@@ -78,6 +78,7 @@ class Loop:
     held: TensorSharding
     axes: tuple[AxisRef, ...]
     is_summed: bool  # over the dimension that the operand is cut along
+    is_in_columns: bool  # of the result, which that dimension is the last of
 
 
 def gathering_loop(
@@ -105,7 +106,7 @@ def gathering_loop(
     if any({*factors} & {f for dim in other for f in dim} for other in _batched(run, numbers[0])):
         return None
     is_summed = any(run.run.rule.factors[factor].kind is FactorKind.REDUCTION for factor in factors)
-    return Loop(run, held, held.axes[cut], is_summed)
+    return Loop(run, held, held.axes[cut], is_summed, run.run.rule.results[0][-1:] == (factors,))
 
 
 def _batched(run: KernelRead, operand: int) -> list[TensorMapping]:
