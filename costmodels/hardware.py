@@ -194,6 +194,11 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         found = self.tiles.stored_bytes(shapes, element_bits, minor)
         return self.tiles.with_gaps(found) if is_temporary else found
 
+    def are_updated_as_made(self, parts: NDArray[Any], whole: Sequence[int]) -> NDArray[np.bool_]:
+        """[K] of parts of these shapes that loops make of a sum, see `tiles`."""
+        none = np.zeros(len(parts), dtype=np.bool_)
+        return none if self.tiles is None or not whole else self.tiles.are_updated_as_made(parts, whole)
+
     def lie_across(self, shapes: NDArray[Any], element_bits: int) -> NDArray[np.bool_]:
         """Whether tensors of these shapes are stored column by column: see `Tiles`."""
         none = np.zeros(len(shapes), dtype=np.bool_)

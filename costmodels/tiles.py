@@ -151,6 +151,19 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
                 best = lane, row
         return best
 
+    def are_updated_as_made(self, parts: NDArray[Any], whole: Sequence[int]) -> NDArray[np.bool_]:
+        """Of tensors of so many elements in all of which loops make one part each for a device, cut along one dimension: whether what is
+        updated lies as the part does, so that no copy is made between. Dimensions behind the one that is cut count with it, as columns.
+        """
+        is_cut = parts != np.asarray(whole)
+        cut = np.where(is_cut.any(axis=1), is_cut.argmax(axis=1), 0)
+        sizes = [
+            int(np.prod(part[dim:])) if dim else int(part[0])
+            for part, dim in zip(parts, cut.tolist(), strict=True)
+        ]
+        in_columns = bool(self.looped_columns) & (cut > 0)
+        return in_columns | (np.asarray(sizes, dtype=np.int64) % self.lanes != 0)
+
     def lie_across(self, shapes: NDArray[Any], element_bits: int) -> NDArray[np.bool_]:
         """Whether tensors of these shapes (one a row) are matrices that lie with their rows along the lanes, as that pads less."""
         if shapes.shape[1] != PAIR:

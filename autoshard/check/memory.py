@@ -33,6 +33,7 @@ from autoshard.program import (
     FlowKind,
     Lifetime,
     Lives,
+    LoopedResults,
     MinorDims,
     Sources,
     Whole,
@@ -105,6 +106,11 @@ class _Stored:
         dims = (program.minor_dims if value in self._written else program.indexed).get(value)
         return self._bytes(type_, sharding, dims, is_temporary=True)
 
+    def is_updated_as_made(self, type_: TensorType, sharding: TensorSharding) -> bool:
+        """Whether what is updated with a part that a loop makes lies as that does."""
+        shape = np.asarray([sharding.local_shape(type_.shape)], dtype=np.int64).reshape(1, type_.rank)
+        return bool(self._hardware.are_updated_as_made(shape, type_.shape)[0])
+
     def lies_across(self, type_: TensorType, sharding: TensorSharding) -> bool:
         """Whether it is a matrix that is stored column by column."""
         shape = np.asarray([sharding.local_shape(type_.shape)], dtype=np.int64).reshape(1, type_.rank)
@@ -174,10 +180,14 @@ def find_peak(
     needed = _peak_of(least)
     if limit is not None and needed.bytes > limit:
         return needed
-    ample = buffers(deferring.lives(program.ample_lifetimes, compiled.looped))
+    scattered = {
+        value: stored.is_updated_as_made(planned.type_of(value), planned.settled[value])
+        for value in compiled.looped
+    }
+    ample = buffers(deferring.lives(program.ample_lifetimes, scattered))
     spared = _main_memory(ample, planned, hardware)
     if spared > SHORT_SHARE * hardware.usable_hbm_bytes:
-        ample = buffers(deferring.lives(program.lent_lifetimes, compiled.looped))
+        ample = buffers(deferring.lives(program.lent_lifetimes, scattered))
         spared = _main_memory(ample, planned, hardware)
     taken = max(_main_memory(least, planned, hardware), spared)
     return Peak(taken if limit is None else min(taken, limit), _peak_of(ample).time)
@@ -332,39 +342,24 @@ def _is_part(wanted: TensorSharding, held: TensorSharding) -> bool:
 
 
 def _gathered(planned: Planned, stored: _Stored, compiled: Compiled, hardware: Hardware) -> Iterator[Buffer]:
-    """What a loop takes that gathers an operand of a product: parts, a second result and slices or parts of the one, the other operand once
-    evaluated.
-    """
-    repeated = repeated_values(planned.program)
-    for (value, _), loop in compiled.gathered.items():
+    """What a loop takes that gathers an operand of a product: parts, a second result or parts of it, the other operand once evaluated."""
+    repeated, results = repeated_values(planned.program), LoopedResults(planned.program)
+    for loop in compiled.gathered.values():
         kernel, read = loop.run.kernel, loop.run
         time = kernel.time
-        number = next(i for i, use in enumerate(kernel.uses) if use.value == value)
         made = stored.at_least(kernel.shape.results[0], planned.produced[kernel.results[0]])
-        working = _PARTS_PASSED * stored.at_least(kernel.shape.travels[number], loop.held)
+        working = _PARTS_PASSED * stored.at_least(kernel.shape.travels[loop.number], loop.held)
         working += made if loop.is_summed else 2 * made // planned.mesh.num_devices
         for number, (use, sharding) in enumerate(zip(kernel.uses, read.shardings, strict=True)):
-            if use.value == value:
-                continue
-            other = stored.at_least(kernel.shape.travels[number], sharding)
-            working += other if loop.is_summed else 0
-            if (evaluated := repeated.get(use.value)) is not None:
+            if number != loop.number and (evaluated := repeated.get(use.value)) is not None:
+                other = stored.at_least(kernel.shape.travels[number], sharding)
                 yield Buffer(evaluated.stored_from(planned.program.lifetimes, time), time + 1, other)
         yield Buffer(time, time + 1, working)
-        yield from _made_in_loop(planned, loop, made, hardware)
-
-
-def _made_in_loop(planned: Planned, loop: GatheringLoop, made: int, hardware: Hardware) -> Iterator[Buffer]:
-    """The result where it is not stored otherwise, and copies of what was made in columns."""
-    kernel = loop.run.kernel
-    life = planned.program.lifetimes.get(
-        kernel.results[0], Lifetime(kernel.time, kernel.time + 1, is_own_buffer=False)
-    )
-    if not life.is_own_buffer:
-        yield Buffer(life.begin, life.end, made)
-    if hardware.lays_looped_columns and loop.is_in_columns:
-        behind = kernel.time if life.is_own_buffer else life.end
-        yield Buffer(behind, behind + 1, made if life.is_own_buffer else 2 * made)
+        if (when := results.stored(kernel)) is not None:
+            yield Buffer(*when, made)
+        is_copied = hardware.lays_looped_columns and loop.is_in_columns
+        if is_copied and (behind := results.copied(kernel)) is not None:
+            yield Buffer(behind, behind + 1, made)
 
 
 def _copied_shards(planned: Planned, reads: Reads, stored: _Stored, hideable: Hideable) -> Iterator[Buffer]:

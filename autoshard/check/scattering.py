@@ -75,6 +75,7 @@ class Loop:
     """What such a loop needs to know of one read: the product, and how the operand is held."""
 
     run: KernelRead
+    number: int  # of the operand
     held: TensorSharding
     axes: tuple[AxisRef, ...]
     is_summed: bool  # over the dimension that the operand is cut along
@@ -88,9 +89,14 @@ def gathering_loop(
     kernel, type_ = run.kernel, planned.type_of(value)
     root = planned.listing.ops[kernel.ops[-1]]
     made = planned.produced.get(kernel.results[0]) if kernel.results else None
-    numbers = [number for number, use in enumerate(kernel.uses) if use.value == value]
+    numbers = [
+        number
+        for number, (use, asked) in enumerate(zip(kernel.uses, run.shardings, strict=True))
+        if use.value == value and asked == read.sharding
+    ]
     is_possible = (
         root.name == "stablehlo.dot_general"
+        and len(numbers) == 1
         and not kernel.shape.manual_axes
         and read.time == kernel.time
         and made is not None
@@ -106,7 +112,7 @@ def gathering_loop(
     if any({*factors} & {f for dim in other for f in dim} for other in _batched(run, numbers[0])):
         return None
     is_summed = any(run.run.rule.factors[factor].kind is FactorKind.REDUCTION for factor in factors)
-    return Loop(run, held, held.axes[cut], is_summed, run.run.rule.results[0][-1:] == (factors,))
+    return Loop(run, numbers[0], held, held.axes[cut], is_summed, run.run.rule.results[0][-1:] == (factors,))
 
 
 def _batched(run: KernelRead, operand: int) -> list[TensorMapping]:

@@ -13,10 +13,9 @@ run behind compute anyway (v5e) the constraint stays: with such loops Llama-3 8B
 whose experts are cut along a batch dimension, for 2226 instead of 3.
 
 The operand never lies in memory whole: of its parts a loop both ways round has four, two on their way. Where it is cut along what the
-product sums over, the loop adds into a second result and cuts slices out of a copy of the other operand; else it makes two parts of the
-result at a time, apart from it. Elementwise work on the other operand is done for the loop, and what the product alone hands to elementwise
-work is stored for that. Made column by column, the result lies so on some chips (`Hardware.lays_looped_columns`) and is copied behind the
-loop, or what elementwise work makes of it. Seen of single products on v5p 2x2x4, v6e 4x4 and v5e 4x4 (libtpu 0.0.52), bytes as counted.
+product sums over, the loop adds into a second result; else it makes two parts of the result at a time, apart from it. Elementwise work on
+the other operand is done for the loop. The result is stored (`program.LoopedResults`); made column by column, it lies so on some chips
+(`Hardware.lays_looped_columns`). Seen of products on v5p 2x2x4, v6e 4x4 and v5e 4x4 (libtpu 0.0.52), bytes as counted.
 """
 
 from collections.abc import Iterator
@@ -31,7 +30,7 @@ from autoshard.cost.lowering import CollectivePrices, Emitted
 from autoshard.cost.reshard import Collective, ReshardPrices
 from autoshard.cost.sizes import Sizes
 from autoshard.problem.model import Bools
-from autoshard.program import KernelShape, Lifetime, product_reads, repeated_values
+from autoshard.program import KernelShape, LoopedResults, product_reads, repeated_values
 from autoshard.sharding import (
     PRODUCT,
     AxisRef,
@@ -134,7 +133,7 @@ class GatheredOperands:
             for node in graph.nodes
             if node.space is not None and node.space.shape.is_matmul
         }
-        self._repeated = repeated_values(graph.program)
+        self._repeated, self._looped = repeated_values(graph.program), LoopedResults(graph.program)
         self._known: dict[tuple[int, int, TensorType, TensorType, bytes], Gathered | None] = {}
 
     def of_edge(self, edge: Edge, value: int, reshards: ReshardPrices) -> Gathered | None:
@@ -230,29 +229,20 @@ class GatheredOperands:
         ways = np.where(devices == _ONE_WAY, 1, 2)
         parts = 2 * ways * self._sizes.temporary(edge.travels, supplies)[:, None]
         results = self._sizes.temporary(shape.results[0], node.space.produced[0])[None, :]
-        slices = np.zeros(len(choices.demands[0]), dtype=np.int64)
         for number, use in enumerate(kernel.uses):
             if number == edge.operand:
                 continue
-            others = self._sizes.temporary(shape.travels[number], choices.demands[number])
-            slices += others
-            repeated = self._repeated.get(use.value)
-            if repeated is not None:
+            if (repeated := self._repeated.get(use.value)) is not None:
+                others = self._sizes.temporary(shape.travels[number], choices.demands[number])
                 begin = repeated.stored_from(graph.program.lifetimes, kernel.time)
                 yield begin, kernel.time + 1, np.where(gathered.is_looped, others[None, :], 0)
-        working = parts + np.where(summed[:, None], results + slices, ways * results // devices)
+        working = parts + np.where(summed[:, None], results, ways * results // devices)
         yield kernel.time, kernel.time + 1, np.where(gathered.is_looped, working, 0)
-        life = graph.program.lifetimes.get(kernel.results[0])
-        stored = looped_result(life, kernel.time)
-        if stored is not None:
+        if (stored := self._looped.stored(kernel)) is not None:
             yield *stored, np.where(gathered.is_looped, results, 0)
-        if self._prices.hardware.lays_looped_columns:
+        if self._prices.hardware.lays_looped_columns and (time := self._looped.copied(kernel)) is not None:
             in_columns = np.asarray([shape.rule.results[0][-1:] == (cut,) for cut in cuts])[:, None]
-            begin = kernel.time if stored is None else stored[1]
-            copied = np.where(gathered.is_looped & in_columns, results, 0)
-            yield begin, begin + 1, copied
-            if stored is not None:  # still read then, as nothing is written over it in another layout
-                yield begin, begin + 1, copied
+            yield time, time + 1, np.where(gathered.is_looped & in_columns, results, 0)
 
     def _product(self, edge: Edge, value: int) -> KernelSpace | None:
         node = self._graph.nodes[edge.reader]
@@ -302,13 +292,6 @@ class GatheredOperands:
         numbers = [number for number, use in enumerate(uses) if use.value == value]
         read = [one for number in numbers for one in node.choices.demands[number].tolist()]
         return min(layouts[one].num_shards for one in read) < max(layouts[one].num_shards for one in held)
-
-
-def looped_result(life: Lifetime | None, time: int) -> tuple[int, int] | None:
-    """From when to when (half-open) a loop's result lies in a buffer that it has because of the loop; None where it has one anyway."""
-    if life is None:
-        return time, time + 1
-    return None if life.is_own_buffer else (life.begin, life.end)
 
 
 def _cut_factors(

@@ -105,14 +105,16 @@ class PeakModel:
         else:
             yield spared, ample
 
-    def _scattered(self, chosen: Ints) -> frozenset[int]:
-        """Values whose sum a loop scatters."""
-        looped = (
-            node
-            for node, choice in zip(self._graph.nodes, chosen.tolist(), strict=True)
-            if node.space is not None and node.space in self._looped and self._looped[node.space][choice]
-        )
-        return frozenset(self._graph.program.kernels[node.kernel].results[0] for node in looped)
+    def _scattered(self, chosen: Ints) -> dict[int, bool]:
+        """Values whose sum a loop scatters, and whether the parts are updated as they are made."""
+        found: dict[int, bool] = {}
+        for node, choice in zip(self._graph.nodes, chosen.tolist(), strict=True):
+            if node.space is not None and node.space in self._looped and self._looped[node.space][choice]:
+                layouts = node.choices.supplies[0][[choice]]
+                type_ = node.space.shape.results[0]
+                (is_as_made,) = self._sizes.are_updated_as_made(type_, layouts).tolist()
+                found[self._graph.program.kernels[node.kernel].results[0]] = is_as_made
+        return found
 
     def _peak(self, chosen: Ints, lives: Lives) -> int:
         return self._sizes.occupancy(_columns(self._items(chosen, lives))).peak_bytes

@@ -68,6 +68,11 @@ class Sizes:
         shapes = self._graph.layouts[type_.rank].local_shapes(type_, layouts)
         return self._hardware.lie_across(shapes, dtype_bits(type_.dtype))
 
+    def are_updated_as_made(self, type_: TensorType, layouts: Ints) -> NDArray[np.bool_]:
+        """Whether what is updated with a part that a loop makes lies as that does."""
+        shapes = self._graph.layouts[type_.rank].local_shapes(type_, layouts)
+        return self._hardware.are_updated_as_made(shapes, type_.shape)
+
     def strips(self, type_: TensorType, layouts: Ints, images: Images, taps: int) -> Ints:
         """Of a value that comes and goes as strips of few images; 0 where images are not cut."""
         shapes = self._graph.layouts[type_.rank].local_shapes(type_, layouts)

@@ -18,6 +18,7 @@ from autoshard.program.fusion import free_values
 from autoshard.program.generators import with_whole_generators
 from autoshard.program.groups import both, with_group_demands
 from autoshard.program.linearity import LinearWay
+from autoshard.program.looped import LoopedResults
 from autoshard.program.minor import minor_of_sum
 from autoshard.program.outputs import (
     gathered_as,
@@ -79,6 +80,7 @@ __all__ = [
     "Lifetime",
     "LinearWay",
     "Lives",
+    "LoopedResults",
     "MinorDims",
     "Pace",
     "Program",

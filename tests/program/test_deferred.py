@@ -35,7 +35,7 @@ def test_operands_of_all_but_the_first_stay_to_the_last_product() -> None:
     program = step(scatters_last=True)
     a, first, b, second, d, third, e = products(program)
     lives, before = (
-        Deferring(program).lives(program.ample_lifetimes, {first, second, third}),
+        Deferring(program).lives(program.ample_lifetimes, dict.fromkeys((first, second, third), True)),
         program.ample_lifetimes,
     )
     end = next(kernel.time for kernel in program.kernels if e in kernel.results) + 1
@@ -51,10 +51,19 @@ def test_operands_of_all_but_the_first_stay_to_the_last_product() -> None:
 def test_others_run_in_their_place(scatters_last: bool, scattered: tuple[int, ...]) -> None:
     """Of other compilers, and where there is one at most."""
     program = step(scatters_last=scatters_last)
-    values = {products(program)[number] for number in scattered}
-    lives = Deferring(program).lives(program.ample_lifetimes, values)
+    values = [products(program)[number] for number in scattered]
+    lives = Deferring(program).lives(program.ample_lifetimes, dict.fromkeys(values, True))
     assert lives.of_values == program.ample_lifetimes
     assert not lives.handed
+
+
+def test_what_is_copied_for_its_update_runs_in_its_place() -> None:
+    program = step(scatters_last=True)
+    _, first, _, second, d, third, _ = products(program)
+    lives = Deferring(program).lives(program.ample_lifetimes, {first: True, second: False, third: True})
+    times = {value: kernel.time for kernel in program.kernels for value in kernel.results}
+    assert lives.handed.keys() == {times[third]}
+    assert lives.of_values[d].end == lives.end_of_handed(times[third])
 
 
 SQUARE = f"""
@@ -77,7 +86,7 @@ def test_no_loop_is_put_off_behind_a_product_that_waits_for_it(behind: str) -> N
     """Of an optimizer that multiplies gradients; the third is not waited for and runs last."""
     program = step(scatters_last=True, behind=behind)
     a, first, _, second, d, third, _, square, *last = products(program)
-    lives = Deferring(program).lives(program.ample_lifetimes, {first, second, third})
+    lives = Deferring(program).lives(program.ample_lifetimes, dict.fromkeys((first, second, third), True))
     times = {value: kernel.time for kernel in program.kernels for value in kernel.results}
     assert lives.end_of_handed(times[second]) == times[square]
     assert lives.of_values[a].end == times[square]
