@@ -12,6 +12,7 @@ from autoshard.cost import Held, PricedGraph, chosen_ends
 from autoshard.program import FlowKind
 from autoshard.sharding import TensorSharding, TensorType
 
+LOOPED = "of a loop that gathers an operand"
 GAPS = "gaps of the heap"
 
 
@@ -42,8 +43,8 @@ class HeldBuffer:
 class HeldMemory:
     """At the time of the peak, the largest buffers first. What lies in vector memory is not among them.
 
-    gaps: of the heap, beyond the usual ones. rest: what the compiler
-    stores besides while there is room, or of a plan that does not fit, what vector memory would hold.
+    gaps: of the heap, beyond the usual ones. rest: what the compiler stores besides while there is room, or of a plan that does not fit,
+    what vector memory would hold.
     """
 
     peak_bytes: int
@@ -107,6 +108,10 @@ class _Names:
     def _on_edge(self, held: Held) -> HeldBuffer:
         edge = self._graph.edges[held.edge]
         _, target = chosen_ends(self._priced, edge, self._choice)
+        if self._is_in_loop(held.edge):
+            kernel = self._program.kernels[self._graph.nodes[edge.reader].kernel]
+            op = self._program.listing.ops[kernel.ops[-1]]
+            return HeldBuffer("value", "", op.name, op.location, "", LOOPED, held.bytes)
         type_ = _local_text(edge.travels, self._graph.layouts[edge.type.rank].shardings[target])
         provider = self._graph.nodes[edge.provider]
         if provider.hub >= 0:
@@ -117,6 +122,13 @@ class _Names:
             return HeldBuffer("copy", name, "", "", type_, held.note, held.bytes)
         op = self._program.listing.ops[self._program.kernels[number].ops[-1]]
         return HeldBuffer("copy", name, op.name, op.location, type_, held.note, held.bytes)
+
+    def _is_in_loop(self, edge: int) -> bool:
+        """Whether the product that reads gathers it while it runs, so that no copy is made."""
+        gathered, ends = self._priced.gathered.get(edge), self._graph.edges[edge]
+        return gathered is not None and bool(
+            gathered.is_looped[self._choice[ends.provider], self._choice[ends.reader]]
+        )
 
     def _local(self, value: int, type_: TensorType, layout: int) -> str:
         sharding = self._graph.layouts[type_.rank].shardings[layout]

@@ -7,6 +7,7 @@ import pytest
 
 from autoshard import pipeline
 from autoshard.check import Subject, check
+from autoshard.held import LOOPED
 from autoshard.plans import Plan, emitted_bytes
 from autoshard.program import lone_operands
 from costmodels import load
@@ -234,6 +235,16 @@ def test_nothing_is_written_over_a_loops_result(hardware: str, is_gated: bool, c
     weights = [(*up, 1), (*down, 1), (*up, 1)][: 3 if is_gated else 2]
     found = peak(hardware, weights, "\n".join(lines), 4096, 4096)
     assert found == pytest.approx(compiled_bytes, rel=0.06)
+
+
+def test_what_a_loop_takes_is_named() -> None:
+    """Not as a copy of the weight, which is never there whole."""
+    text = layer(1 << 20).decode()
+    request = pipeline.Request(hardware="tpu-v5p", topology=(2, 2, 4), memory_bytes=None)
+    held = pipeline.price_as_written(pipeline.load_module(text.encode(), request)).held()
+    looped = [one for one in held.buffers if one.note == LOOPED]
+    assert {(one.kind, one.op) for one in looped} == {("value", "stablehlo.dot_general")}
+    assert not any(one.kind == "copy" for one in held.buffers)
 
 
 WITH_ITSELF = """
