@@ -333,7 +333,7 @@ def convnet(c: Choices, devices: int) -> Program:
         def apply(x: Any, w: Tree) -> Any:
             wide = x.astype(F32)
             if c["norm"] == "group":
-                wide = wide.reshape(*x.shape[:3], 16, -1)
+                wide = wide.reshape(*x.shape[:3], math.gcd(16, x.shape[3]), -1)
             over = {"batch": (0, 1, 2), "group": (1, 2, 4), "layer": (3,)}[c["norm"]]
             mean = wide.mean(over, keepdims=True)
             wide = ((wide - mean) * lax.rsqrt(wide.var(over, keepdims=True) + 1e-5)).reshape(x.shape)
