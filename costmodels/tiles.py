@@ -50,7 +50,8 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     float32 beside their operand; those of 16 bits all do. With `doubles_exponentials` it makes float32 scores that nothing is done to
     before their softmax twice, and keeps the exponentials of both for the backward pass. With `masks_apart` scores that a mask is put
     on which it copies first, as it does not lie as they do, are stored so, and their exponentials beside them. With `looped_columns` what
-    a loop makes column by column, of an operand that is gathered meanwhile, lies in columns.
+    a loop makes column by column, of an operand that is gathered meanwhile, lies in columns, and parts of columns that a loop sums lie as
+    what they update.
     """
 
     lanes: Count
@@ -152,10 +153,14 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
         return best
 
     def are_updated_as_made(self, parts: NDArray[Any], whole: Sequence[int]) -> NDArray[np.bool_]:
-        """Of tensors of so many elements in all of which loops make one part each for a device, cut along one dimension: whether what is
-        updated lies as the part does, so that no copy is made between. Dimensions behind the one that is cut count with it, as columns.
+        """Of parts of these shapes (one a row), which loops make of a tensor of the shape `whole` that is cut along one dimension: whether
+        what they update lies as they do. Else they are copied for it.
+
+        Seen of matrices; of more dimensions those behind the one that is cut count with it, as columns.
         """
-        is_cut = parts != np.asarray(whole)
+        kept = [dim for dim, size in enumerate(whole) if size > 1] or [0]
+        parts = parts[:, kept]
+        is_cut = parts != np.asarray(whole)[kept]
         cut = np.where(is_cut.any(axis=1), is_cut.argmax(axis=1), 0)
         sizes = [
             int(np.prod(part[dim:])) if dim else int(part[0])

@@ -357,9 +357,8 @@ def _gathered(planned: Planned, stored: _Stored, compiled: Compiled, hardware: H
         yield Buffer(time, time + 1, working)
         if (when := results.stored(kernel)) is not None:
             yield Buffer(*when, made)
-        is_copied = hardware.lays_looped_columns and loop.is_in_columns
-        if is_copied and (behind := results.copied(kernel)) is not None:
-            yield Buffer(behind, behind + 1, made)
+        if hardware.lays_looped_columns and loop.is_in_columns:
+            yield from (Buffer(behind, behind + 1, made) for behind in results.copied(kernel))
 
 
 def _copied_shards(planned: Planned, reads: Reads, stored: _Stored, hideable: Hideable) -> Iterator[Buffer]:

@@ -240,9 +240,10 @@ class GatheredOperands:
         yield kernel.time, kernel.time + 1, np.where(gathered.is_looped, working, 0)
         if (stored := self._looped.stored(kernel)) is not None:
             yield *stored, np.where(gathered.is_looped, results, 0)
-        if self._prices.hardware.lays_looped_columns and (time := self._looped.copied(kernel)) is not None:
+        if self._prices.hardware.lays_looped_columns:
             in_columns = np.asarray([shape.rule.results[0][-1:] == (cut,) for cut in cuts])[:, None]
-            yield time, time + 1, np.where(gathered.is_looped & in_columns, results, 0)
+            for time in sorted(self._looped.copied(kernel)):
+                yield time, time + 1, np.where(gathered.is_looped & in_columns, results, 0)
 
     def _product(self, edge: Edge, value: int) -> KernelSpace | None:
         node = self._graph.nodes[edge.reader]
