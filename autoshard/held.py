@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autoshard.cost import Held, PricedGraph, chosen_ends
+from autoshard.cost import Held, PricedGraph, chosen_ends, edges_in_products
 from autoshard.program import FlowKind
 from autoshard.sharding import TensorSharding, TensorType
 
@@ -80,6 +80,7 @@ class _Names:
         self._priced, self._choice = priced, choice
         self._graph = priced.graph
         self._program = priced.graph.program
+        self._in_products = edges_in_products(priced, choice)
 
     def buffer(self, held: Held) -> HeldBuffer:
         return self._on_edge(held) if held.edge >= 0 else self._of_node(held)
@@ -108,7 +109,7 @@ class _Names:
     def _on_edge(self, held: Held) -> HeldBuffer:
         edge = self._graph.edges[held.edge]
         _, target = chosen_ends(self._priced, edge, self._choice)
-        if self._is_in_loop(held.edge):
+        if held.edge in self._in_products:  # no copy is made
             kernel = self._program.kernels[self._graph.nodes[edge.reader].kernel]
             op = self._program.listing.ops[kernel.ops[-1]]
             return HeldBuffer("value", "", op.name, op.location, "", LOOPED, held.bytes)
@@ -122,13 +123,6 @@ class _Names:
             return HeldBuffer("copy", name, "", "", type_, held.note, held.bytes)
         op = self._program.listing.ops[self._program.kernels[number].ops[-1]]
         return HeldBuffer("copy", name, op.name, op.location, type_, held.note, held.bytes)
-
-    def _is_in_loop(self, edge: int) -> bool:
-        """Whether the product that reads gathers it while it runs, so that no copy is made."""
-        gathered, ends = self._priced.gathered.get(edge), self._graph.edges[edge]
-        return gathered is not None and bool(
-            gathered.is_looped[self._choice[ends.provider], self._choice[ends.reader]]
-        )
 
     def _local(self, value: int, type_: TensorType, layout: int) -> str:
         sharding = self._graph.layouts[type_.rank].shardings[layout]

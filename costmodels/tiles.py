@@ -162,12 +162,9 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
         parts = parts[:, kept]
         is_cut = parts != np.asarray(whole)[kept]
         cut = np.where(is_cut.any(axis=1), is_cut.argmax(axis=1), 0)
-        sizes = [
-            int(np.prod(part[dim:])) if dim else int(part[0])
-            for part, dim in zip(parts, cut.tolist(), strict=True)
-        ]
-        in_columns = bool(self.looped_columns) & (cut > 0)
-        return in_columns | (np.asarray(sizes, dtype=np.int64) % self.lanes != 0)
+        columns = np.take_along_axis(np.cumprod(parts[:, ::-1], axis=1)[:, ::-1], cut[:, None], axis=1)[:, 0]
+        sizes = np.where(cut > 0, columns, parts[:, 0])
+        return (bool(self.looped_columns) & (cut > 0)) | (sizes % self.lanes != 0)
 
     def lie_across(self, shapes: NDArray[Any], element_bits: int) -> NDArray[np.bool_]:
         """Whether tensors of these shapes (one a row) are matrices that lie with their rows along the lanes, as that pads less."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import starmap
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autoshard.check.boundaries import result_sharding
 from autoshard.check.overlap import Hideable, find_pace
@@ -108,13 +109,11 @@ class _Stored:
 
     def is_updated_as_made(self, type_: TensorType, sharding: TensorSharding) -> bool:
         """Whether what is updated with a part that a loop makes lies as that does."""
-        shape = np.asarray([sharding.local_shape(type_.shape)], dtype=np.int64).reshape(1, type_.rank)
-        return bool(self._hardware.are_updated_as_made(shape, type_.shape)[0])
+        return bool(self._hardware.are_updated_as_made(_shape(type_, sharding), type_.shape)[0])
 
     def lies_across(self, type_: TensorType, sharding: TensorSharding) -> bool:
         """Whether it is a matrix that is stored column by column."""
-        shape = np.asarray([sharding.local_shape(type_.shape)], dtype=np.int64).reshape(1, type_.rank)
-        return bool(self._hardware.lie_across(shape, dtype_bits(type_.dtype))[0])
+        return bool(self._hardware.lie_across(_shape(type_, sharding), dtype_bits(type_.dtype))[0])
 
     def whole(self, whole: Whole, sharding: TensorSharding) -> int:
         """Of what is there beside the value that it holds."""
@@ -124,12 +123,11 @@ class _Stored:
         self, type_: TensorType, sharding: TensorSharding, dims: MinorDims, *, is_read: bool = False
     ) -> int:
         """Of a copy in that layout, where one is made; `is_read`: for rows to be gathered from it."""
-        shape = np.asarray([sharding.local_shape(type_.shape)], dtype=np.int64).reshape(1, type_.rank)
-        return int(self._hardware.copied_bytes(shape, dtype_bits(type_.dtype), dims, is_read=is_read)[0])
+        shape, bits = _shape(type_, sharding), dtype_bits(type_.dtype)
+        return int(self._hardware.copied_bytes(shape, bits, dims, is_read=is_read)[0])
 
     def unpadded(self, type_: TensorType, sharding: TensorSharding) -> int:
-        shape = np.asarray([sharding.local_shape(type_.shape)], dtype=np.int64).reshape(1, type_.rank)
-        return int(self._hardware.unpadded_bytes(shape, dtype_bits(type_.dtype))[0])
+        return int(self._hardware.unpadded_bytes(_shape(type_, sharding), dtype_bits(type_.dtype))[0])
 
     def _bytes(
         self,
@@ -140,11 +138,16 @@ class _Stored:
         is_temporary: bool,
         cut: tuple[int, int] | None = None,
     ) -> int:
-        shape = np.asarray([sharding.local_shape(type_.shape)], dtype=np.int64).reshape(1, type_.rank)
+        shape = _shape(type_, sharding)
         if cut is not None:
             shape = in_groups(shape, *cut)
         bits = dtype_bits(type_.dtype)
         return int(self._hardware.stored_bytes(shape, bits, dims, is_temporary=is_temporary)[0])
+
+
+def _shape(type_: TensorType, sharding: TensorSharding) -> NDArray[np.int64]:
+    """[1, rank] of what a device has."""
+    return np.asarray([sharding.local_shape(type_.shape)], dtype=np.int64).reshape(1, type_.rank)
 
 
 def find_peak(

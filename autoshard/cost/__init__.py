@@ -11,7 +11,14 @@ from autoshard.cost.kernel import inner_sums, is_part_of_readers, local_work
 from autoshard.cost.levels import level_masks, wanted_at_levels
 from autoshard.cost.lowering import CollectivePrices, Emitted, Lowering
 from autoshard.cost.peak import Held, Peak
-from autoshard.cost.readback import Chosen, ChosenCollective, ChosenValue, chosen_ends, read_back
+from autoshard.cost.readback import (
+    Chosen,
+    ChosenCollective,
+    ChosenValue,
+    chosen_ends,
+    edges_in_products,
+    read_back,
+)
 from autoshard.cost.recall import recall
 from autoshard.cost.requirements import Requirement, bound, decider, joined, masked, requirement
 from autoshard.cost.reshard import Collective, Decompose, priced_steps, sends_otherwise, sized_steps
@@ -47,6 +54,7 @@ __all__ = [
     "chosen_ends",
     "decide_hubs",
     "decider",
+    "edges_in_products",
     "find_ties",
     "follow",
     "inner_sums",

@@ -108,6 +108,7 @@ class Gathered:
     passes_ns: Ints
     passed_bytes: Ints
     axes: dict[int, tuple[AxisRef, ...]]  # by strategy of the provider
+    devices: Ints  # [strategy of the provider] among which parts are passed on, 1 where none are
 
     def collective(self, provider: int, reader: int, alone: Collective) -> Collective:
         """In the place of a gather of its own."""
@@ -196,8 +197,8 @@ class GatheredOperands:
             for p, part in enumerate(parts)
         ]
         one_pass = np.asarray(pass_ns, dtype=np.int64)[:, None]
-        devices = [total_size(axes[p]) if p in axes else 1 for p in range(len(parts))]
-        count = np.asarray([passes(one) for one in devices], dtype=np.int64)[:, None]
+        devices = np.asarray([total_size(axes.get(p, ())) for p in range(len(parts))], dtype=np.int64)
+        count = np.asarray([passes(one) for one in devices.tolist()], dtype=np.int64)[:, None]
         hardware = self._prices.hardware
         product_ns = self._kernel_prices[space].compute_ns.tolist()
         covered_ns = np.asarray([hardware.covered_ns(ns) for ns in product_ns])[None, :]
@@ -213,6 +214,7 @@ class GatheredOperands:
             np.broadcast_to(count * one_pass, shape),
             np.broadcast_to(count * parts[:, None], shape),
             axes,
+            devices,
         )
 
     def memory(self, edge: Edge, gathered: Gathered) -> Iterator[tuple[int, int, Ints]]:
@@ -225,7 +227,7 @@ class GatheredOperands:
         read = layouts[choices.demands[edge.operand][int(np.argmax(gathered.is_looped.any(axis=0)))]]
         cuts = [_cut_factors(shape, edge.operand, layouts[s], read) for s in supplies]
         summed = np.asarray([_are_summed(shape, cut) for cut in cuts])
-        devices = np.asarray([total_size(gathered.axes.get(p, ())) for p in range(len(supplies))])[:, None]
+        devices = gathered.devices[:, None]
         ways = np.where(devices == _ONE_WAY, 1, 2)
         parts = 2 * ways * self._sizes.temporary(edge.travels, supplies)[:, None]
         results = self._sizes.temporary(shape.results[0], node.space.produced[0])[None, :]

@@ -81,7 +81,7 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
         ]
         _inner_values(priced, number, strategy, values)
         _free_reads(priced, number, strategy, uses)
-    in_products = _in_products(priced, choice)
+    in_products = edges_in_products(priced, choice)
     moves = [replace(move, is_made=move.is_made and move.number not in in_products) for move in moves]
     for move, emitted in zip(moves, emitted_once(priced.reshards, moves), strict=True):
         index, edge, target = move.number, move.edge, move.target
@@ -178,7 +178,7 @@ def _own_ops(kernel: Kernel, space: KernelSpace, strategy: int) -> Iterator[int]
     yield from repeat(kernel.ops[-1])
 
 
-def _in_products(priced: PricedGraph, choice: NDArray[np.int64]) -> frozenset[int]:
+def edges_in_products(priced: PricedGraph, choice: NDArray[np.int64]) -> frozenset[int]:
     """Edges whose reshard runs with the product that reads."""
     edges = priced.graph.edges
     return frozenset(

@@ -69,10 +69,8 @@ class Visit:
     through: Instruction | None
 
 
-def visits(
-    module: HloModule, trips: dict[str, int] | None = None, unknown_loops: list[str] | None = None
-) -> Iterator[Visit]:
-    """Every computation once for each place that runs it, callers first. Notes each loop's trip count, and whose is a guess."""
+def visits(module: HloModule, trips: dict[str, int | None] | None = None) -> Iterator[Visit]:
+    """Every computation once for each place that runs it, callers first. Notes the trip count of each loop in `trips`."""
     pending = [Visit(module.computations[module.entry], 1, None)]
     while pending:
         visit = pending.pop()
@@ -83,13 +81,9 @@ def visits(
             times = visit.times
             if instruction.opcode == "while":
                 count = trip_count(module, visit.computation, instruction)
-                if count is None:
-                    count = DEFAULT_TRIP_COUNT
-                    if unknown_loops is not None:
-                        unknown_loops.append(instruction.name)
                 if trips is not None:
                     trips[instruction.name] = count
-                times *= count
+                times *= DEFAULT_TRIP_COUNT if count is None else count
             through = visit.through or (instruction if instruction.opcode == "fusion" else None)
             pending.extend(
                 Visit(module.computations[name], times, through)
@@ -106,15 +100,16 @@ def _is_run(instruction: Instruction, role: str) -> bool:
 def collectives_in(module: HloModule) -> Walked:
     """All of them, in the order of a walk from the entry. A loop whose trip count does not show is named."""
     found: list[CompiledCollective] = []
-    trips: dict[str, int] = {}
-    unknown_loops: list[str] = []
-    for visit in visits(module, trips, unknown_loops):
+    trips: dict[str, int | None] = {}
+    for visit in visits(module, trips):
         starts = any(_START in one.attributes for one in visit.computation.instructions)
         for instruction in visit.computation.instructions:
             is_piece = _PIECE in instruction.attributes
             if instruction.collective is not None and (starts or not is_piece):
                 found.append(_collective(module, visit, instruction, is_piece))
-    return Walked(tuple(found), trips, tuple(dict.fromkeys(unknown_loops)))
+    unknown = tuple(name for name, count in trips.items() if count is None)
+    runs = {name: DEFAULT_TRIP_COUNT if count is None else count for name, count in trips.items()}
+    return Walked(tuple(found), runs, unknown)
 
 
 def _collective(
