@@ -60,6 +60,7 @@ def keep_costly(
     may_repeat: Repeatable,
     repeated: Collection[int],
     behind: Mapping[int, int],
+    names: Collection[int],
     cut: Mapping[int, int],
     compiler: Compiler,
     held: Widths,
@@ -81,6 +82,7 @@ def keep_costly(
     Args:
         repeated: results with a buffer that a compiler short of memory would repeat.
         behind: what values are that enter a manual computation as they left another.
+        names: values without a buffer, which their readers make of parts of others, or of others as parts.
         cut: what slices without a buffer are cut from.
         compiler: one that keeps narrow operands stores them for products, one that keeps complementary error functions these in float32
             too, beside their operand.
@@ -142,7 +144,7 @@ def keep_costly(
             found.append(kernel)
             continue
         (value,) = root.results
-        if value in cut:
+        if value in names:
             found.append(kernel)
             continue
         is_stored, is_in_place, whole = False, kernel.is_in_place, as_cut(stored, cut)

@@ -10,6 +10,7 @@ from autoshard.program.accumulation import sums_after_loops
 from autoshard.program.additions import Addends, additions_of, find_addends
 from autoshard.program.ample import keep_costly
 from autoshard.program.carrying import carried_pairs
+from autoshard.program.concatenated import made_where_read, read_again, written_into_whole
 from autoshard.program.counters import NO_COUNTERS, find_counters
 from autoshard.program.demands import demands_of
 from autoshard.program.doubled import doubled_exponentials
@@ -91,6 +92,7 @@ _ALIAS = frozenset(
     {"stablehlo.reshape", "stablehlo.bitcast_convert"}
     | {"sdy.sharding_constraint", "sdy.reshard", "sdy.propagation_barrier"}
 )
+NO_VALUES = frozenset[int]()
 _IN_PLACE = _ALIAS | {"stablehlo.dynamic_update_slice", "stablehlo.scatter", "stablehlo.transpose"}
 
 
@@ -122,6 +124,10 @@ def build_program(
     widths = Widths(listing)
     made_once = _with_renamed(pinned.difference(behind.values()), listing)
     constants = free_values(listing, demanded=True)
+    joined = NO_VALUES
+    if compiler.is_xla_tpu:
+        joined = made_where_read(listing, made_once, may_repeat.transposed, constants)
+        made_once |= read_again(listing, joined)
     kernels = tuple(
         _kernel(
             group,
@@ -137,6 +143,7 @@ def build_program(
             widths,
             addends,
             constants,
+            joined,
         )
         for group in fusion.groups
     )
@@ -151,7 +158,7 @@ def build_program(
     storing = Storing(listing, kernels, pinned)
     stored = storing.types
     kept, narrowed = keep_costly(
-        kernels, listing, permanent, may_repeat, repeated, behind, cut, compiler, stored
+        kernels, listing, permanent, may_repeat, repeated, behind, cut.keys() | joined, cut, compiler, stored
     )
     counters = find_counters(listing) if compiler.is_xla_tpu else NO_COUNTERS
     finished_names = storing.finished_products()
@@ -163,6 +170,7 @@ def build_program(
     _, ample = recompute(kept, lives_of(kept), narrowed | slices)
     kernels, lives = recompute(kernels, lives_of(kernels), repeated | slices)
     if compiler.is_xla_tpu:
+        lives, ample = (written_into_whole(kernels, listing, pinned, one) for one in (lives, ample))
         lives, ample = (
             without_nested(kernels, listing, pinned, finished(kernels, listing, pinned, stored, one))
             for one in (lives, ample)
@@ -186,7 +194,7 @@ def build_program(
     copies_of_rows = given_rows(kernels, listing, compiler) | row_copies(updates, listing, compiler)
     wholes = made_for_gathers(kernels, listing, may_repeat)
     ample = picked_at_the_end(wholes, kernels, listing, ample)
-    as_made = evaluated_as_made(kernels, listing, dims) | named_so
+    as_made = evaluated_as_made(kernels, listing, dims) | named_so | joined
     if compiler.is_xla_tpu:
         copies = [
             *merged_broadcasts(kernels, listing, fusion.free),
@@ -288,6 +296,7 @@ def _kernel(
     widths: Widths,
     addends: Addends,
     constants: frozenset[int],
+    joined: frozenset[int],
 ) -> Kernel:
     root = listing.ops[group.root]
     by_read = _sites(group)
@@ -301,7 +310,9 @@ def _kernel(
     reads = [_type(listing, value) for value, _ in by_read]
     is_renaming = root.name in _ALIAS or not may_repeat.transposed.isdisjoint(root.results)
     is_alias = is_renaming and len(by_read) == 1
-    if root.results and (is_alias or root.results[0] not in pinned):
+    if not joined.isdisjoint(root.results):
+        is_alias = len(by_read) > 1
+    elif root.results and (is_alias or root.results[0] not in pinned):
         stored = stored_operands(root, [value for value, _ in by_read], listing, roots, permanent)
         is_read_whole = may_repeat.is_stored_whole(root.results[0], stored)
         may_be_repeated = may_repeat.includes(root, len(by_read)) and not is_read_whole

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from autoshard.mlir.listing import Listing, Op
+from autoshard.program.concatenated import CONCATENATE
 from autoshard.program.fusion import is_elementwise
 from autoshard.program.records import Compiler, Kernel, KernelShape, MinorDims, RowCopy
 from autoshard.program.rowwise import as_asked, gathers_rows, scatters_rows
@@ -21,7 +22,8 @@ _TABLE_RANK = 2
 
 
 def minor_dims(kernels: Sequence[Kernel], listing: Listing, compiler: Compiler) -> dict[int, MinorDims]:
-    """Of every value that a matmul or a gather makes, or that has no other maker with a say and is read by a matmul or a scatter."""
+    """Of every value that a matmul or a gather makes, or that has no other maker with a say and is read by a matmul or a scatter, also as a
+    part of what these make where they read it."""
     found: dict[int, MinorDims] = {}
     for kernel in kernels:
         dims = _written(kernel, listing, found)
@@ -29,6 +31,10 @@ def minor_dims(kernels: Sequence[Kernel], listing: Listing, compiler: Compiler) 
             found[kernel.results[0]] = dims
     for value, dims in _reads(kernels, listing, compiler):
         found.setdefault(value, dims)
+    for kernel in reversed(kernels):
+        if kernel.shape.name == CONCATENATE and kernel.is_alias and kernel.results[0] in found:
+            for use in kernel.uses:
+                found.setdefault(use.value, found[kernel.results[0]])
     return {
         value: dims if (type_ := listing.values[value].type) is None else as_asked(type_, dims)
         for value, dims in found.items()

@@ -4,7 +4,8 @@ Transformers and convnets in plain jax. Every choice that changes what XLA keeps
 activation function, positions, mask, where attention has its heads, grouped queries, precision, rematerialization, scan, head, loss,
 dropout, optimizer, widths; then the slice. So that a figure that is off in what some choice has in common shows as that choice's.
 
-python experiments/fidelity/drawn.py FOLDER --seeds 0 24 [--only transformer|convnet] [--time-limit 30] [--again] [--table TABLE]
+python experiments/fidelity/drawn.py FOLDER --seeds 0 24 [--only transformer|convnet] [--forward]
+                                     [--time-limit 30] [--again] [--table TABLE]
 
 Writes FOLDER/SEED.mlir, SEED.json (the choices), SEED.planned.mlir, SEED.plan.json and SEED.compiled.json (what `autoshard compile` says);
 what is there is not made again. Prints a row for each, then of each choice with four or more how many are within 10 % and the median ratio.
@@ -451,10 +452,11 @@ def convnet(c: Choices, devices: int) -> Program:
 FAMILIES = {"transformer": (transformer_choices, transformer), "convnet": (convnet_choices, convnet)}
 
 
-def choices_of(seed: int, only: str | None) -> Choices:
+def choices_of(seed: int, only: str | None, is_forward: bool) -> Choices:
     draw = random.Random(seed)
     family = only or draw.choice(("transformer", "transformer", "convnet"))
-    return {"target": draw.choice(list(SLICES)), **FAMILIES[family][0](draw)}
+    choices = {"target": draw.choice(list(SLICES)), **FAMILIES[family][0](draw)}
+    return choices | {"optimizer": "none"} if is_forward else choices
 
 
 def lowered(choices: Choices) -> str:
@@ -473,7 +475,7 @@ def row_of(seed: int, arguments: argparse.Namespace) -> Choices | None:
     base = arguments.folder / str(seed)
     module, said = base.with_suffix(".mlir"), base.with_suffix(".compiled.json")
     plan, planned = base.with_suffix(".plan.json"), base.with_suffix(".planned.mlir")
-    choices = choices_of(seed, arguments.only)
+    choices = choices_of(seed, arguments.only, arguments.forward)
     target = choices["target"]
     hardware, mesh = SLICES[target]
     setting = ("--hardware", hardware, "--topology", target.split(":")[2])
@@ -517,6 +519,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, nargs=2, default=(0, 24), help="from, to (without)")
     parser.add_argument("--only", choices=tuple(FAMILIES))
+    parser.add_argument("--forward", action="store_true", help="forward passes only")
     parser.add_argument("--time-limit", type=int, default=30)
     parser.add_argument("--again", action="store_true", help="predict what is there by today's version")
     parser.add_argument("--table", type=Path, help="add the rows to this table")

@@ -1,0 +1,148 @@
+"""Concatenations of few parts, which their readers make, and of many, whose parts are written into them."""
+
+import pytest
+
+from autoshard.program import Compiler, Program, build_program
+from tests.mlir.modules import listed, main_of
+
+TPU = Compiler(is_xla_tpu=True)
+ROWS, NARROW = 32, 8
+
+
+def type_of(*shape: int) -> str:
+    return f"tensor<{'x'.join(map(str, shape))}xbf16>"
+
+
+def made(count: int, width: int = NARROW) -> list[str]:
+    """As many products %p0, %p1, ... of `width` columns."""
+    part, given = type_of(ROWS, width), f"({type_of(ROWS, 16)}, {type_of(16, width)})"
+    return [
+        f"%p{n} = stablehlo.dot_general %a, %w{n}, contracting_dims = [1] x [0] : {given} -> {part}"
+        for n in range(count)
+    ]
+
+
+def joined(parts: list[str], name: str = "%c", widths: int = NARROW) -> str:
+    types = ", ".join([type_of(ROWS, widths)] * len(parts))
+    whole = type_of(ROWS, widths * len(parts))
+    return f"{name} = stablehlo.concatenate {', '.join(parts)}, dim = 1 : ({types}) -> {whole}"
+
+
+def product(name: str, operand: str, width: int) -> str:
+    """Of all columns of that, with a weight of the arguments."""
+    types = f"({type_of(ROWS, width)}, {type_of(width, 16)})"
+    return f"{name} = stablehlo.dot_general {operand}, %v{width}, contracting_dims = [1] x [0] : {types} -> {type_of(ROWS, 16)}"
+
+
+def built(lines: list[str], count: int, returned: str, type_: str, width: int = NARROW) -> Program:
+    given = [f"%a: {type_of(ROWS, 16)}"]
+    given += [f"%w{n}: {type_of(16, width)}" for n in range(count)]
+    given += [f"%v{n * width}: {type_of(n * width, 16)}" for n in range(1, count + 1)]
+    body = "\n".join([*lines, f"return {returned} : {type_}"])
+    return build_program(listed(main_of(body, ", ".join(given), type_)), compiler=TPU)
+
+
+def life_of(program: Program, number: int, name: str = "concatenate") -> tuple[int, int, bool]:
+    """Of what the op of that name makes: from when until when, and whether it has a buffer."""
+    ops = [op for op in program.listing.ops if op.name == f"stablehlo.{name}"]
+    life = program.ample_lifetimes[ops[number].results[0]]
+    return life.begin, life.end, life.is_own_buffer
+
+
+ONE = type_of(ROWS, 16)
+SMALL = [*made(2), joined(["%p0", "%p1"])]
+
+
+def test_a_product_makes_what_it_reads_of_two_parts() -> None:
+    program = built([*SMALL, product("%o", "%c", 2 * NARROW)], 2, "%o", ONE)
+    assert not life_of(program, 0)[2]
+    assert all(life_of(program, part, "dot_general")[1:] == (4, True) for part in range(2))
+
+
+def test_elementwise_work_between_is_none_of_it_either() -> None:
+    whole = type_of(ROWS, 2 * NARROW)
+    work = [f"%t = stablehlo.maximum %c, %c : {whole}", product("%o", "%t", 2 * NARROW)]
+    program = built([*SMALL, *work], 2, "%o", ONE)
+    assert not life_of(program, 0)[2]
+    assert not life_of(program, 0, "maximum")[2]
+
+
+@pytest.mark.parametrize("kept", ["returned", "reshaped"])
+def test_what_is_returned_or_reshaped_is_stored(kept: str) -> None:
+    whole, flat = type_of(ROWS, 2 * NARROW), type_of(ROWS // 2, 2, 2 * NARROW)
+    if kept == "returned":
+        program = built([*SMALL, product("%o", "%c", 2 * NARROW)], 2, "%o, %c", f"{ONE}, {whole}")
+    else:
+        types = f"({flat}, {type_of(2 * NARROW, 16)})"
+        reads = [
+            f"%f = stablehlo.reshape %c : ({whole}) -> {flat}",
+            f"%o = stablehlo.dot_general %f, %v{2 * NARROW}, contracting_dims = [2] x [0] : {types} -> {type_of(ROWS // 2, 2, 16)}",
+        ]
+        program = built([*SMALL, *reads], 2, "%o", type_of(ROWS // 2, 2, 16))
+    assert life_of(program, 0)[2]
+
+
+@pytest.mark.parametrize("count", [4, 5])
+def test_of_more_than_four_parts_the_whole_is_stored(count: int) -> None:
+    names = [f"%p{n}" for n in range(count)]
+    program = built([*made(count), joined(names), product("%o", "%c", count * NARROW)], count, "%o", ONE)
+    assert life_of(program, 0)[2] is (count == 5)
+
+
+def test_parts_of_parts_count() -> None:
+    """One more part at a time, as in densely connected blocks: of three joined, of five stored."""
+    lines, names = made(5), ["%p0"]
+    for n in range(1, 5):
+        before = ("%p0", NARROW) if n == 1 else (f"%c{n - 1}", n * NARROW)
+        whole = type_of(ROWS, (n + 1) * NARROW)
+        types = f"({type_of(ROWS, before[1])}, {type_of(ROWS, NARROW)})"
+        lines.append(f"%c{n} = stablehlo.concatenate {before[0]}, %p{n}, dim = 1 : {types} -> {whole}")
+        lines.append(product(f"%o{n}", f"%c{n}", (n + 1) * NARROW))
+        names.append(f"%o{n}")
+    returned = ", ".join(names[1:])
+    program = built(lines, 5, returned, ", ".join([ONE] * 4))
+    assert [life_of(program, n)[2] for n in range(4)] == [False, False, False, True]
+
+
+@pytest.mark.parametrize("width", [NARROW, 128])
+def test_parts_that_begin_with_a_tile_are_written_into_the_whole(width: int) -> None:
+    """It is there from when the first of them is made; others are concatenated when all are there."""
+    names = [f"%p{n}" for n in range(5)]
+    lines = [*made(5, width), joined(names, widths=width), product("%o", "%c", 5 * width)]
+    program = built(lines, 5, "%o", ONE, width)
+    begin, _, is_stored = life_of(program, 0)
+    assert is_stored
+    assert begin == (0 if width == 128 else 5)
+    assert [life_of(program, part, "dot_general")[2] for part in range(5)] == [width != 128] * 5
+
+
+def test_a_part_that_something_else_reads_keeps_a_buffer_for_that() -> None:
+    names = [f"%p{n}" for n in range(5)]
+    lines = [
+        *made(5, 128),
+        product("%r", "%p1", 128),
+        joined(names, widths=128),
+        product("%o", "%c", 5 * 128),
+    ]
+    program = built(lines, 5, "%o, %r", f"{ONE}, {ONE}", 128)
+    assert life_of(program, 1, "dot_general") == (1, 6, True)
+
+
+def test_two_products_read_parts_as_stored() -> None:
+    """What the parts are made of is not read in their place."""
+    part = type_of(ROWS, NARROW)
+    active = [f"%q{n} = stablehlo.maximum %p{n}, %p{n} : {part}" for n in range(2)]
+    lines = [*made(2), *active, joined(["%q0", "%q1"]), product("%o", "%c", 2 * NARROW)]
+    again = f"""%r = stablehlo.dot_general %c, %a, contracting_dims = [0] x [0] :
+        ({type_of(ROWS, 2 * NARROW)}, {ONE}) -> {type_of(2 * NARROW, 16)}"""
+    assert not life_of(built(lines, 2, "%o", ONE), 0, "maximum")[2]
+    program = built([*lines, again], 2, "%o, %r", f"{ONE}, {type_of(2 * NARROW, 16)}")
+    assert life_of(program, 0, "maximum")[2]
+    assert not life_of(program, 0)[2]
+
+
+def test_other_compilers_store_it() -> None:
+    lines = [*SMALL, product("%o", "%c", 2 * NARROW)]
+    text = built(lines, 2, "%o", ONE).listing
+    program = build_program(text, compiler=Compiler(is_xla_tpu=False))
+    assert life_of(program, 0)[2]
