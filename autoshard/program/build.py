@@ -80,6 +80,7 @@ from autoshard.program.rowwise import copied_slices
 from autoshard.program.slicing import as_cut, cut_from, cut_where_read
 from autoshard.program.storing import Storing
 from autoshard.program.strips import find_strips
+from autoshard.program.summed import made_by_readers
 from autoshard.program.traded import Traffic
 from autoshard.program.traffic import Segment, fuse_into_products, traffic
 from autoshard.program.transforms import transforms
@@ -124,7 +125,7 @@ def build_program(
     widths = Widths(listing)
     made_once = _with_renamed(pinned.difference(behind.values()), listing)
     constants = free_values(listing, demanded=True)
-    joined = NO_VALUES
+    joined = summed = NO_VALUES
     if compiler.is_xla_tpu:
         joined = made_where_read(listing, made_once, may_repeat.transposed, constants)
         made_once |= read_again(listing, joined)
@@ -150,11 +151,14 @@ def build_program(
     kernels = cut_where_read(
         fuse_into_products(kernels, listing, roots, pinned, interned), listing, pinned, zeros
     )
+    if compiler.is_xla_tpu:
+        kernels, summed = made_by_readers(kernels, listing, pinned, compiler)
+        joined |= summed
     handing = handing_flows(listing, fusion.free)
     flows = _flows(listing, pairs, frozenset(flow.target for flow in handing))
     slices = slices_in_loops(kernels, listing, handing)
     cut = cut_from(kernels, listing)
-    repeated = {value: as_cut(buffers, cut) for value, buffers in repeated.items()}
+    repeated = {value: as_cut(buffers, cut) for value, buffers in repeated.items() if value not in joined}
     storing = Storing(listing, kernels, pinned)
     stored = storing.types
     kept, narrowed = keep_costly(
@@ -164,7 +168,7 @@ def build_program(
     finished_names = storing.finished_products()
 
     def lives_of(kernels: Sequence[Kernel]) -> dict[int, Lifetime]:
-        apart = stored_apart(kernels, Traffic(kernels, listing, stored), compiler)
+        apart = stored_apart(kernels, Traffic(kernels, listing, stored), compiler, summed)
         return lifetimes(listing, kernels, pairs, fusion.free, counters, finished_names, apart)
 
     _, ample = recompute(kept, lives_of(kept), narrowed | slices)
@@ -176,7 +180,7 @@ def build_program(
             for one in (lives, ample)
         )
     if compiler.ends_products_in_place:
-        lives, ample = (ended_in_place(kernels, pinned, stored, one) for one in (lives, ample))
+        lives, ample = (ended_in_place(kernels, listing, pinned, stored, one) for one in (lives, ample))
     merged = merged_scatters(listing, zeros) if compiler.is_xla_tpu else NO_MERGED
     lives, ample = (without_merged(kernels, merged, one) for one in (lives, ample))
     later = {value: sum_ for value, sum_ in sums_after_loops(listing).items() if value not in addends.sums}

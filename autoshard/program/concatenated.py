@@ -2,10 +2,11 @@
 
 XLA:TPU takes a concatenation of up to four parts for elementwise work: the greatest of the parts, each padded to the whole by minus
 infinity, which every reader makes anew. Products and convolutions do so as they read their operands, and so do sums of normalizations
-and elementwise work; of what is returned, reshaped, gathered from or updated none does. A concatenation of another counts with the parts
-of that. Of more parts the whole is stored, where each begins with a tile from when the first is made: what it alone reads is written there.
-Seen of libtpu 0.0.52 on v5e, v6e and v5p, forward and backward: 80 small modules with products of matrices and sequences, convolutions of
-images and densely connected blocks; of two to 40 parts, along features and rows.
+and elementwise work; of what is returned, reshaped, gathered from or updated none does. What gathers and scatters make lies in another
+layout, so that it or the whole is laid out anew: taken as the whole. A concatenation of another counts with the parts of that. Of more
+parts the whole is stored, where each begins with a tile from when the first is made: what it alone reads is written there. Seen of libtpu
+0.0.52 on v5e, v6e and v5p, forward and backward: 80 small modules with products of matrices and sequences, convolutions of images and
+densely connected blocks; of two to 40 parts, along features and rows.
 """
 
 from collections import Counter, defaultdict
@@ -20,6 +21,7 @@ from autoshard.program.repeating import read_times, readers_of
 CONCATENATE = "stablehlo.concatenate"
 MOST_PARTS = 4
 _FUSING = frozenset({CONCATENATE, BROADCAST, "stablehlo.slice", "stablehlo.pad"})
+_ROWS = frozenset({"stablehlo.gather", "stablehlo.scatter"})
 _LOOKED_THROUGH = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 
 
@@ -40,6 +42,7 @@ def made_where_read(
         elif not _is_fusing(op):
             stored.update(op.operands)
     parts: dict[int, list[int]] = {}
+    in_rows = _in_rows(listing)
     made_by = {op.results[0]: op for op in listing.ops if op.name == CONCATENATE}
     for value, op in made_by.items():
         inner = (
@@ -48,9 +51,18 @@ def made_where_read(
         )
         found = [part for parts_ in inner for part in parts_]
         is_of_few = len(found) <= MOST_PARTS and len(set(found) - free) > 1
-        if is_of_few and value not in stored:
+        if is_of_few and value not in stored and in_rows.isdisjoint(found):
             parts[value] = found
     return frozenset(parts)
+
+
+def _in_rows(listing: Listing) -> frozenset[int]:
+    """What gathers and scatters make, also with elementwise work done on it."""
+    found: set[int] = set()
+    for op in listing.ops:
+        if op.name in _ROWS or (is_elementwise(op) and not found.isdisjoint(op.operands)):
+            found.update(op.results)
+    return frozenset(found)
 
 
 def read_again(listing: Listing, joined: Collection[int]) -> frozenset[int]:

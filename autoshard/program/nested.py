@@ -20,6 +20,7 @@ from autoshard.program.fusion import is_elementwise
 from autoshard.program.lifetime import keep_until, stored_bytes
 from autoshard.program.records import Kernel, Lifetime
 from autoshard.program.repeating import Readers, read_behind, read_times, readers_of
+from autoshard.program.summed import is_reduced
 from autoshard.program.widths import Widths
 from autoshard.sharding import dtype_bits
 
@@ -47,13 +48,18 @@ def without_nested(
 
 
 def ended_in_place(
-    kernels: Sequence[Kernel], pinned: frozenset[int], stored: Widths, lives: Mapping[int, Lifetime]
+    kernels: Sequence[Kernel],
+    listing: Listing,
+    pinned: frozenset[int],
+    stored: Widths,
+    lives: Mapping[int, Lifetime],
 ) -> dict[int, Lifetime]:
     """Take the buffers from products whose one reader is worked out as they leave the matrix unit: they run when it does.
 
     What dies there it may write over: the operand of an activation function, over which what goes back is written. Where gathers run
     inside products XLA:TPU hands several values on from each and writes over none (libtpu 0.0.51: six layers of perceptrons in bfloat16
-    take seven of their largest values on v5e, six on v5p and v6e).
+    take seven of their largest values on v5e, six on v5p and v6e). Nothing is written over by what is reduced there too, as a residual
+    sum is whose layer is normalized next (libtpu 0.0.52, v5p and v6e, forward passes of matrices and images).
     """
     readers, found = readers_of(kernels), dict(lives)
     made = {value: kernel for kernel in kernels for value in kernel.results}
@@ -70,6 +76,8 @@ def ended_in_place(
             continue
         reader, *later = [at[time] for time in read_times(kernel.results[0], readers)] or [kernel]
         if later or not reader.is_in_place or reader.repeat != kernel.repeat:
+            continue
+        if is_reduced(reader, readers, listing):
             continue
         room = stored.of_value(reader.results[0]).num_bytes
         behind = (read_behind(reader, names) & made.keys()) - set(kernel.results)

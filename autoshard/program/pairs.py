@@ -22,11 +22,14 @@ _REDUCE, _EXPONENTIAL = "stablehlo.reduce", "stablehlo.exponential"
 _NARROW_BITS = 16
 
 
-def stored_apart(kernels: Sequence[Kernel], traffic: Traffic, compiler: Compiler) -> frozenset[int]:
-    """Results that take memory of their own although operands of their size die where they are made."""
+def stored_apart(
+    kernels: Sequence[Kernel], traffic: Traffic, compiler: Compiler, sums: frozenset[int]
+) -> frozenset[int]:
+    """Results that take memory of their own although operands of their size die where they are made; none of those made of `sums`."""
     made = {value: kernel for kernel in kernels for value in kernel.results}
     names = {value: kernel for value, kernel in made.items() if kernel.is_alias}
     pairs, for_products = _made_with_reductions(kernels, made), _for_products(kernels)
+    pairs = {value: of for value, of in pairs.items() if value not in sums}
     found: set[int] = set()
     for kernel in kernels:
         read = {pair for use in kernel.uses for pair in pairs.get(use.value, ())}

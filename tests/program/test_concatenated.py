@@ -82,6 +82,21 @@ def test_what_is_returned_or_reshaped_is_stored(kept: str) -> None:
     assert life_of(program, 0)[2]
 
 
+def test_rows_that_are_gathered_are_laid_out_anew() -> None:
+    part, whole = type_of(ROWS, 16), type_of(ROWS, 32)
+    gather = """dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0],
+        index_vector_dim = 1>, indices_are_sorted = false, slice_sizes = array<i64: 1, 16>"""
+    lines = f"""
+      %p = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({part}, {type_of(16, 16)}) -> {part}
+      %g = "stablehlo.gather"(%p, %i) <{{{gather}}}> : ({part}, tensor<{ROWS}x1xi32>) -> {part}
+      %c = stablehlo.concatenate %p, %g, dim = 1 : ({part}, {part}) -> {whole}
+      %o = stablehlo.dot_general %c, %v, contracting_dims = [1] x [0] : ({whole}, {type_of(32, 16)}) -> {part}
+      return %o : {part}"""
+    given = f"%a: {part}, %w: {type_of(16, 16)}, %v: {type_of(32, 16)}, %i: tensor<{ROWS}x1xi32>"
+    program = build_program(listed(main_of(lines, given, part)), compiler=TPU)
+    assert life_of(program, 0)[2]
+
+
 @pytest.mark.parametrize("count", [4, 5])
 def test_of_more_than_four_parts_the_whole_is_stored(count: int) -> None:
     names = [f"%p{n}" for n in range(count)]
