@@ -93,7 +93,6 @@ _ALIAS = frozenset(
     {"stablehlo.reshape", "stablehlo.bitcast_convert"}
     | {"sdy.sharding_constraint", "sdy.reshard", "sdy.propagation_barrier"}
 )
-NO_VALUES = frozenset[int]()
 _IN_PLACE = _ALIAS | {"stablehlo.dynamic_update_slice", "stablehlo.scatter", "stablehlo.transpose"}
 
 
@@ -125,10 +124,11 @@ def build_program(
     widths = Widths(listing)
     made_once = _with_renamed(pinned.difference(behind.values()), listing)
     constants = free_values(listing, demanded=True)
-    joined = summed = NO_VALUES
+    joined, summed = frozenset[int](), frozenset[int]()
     if compiler.is_xla_tpu:
-        joined = made_where_read(listing, made_once, may_repeat.transposed, constants)
-        made_once |= read_again(listing, joined)
+        parts = made_where_read(listing, made_once | pinned, may_repeat.transposed, constants)
+        joined = frozenset(parts)
+        made_once |= read_again(listing, parts, may_repeat.transposed)
     kernels = tuple(
         _kernel(
             group,
@@ -197,7 +197,7 @@ def build_program(
     )
     copies_of_rows = given_rows(kernels, listing, compiler) | row_copies(updates, listing, compiler)
     wholes = made_for_gathers(kernels, listing, may_repeat)
-    ample = picked_at_the_end(wholes, kernels, listing, ample)
+    ample = picked_at_the_end(wholes, kernels, listing, ample, compiler)
     as_made = evaluated_as_made(kernels, listing, dims) | named_so | joined
     if compiler.is_xla_tpu:
         copies = [
@@ -315,7 +315,7 @@ def _kernel(
     is_renaming = root.name in _ALIAS or not may_repeat.transposed.isdisjoint(root.results)
     is_alias = is_renaming and len(by_read) == 1
     if not joined.isdisjoint(root.results):
-        is_alias = len(by_read) > 1
+        is_alias = True
     elif root.results and (is_alias or root.results[0] not in pinned):
         stored = stored_operands(root, [value for value, _ in by_read], listing, roots, permanent)
         is_read_whole = may_repeat.is_stored_whole(root.results[0], stored)

@@ -9,8 +9,8 @@ parts the whole is stored, where each begins with a tile from when the first is 
 densely connected blocks; of two to 40 parts, along features and rows.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from autoshard.mlir.listing import Listing, Op
@@ -22,56 +22,64 @@ CONCATENATE = "stablehlo.concatenate"
 MOST_PARTS = 4
 _FUSING = frozenset({CONCATENATE, BROADCAST, "stablehlo.slice", "stablehlo.pad"})
 _ROWS = frozenset({"stablehlo.gather", "stablehlo.scatter"})
+_RENAMING = frozenset({"stablehlo.reshape", "stablehlo.transpose"})
 _LOOKED_THROUGH = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 
 
 def made_where_read(
     listing: Listing, pinned: frozenset[int], transposed: frozenset[int], free: frozenset[int]
-) -> frozenset[int]:
-    """Concatenations that all of their readers make.
+) -> dict[int, tuple[int, ...]]:
+    """Concatenations that all of their readers make, and the parts of each, those of parts among them.
 
     Args:
         pinned: values that keep a buffer of their own.
         transposed: values that products alone read, as they lie before.
         free: constants, and what is made of them.
     """
-    stored = set[int](pinned)
+    stored, read_whole = set(pinned), set[int]()
     for op in reversed(listing.ops):
-        if _is_looked_through(op, transposed):
-            stored.update(op.operands if not stored.isdisjoint(op.results) else ())
-        elif not _is_fusing(op):
+        is_name = _is_looked_through(op, transposed)
+        if is_name and not stored.isdisjoint(op.results):
             stored.update(op.operands)
-    parts: dict[int, list[int]] = {}
-    in_rows = _in_rows(listing)
+        is_whole = not (is_name or _is_fusing(op))
+        if is_whole or ((is_name or is_elementwise(op)) and not read_whole.isdisjoint(op.results)):
+            read_whole.update(op.operands)
+    parts: dict[int, tuple[int, ...]] = {}
+    in_rows = _in_rows(listing, transposed)
     made_by = {op.results[0]: op for op in listing.ops if op.name == CONCATENATE}
     for value, op in made_by.items():
         inner = (
-            parts[one] if one in parts and _dim(made_by[one], listing) == _dim(op, listing) else [one]
+            parts[one] if one in parts and _dim(made_by[one], listing) == _dim(op, listing) else (one,)
             for one in op.operands
         )
-        found = [part for parts_ in inner for part in parts_]
-        is_of_few = len(found) <= MOST_PARTS and len(set(found) - free) > 1
-        if is_of_few and value not in stored and in_rows.isdisjoint(found):
+        found = tuple(part for parts_ in inner for part in parts_)
+        is_of_few = len(found) <= MOST_PARTS and len(set(op.operands) - free) > 1
+        if is_of_few and value not in stored | read_whole and in_rows.isdisjoint(found):
             parts[value] = found
-    return frozenset(parts)
+    return parts
 
 
-def _in_rows(listing: Listing) -> frozenset[int]:
-    """What gathers and scatters make, also with elementwise work done on it."""
+def _in_rows(listing: Listing, transposed: frozenset[int]) -> frozenset[int]:
+    """What gathers and scatters make, also with elementwise work done on it and under other names."""
     found: set[int] = set()
     for op in listing.ops:
-        if op.name in _ROWS or (is_elementwise(op) and not found.isdisjoint(op.operands)):
+        is_name = op.name in _RENAMING or _is_looked_through(op, transposed)
+        if op.name in _ROWS or ((is_name or is_elementwise(op)) and not found.isdisjoint(op.operands)):
             found.update(op.results)
     return frozenset(found)
 
 
-def read_again(listing: Listing, joined: Collection[int]) -> frozenset[int]:
-    """Parts of what several kernels make: these read what is stored."""
-    readers = Counter(value for op in listing.ops for value in op.operands)
-    makers = (op for op in listing.ops if op.results and op.results[0] in joined)
-    return frozenset(
-        part for op in makers if readers[op.results[0]] > 1 for part in op.operands if part not in joined
-    )
+def read_again(
+    listing: Listing, parts: Mapping[int, Sequence[int]], transposed: frozenset[int]
+) -> frozenset[int]:
+    """Parts of what several ops make where they read it: these read what is stored."""
+    readers: defaultdict[int, set[int]] = defaultdict(set)
+    for index, op in reversed(list(enumerate(listing.ops))):
+        is_name = _is_looked_through(op, transposed)
+        for value in op.operands:
+            readers[value] |= readers[op.results[0]] if is_name and op.results else {index}
+    again = (found for value, found in parts.items() if len(readers[value]) > 1)
+    return frozenset(part for found in again for part in found)
 
 
 def written_into_whole(
@@ -86,10 +94,11 @@ def written_into_whole(
         if op.name != CONCATENATE or len(op.operands) <= MOST_PARTS or kernel.is_alias:
             continue
         (whole,) = kernel.results
-        parts = {_buffer(use.value, made) for use in kernel.uses}
+        parts = {_buffer(use.value, made, listing) for use in kernel.uses}
         makers = [maker for part in parts if (maker := _maker(part, made, kernel, listing)) is not None]
         if found[whole].is_own_buffer and makers and _are_aligned(op, listing):
-            found[whole] = replace(found[whole], begin=min(maker.time for maker in makers))
+            begin = min(maker.time for maker in makers)
+            found[whole] = replace(found[whole], begin=min(begin, found[whole].begin))
             for maker in makers:
                 written[maker.results[0]].add(kernel.time)
     for part, times in written.items():
@@ -101,10 +110,14 @@ def written_into_whole(
     return found
 
 
-def _buffer(value: int, made: Mapping[int, Kernel]) -> int:
+def _buffer(value: int, made: Mapping[int, Kernel], listing: Listing) -> int:
     """What elementwise work without a buffer is done on."""
     while value in made and made[value].is_alias and len(made[value].uses) == 1:
-        value = made[value].uses[0].value
+        (use,) = made[value].uses
+        before, after = (listing.values[one].type for one in (use.value, value))
+        if before is None or after is None or before.num_elements != after.num_elements:
+            break
+        value = use.value
     return value
 
 

@@ -25,7 +25,11 @@ _NARROW_BITS = 16
 def stored_apart(
     kernels: Sequence[Kernel], traffic: Traffic, compiler: Compiler, sums: frozenset[int]
 ) -> frozenset[int]:
-    """Results that take memory of their own although operands of their size die where they are made; none of those made of `sums`."""
+    """Results that take memory of their own although operands of their size die where they are made.
+
+    Args:
+        sums: values made in their readers, which count as no pairs.
+    """
     made = {value: kernel for kernel in kernels for value in kernel.results}
     names = {value: kernel for value, kernel in made.items() if kernel.is_alias}
     pairs, for_products = _made_with_reductions(kernels, made), _for_products(kernels)

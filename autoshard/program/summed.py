@@ -47,20 +47,30 @@ def made_by_readers(
 def _is_of_two(
     kernel: Kernel, made: Mapping[int, Kernel], anew: set[int], readers: Readers, listing: Listing
 ) -> bool:
-    """Whether it is worked out of two buffers as large, one of them of a product that is summed too."""
-    least = stored_bytes(listing, kernel.results[0])
-    large = {_buffer(use.value, made) for use in kernel.uses if 2 * stored_bytes(listing, use.value) >= least}
-    makers = [made[one] for one in large if one in made]
-    are_stored = anew.isdisjoint(large) and not any(maker.is_alias for maker in makers)
-    products = (maker for maker in makers if maker.shape.is_matmul)
+    """Whether it is worked out of two buffers as large, one of them of a product that is summed too, and of none that others make again."""
+    least, names = stored_bytes(listing, kernel.results[0]) / 2, set[int]()
+    buffers, left = set[int](), [kernel]
+    while left:
+        for value in {use.value for use in left.pop().uses} - buffers - names:
+            maker = made.get(value)
+            if stored_bytes(listing, value) < least:
+                continue
+            if maker is None or not maker.is_alias:
+                buffers.add(value)
+            elif _is_read_by_others(value, kernel, readers, listing):
+                return False
+            else:
+                names.add(value)
+                left.append(maker)
+    products = (made[one] for one in buffers if one in made and made[one].shape.is_matmul)
     is_behind_sum = any(is_reduced(product, readers, listing) for product in products)
-    return len(large) == _OPERANDS and are_stored and is_behind_sum
+    return len(buffers) == _OPERANDS and anew.isdisjoint(buffers) and is_behind_sum
 
 
-def _buffer(value: int, made: Mapping[int, Kernel]) -> int:
-    while value in made and made[value].is_alias and len(made[value].uses) == 1:
-        value = made[value].uses[0].value
-    return value
+def _is_read_by_others(value: int, kernel: Kernel, readers: Readers, listing: Listing) -> bool:
+    """Whether more than that kernel, reductions, and what has no buffer itself."""
+    others = (reader for reader in readers.get(value, ()) if reader.time != kernel.time)
+    return not all(reader.is_alias or is_reduction(listing.ops[reader.time]) for reader in others)
 
 
 def is_reduced(kernel: Kernel, readers: Readers, listing: Listing) -> bool:

@@ -7,8 +7,9 @@ dropout, optimizer, widths; then the slice. So that a figure that is off in what
 python experiments/fidelity/drawn.py FOLDER --seeds 0 24 [--only transformer|convnet] [--forward]
                                      [--time-limit 30] [--again] [--table TABLE]
 
-Writes FOLDER/SEED.mlir, SEED.json (the choices), SEED.planned.mlir, SEED.plan.json and SEED.compiled.json (what `autoshard compile` says);
-what is there is not made again. Prints a row for each, then of each choice with four or more how many are within 10 % and the median ratio.
+Writes FOLDER/SEED.mlir, SEED.json (the choices), SEED.planned.mlir, SEED.plan.json and SEED.compiled.json (what `autoshard compile`
+says), of forward passes FOLDER/SEED-forward.mlir and so on; what is there is not made again. Prints a row for each, then of each choice with
+four or more how many are within 10 % and the median ratio.
 """
 
 import argparse
@@ -472,7 +473,7 @@ def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 def row_of(seed: int, arguments: argparse.Namespace) -> Choices | None:
     """Choices, what is predicted and what is compiled, MB; None where there is no plan, or it does not compile."""
-    base = arguments.folder / str(seed)
+    base = arguments.folder / (f"{seed}-forward" if arguments.forward else str(seed))
     module, said = base.with_suffix(".mlir"), base.with_suffix(".compiled.json")
     plan, planned = base.with_suffix(".plan.json"), base.with_suffix(".planned.mlir")
     choices = choices_of(seed, arguments.only, arguments.forward)

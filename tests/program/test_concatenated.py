@@ -97,6 +97,50 @@ def test_rows_that_are_gathered_are_laid_out_anew() -> None:
     assert life_of(program, 0)[2]
 
 
+def test_what_is_reshaped_behind_elementwise_work_is_stored() -> None:
+    """Two products of 1024 columns, rectified and folded into rows of 4096: 0.86 GB where it has no buffer, 1.36 GB compiled."""
+    whole, flat, half = type_of(ROWS, 16), type_of(ROWS // 2, 32), type_of(ROWS // 2, 16)
+    reads = [
+        f"%t = stablehlo.maximum %c, %c : {whole}",
+        f"%f = stablehlo.reshape %t : ({whole}) -> {flat}",
+        f"%o = stablehlo.dot_general %f, %u, contracting_dims = [1] x [0] : ({flat}, {type_of(32, 16)}) -> {half}",
+    ]
+    given = f"%a: {ONE}, %w0: {type_of(16, NARROW)}, %w1: {type_of(16, NARROW)}, %u: {type_of(32, 16)}"
+    body = "\n".join([*SMALL, *reads, f"return %o : {half}"])
+    program = build_program(listed(main_of(body, given, half)), compiler=TPU)
+    assert life_of(program, 0)[2]
+
+
+def test_a_returned_whole_is_there_from_the_start() -> None:
+    wide = type_of(ROWS, 128)
+    lines = [
+        *made(1, 128),
+        f"%q = stablehlo.dot_general %p0, %s, contracting_dims = [1] x [0] : ({wide}, {type_of(128, 128)}) -> {wide}",
+        joined(["%p0", "%q"] * 3, widths=128),
+    ]
+    whole = type_of(ROWS, 768)
+    given = f"%a: {ONE}, %w0: {type_of(16, 128)}, %s: {type_of(128, 128)}"
+    program = build_program(
+        listed(main_of("\n".join([*lines, f"return %c : {whole}"]), given, whole)), compiler=TPU
+    )
+    assert life_of(program, 0)[::2] == (0, True)
+
+
+def test_what_is_joined_with_a_constant_alone_is_stored() -> None:
+    """As padding is: it would be no more than another name of its one part."""
+    lines = [
+        *made(1),
+        f"%ones = stablehlo.constant dense<1.0> : {type_of(ROWS, NARROW)}",
+        joined(["%p0", "%ones"]),
+        product("%o", "%c", 2 * NARROW),
+    ]
+    given = f"%a: {ONE}, %w0: {type_of(16, NARROW)}, %v16: {type_of(16, 16)}"
+    program = build_program(
+        listed(main_of("\n".join([*lines, f"return %o : {ONE}"]), given, ONE)), compiler=TPU
+    )
+    assert life_of(program, 0)[2]
+
+
 @pytest.mark.parametrize("count", [4, 5])
 def test_of_more_than_four_parts_the_whole_is_stored(count: int) -> None:
     names = [f"%p{n}" for n in range(count)]
@@ -154,6 +198,9 @@ def test_two_products_read_parts_as_stored() -> None:
     program = built([*lines, again], 2, "%o, %r", f"{ONE}, {type_of(2 * NARROW, 16)}")
     assert life_of(program, 0, "maximum")[2]
     assert not life_of(program, 0)[2]
+    whole = type_of(ROWS, 2 * NARROW)
+    squared = [*lines[:-1], f"%d = stablehlo.multiply %c, %c : {whole}", product("%o", "%d", 2 * NARROW)]
+    assert not life_of(built(squared, 2, "%o", ONE), 0, "maximum")[2]
 
 
 def test_other_compilers_store_it() -> None:
