@@ -8,8 +8,8 @@ python experiments/fidelity/drawn.py FOLDER --seeds 0 24 [--only transformer|con
                                      [--time-limit 30] [--again] [--table TABLE]
 
 Writes FOLDER/SEED.mlir, SEED.json (the choices), SEED.planned.mlir, SEED.plan.json and SEED.compiled.json (what `autoshard compile`
-says), of forward passes FOLDER/SEED-forward.mlir and so on; what is there is not made again. Prints a row for each, then of each choice with
-four or more how many are within 10 % and the median ratio.
+says), of forward passes FOLDER/SEED-forward.mlir and so on; what is there is not made again. Prints a row for each, then of each choice
+with four or more how many are within 10 % and the median ratio.
 """
 
 import argparse
