@@ -7,7 +7,7 @@ from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import adds_unit_dims, is_elementwise, is_reduction
 from autoshard.program.gates import Gates
 from autoshard.program.records import Compiler, Kernel, Lifetime, Whole
-from autoshard.sharding import dtype_bits
+from autoshard.sharding import TensorType, dtype_bits
 
 COSTLY = frozenset(
     {
@@ -159,11 +159,17 @@ def picked_at_the_end(
         if not is_picked or life is None or not life.is_own_buffer:
             continue
         later = (time for use in kernel.uses for time in read_times(use.value, readers) if time > max(by))
-        are_summed = any(is_reduction(listing.ops[time]) for time in later)
+        are_summed = any(_sums_rows(listing.ops[time], kernel.shape.results[0], listing) for time in later)
         if _is_wider(kernel, made, listing) and not (are_summed and compiler.picks_behind_loops):
             found[value] = replace(life, begin=last, end=last + 1)
             _keep_buffers([use.value for use in kernel.uses], last + 1, made, found)
     return found
+
+
+def _sums_rows(op: Op, logits: TensorType, listing: Listing) -> bool:
+    """Whether it reduces logits, or what goes back to them, to one element a word."""
+    type_ = listing.values[op.results[0]].type if is_reduction(op) else None
+    return type_ is not None and type_.shape[-1:] == logits.shape[-1:]
 
 
 def _keep_buffers(
