@@ -5,7 +5,7 @@ is stored; elementwise work that alone reads a product, or of which nothing but 
 layer of a float32 network is stored as bfloat16 where products read it, also if the layer has a bias, or an activation function. Of a
 convolution that holds where the function's gradient takes it once (rectifiers, tanh; of logistic functions, leaky rectifiers and GELU,
 which take it several times, all or some are float32), of other products however often (libtpu 0.0.51, v5e 4x4, 20 perceptrons, ten
-convnets).
+convnets). What is scattered is stored as wide as it is added up (a graph network's messages; libtpu 0.0.52, v5e and v6e).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +22,7 @@ from autoshard.sharding import TensorType, dtype_bits
 
 _ADD = "stablehlo.add"
 _CONVOLUTION = "stablehlo.convolution"
+_SCATTER = "stablehlo.scatter"
 
 
 class _Finished(NamedTuple):
@@ -41,7 +42,8 @@ class Storing:
         counted = _counted(listing, kernels, pinned)
         self._products = {value for kernel in kernels if kernel.shape.is_matmul for value in kernel.results}
         self._finished = list(_finished(kernels, listing, _made_at(kernels), counted, pinned))
-        self.types = Widths(listing, counted, {one.value: one.result for one in self._finished})
+        scattered = frozenset(op.results[0] for op in listing.ops if op.name == _SCATTER)
+        self.types = Widths(listing, counted, {one.value: one.result for one in self._finished}, scattered)
         """`of_value` is the type that a value is stored in."""
 
     def finished_products(self) -> dict[int, int]:

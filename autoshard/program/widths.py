@@ -44,6 +44,7 @@ class Widths:
     Args:
         sites: the reads that count; all of the listing unless given.
         instead: values that are read as another is, which stands for them.
+        as_made: values that are as wide as they are made, whoever reads them.
     """
 
     def __init__(
@@ -51,9 +52,10 @@ class Widths:
         listing: Listing,
         sites: Mapping[int, tuple[Site, ...]] | None = None,
         instead: Mapping[int, int] | None = None,
+        as_made: frozenset[int] = frozenset(),
     ) -> None:
         self._listing, self._sites = listing, sites_of(listing) if sites is None else sites
-        self._instead = instead or {}
+        self._instead, self._as_made = instead or {}, as_made
         self._read: dict[int, str] = {}  # of what is handed on: the widest type that a reader takes of it
         handed_on = list(self._handed_on())
         is_settled = False
@@ -71,6 +73,8 @@ class Widths:
     def of_value(self, value: int) -> TensorType:
         """Of a copy that all readers share."""
         standing = self._behind(value)
+        if standing in self._as_made:
+            return self._type(value)
         return TensorType(self._type(value).shape, self._widest(standing, self._sites.get(standing, ())))
 
     def of_maximum(self, op: Op) -> str:

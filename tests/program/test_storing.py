@@ -211,3 +211,28 @@ def test_what_is_added_to_a_product_is_read_there(is_read_apart: bool) -> None:
     assert finished.get(added.results[0]) == (None if is_read_apart else product.results[0])
     life, last = program.lifetimes[mask.results[0]], program.kernels[-1].time
     assert life.end <= last
+
+
+def test_what_is_scattered_is_as_wide_as_it_is_added_up() -> None:
+    """Though a product alone reads it, which a graph network's messages go to: it travels narrow and is stored in float32."""
+    program = program_of(
+        main_of(
+            f"""
+      {ZERO}
+      %zeros = stablehlo.broadcast_in_dim %zero, dims = [] : (tensor<f32>) -> {T}
+      %s = "stablehlo.scatter"(%zeros, %i, %a) <{{indices_are_sorted = false, unique_indices = false,
+        scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1], inserted_window_dims = [0],
+        scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}}> ({{
+        ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+          %sum = stablehlo.add %x, %y : tensor<f32>
+          stablehlo.return %sum : tensor<f32>
+      }}) : ({T}, tensor<8x1xi32>, {T}) -> {T}
+      %o = stablehlo.dot_general %s, %w, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
+      return %o : {T}""",
+            f"%a: {T}, %w: {W}, %i: tensor<8x1xi32>",
+            T,
+        )
+    )
+    (scatter,) = (kernel for kernel in program.kernels if kernel.shape.name == "stablehlo.scatter")
+    assert program.stored.of_value(scatter.results[0]).dtype == "f32"
+    assert program.widths.of_value(scatter.results[0]).dtype == "bf16"
