@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from autoshard.mlir.listing import Listing, Op
+from autoshard.program.additions import PASSED
 from autoshard.program.fusion import BROADCAST, is_elementwise, is_reduction
 from autoshard.program.records import Kernel, Lifetime
 from autoshard.program.repeating import read_times, readers_of
@@ -22,7 +23,6 @@ CONCATENATE = "stablehlo.concatenate"
 MOST_PARTS = 4
 _FUSING = frozenset({CONCATENATE, BROADCAST, "stablehlo.slice", "stablehlo.pad"})
 _ROWS = frozenset({"stablehlo.gather", "stablehlo.scatter"})
-_RENAMING = frozenset({"stablehlo.reshape", "stablehlo.transpose"})
 _LOOKED_THROUGH = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 
 
@@ -63,7 +63,7 @@ def _in_rows(listing: Listing, transposed: frozenset[int]) -> frozenset[int]:
     """What gathers and scatters make, also with elementwise work done on it and under other names."""
     found: set[int] = set()
     for op in listing.ops:
-        is_name = op.name in _RENAMING or _is_looked_through(op, transposed)
+        is_name = op.name in PASSED or _is_looked_through(op, transposed)
         if op.name in _ROWS or ((is_name or is_elementwise(op)) and not found.isdisjoint(op.operands)):
             found.update(op.results)
     return frozenset(found)

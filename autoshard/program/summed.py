@@ -14,7 +14,7 @@ from autoshard.mlir.listing import Listing
 from autoshard.program.fusion import is_elementwise, is_reduction
 from autoshard.program.lifetime import stored_bytes
 from autoshard.program.records import Compiler, Kernel
-from autoshard.program.repeating import Readers, is_costly, readers_of
+from autoshard.program.repeating import Readers, is_costly, read_times, readers_of
 
 _OPERANDS = 2
 
@@ -75,19 +75,12 @@ def _is_read_by_others(value: int, kernel: Kernel, readers: Readers, listing: Li
 
 def is_reduced(kernel: Kernel, readers: Readers, listing: Listing) -> bool:
     """Whether what it makes is reduced, as it is or by work on it that has no buffer."""
-    left, seen = list(kernel.results), set[int]()
-    while left:
-        for reader in readers.get(left.pop(), ()):
-            if is_reduction(listing.ops[reader.time]):
-                return True
-            if reader.is_alias and reader.results[0] not in seen:
-                seen.add(reader.results[0])
-                left.append(reader.results[0])
-    return False
+    times = (time for value in kernel.results for time in read_times(value, readers))
+    return any(is_reduction(listing.ops[time]) for time in times)
 
 
 def _is_added_on(kernel: Kernel, readers: Readers, listing: Listing) -> bool:
-    """Whether one product, reductions and one elementwise kernel read it."""
+    """Whether one product, reductions and at most one elementwise kernel that is stored read it."""
     products = works = 0
     left, seen = list(kernel.results), set(kernel.results)
     while left:
