@@ -104,6 +104,7 @@ def compiler_of(form: Form, hardware: Hardware, devices: int) -> Compiler:
         doubles_exponentials=hardware.doubles_exponentials,
         masks_apart=hardware.masks_apart,
         picks_behind_loops=hardware.gathers_behind_compute,
+        gathers_apart=hardware.sparse_core is not None,
         memory_bytes=hardware.hbm_bytes,
     )
 

@@ -30,6 +30,7 @@ from .listing import Figure, figures_of
 from .placing import outer_network, place_for_scheduler, place_in_nodes, place_on_torus, topology_text
 from .scheduled import ScheduledCommunication
 from .shapes import checked_mesh, compact_slices, default_node
+from .sparse_core import SparseCore
 from .strips import MINOR, Images, in_strips
 from .switched import SwitchedCommunication
 from .tiles import MinorPair, Tiles, pads_too_far, pads_too_far_to_read, untiled_bytes
@@ -39,7 +40,17 @@ from .vector_memory import VectorMemory
 
 __all__ = ["Chip", "FullMesh", "Hardware", "Link", "Occupancy", "Scheduler", "Switch", "Topology", "Torus"]
 
-TABLES = ("chip", "tiles", "vector_memory", "link", "core_link", "topology", "network", "scheduler")
+TABLES = (
+    "chip",
+    "tiles",
+    "vector_memory",
+    "sparse_core",
+    "link",
+    "core_link",
+    "topology",
+    "network",
+    "scheduler",
+)
 """Those of a profile, in the order in which they are listed."""
 
 
@@ -58,6 +69,7 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     network: Link | None = None
     tiles: Tiles | None = None
     vector_memory: VectorMemory | None = None
+    sparse_core: SparseCore | None = None
     scheduler: Scheduler | None = None
     priced_by: Literal["links", "scheduler"] = "links"
     sources: tuple[tuple[str, str], ...] = ()
@@ -139,6 +151,14 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def masks_apart(self) -> bool:
         """Whether the compiler masks scores by a copied mask before it works out their softmax, see `tiles`."""
         return self.tiles is not None and bool(self.tiles.masks_apart)
+
+    def gathers_apart(
+        self, table_bytes: NDArray[np.int64], table_elements: NDArray[np.int64], elements: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """Whether SparseCores gather that many elements of tables of so many: see `sparse_core`."""
+        if self.sparse_core is None:
+            return np.zeros(len(elements), dtype=np.bool_)
+        return self.sparse_core.gathers(table_bytes, table_elements, elements)
 
     @property
     def lays_looped_columns(self) -> bool:

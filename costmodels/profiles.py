@@ -12,6 +12,7 @@ from .calibration import Calibration
 from .errors import HardwareError
 from .hardware import SCHEDULED, Chip, Hardware, Link, Scheduler, Topology, Torus
 from .reading import check_finite, explained, read_tables, split_sources
+from .sparse_core import SparseCore
 from .tiles import Tiles
 from .vector_memory import VectorMemory
 
@@ -94,5 +95,6 @@ def _known_keys(figures: dict[str, Any]) -> dict[str, tuple[str, ...]]:
         "tiles": Tiles.__struct_fields__,
         "scheduler": Scheduler.__struct_fields__,
         "vector_memory": VectorMemory.__struct_fields__,
+        "sparse_core": SparseCore.__struct_fields__,
         "topology": ("kind", *kind.__struct_fields__),
     }

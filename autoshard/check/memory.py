@@ -13,7 +13,7 @@ The copy made for a carried value is that value itself. Bytes are those that the
 come and go.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import starmap
 
@@ -36,8 +36,11 @@ from autoshard.program import (
     Lives,
     LoopedResults,
     MinorDims,
+    Offloading,
+    Pace,
     Sources,
     Whole,
+    gather_kernels,
     in_argument_buffers,
     lies_as_read,
     product_reads,
@@ -75,6 +78,7 @@ class Compiled:
 
 
 Lifetimes = Mapping[int, Lifetime]
+_Typed = tuple[TensorType, TensorSharding]
 _PARTS = 6  # that a loop which scatters a sum works on
 _PARTS_PASSED = 4  # of an operand that a loop gathers, half of them each way round
 
@@ -125,6 +129,12 @@ class _Stored:
         """Of a copy in that layout, where one is made; `is_read`: for rows to be gathered from it."""
         shape, bits = _shape(type_, sharding), dtype_bits(type_.dtype)
         return int(self._hardware.copied_bytes(shape, bits, dims, is_read=is_read)[0])
+
+    def is_gathered_apart(self, tables: _Typed, made: _Typed) -> bool:
+        """Whether SparseCores gather that from a table, both with their shardings."""
+        elements, gathered = (np.prod(_shape(*one), axis=1, dtype=np.int64) for one in (tables, made))
+        table_bytes = np.asarray([self.at_least(*tables)], dtype=np.int64)
+        return bool(self._hardware.gathers_apart(table_bytes, elements, gathered)[0])
 
     def unpadded(self, type_: TensorType, sharding: TensorSharding) -> int:
         return int(self._hardware.unpadded_bytes(_shape(type_, sharding), dtype_bits(type_.dtype))[0])
@@ -178,7 +188,8 @@ def find_peak(
         ]
 
     program = planned.program
-    deferring = Deferring(program)
+    deferring, pace = Deferring(program), find_pace(planned, hardware)
+    offloading = Offloading(program, pace.kernels, hardware.scheduled_product_ns(1.0))
     least = buffers(Lives(program.lifetimes))
     needed = _peak_of(least)
     if limit is not None and needed.bytes > limit:
@@ -187,13 +198,29 @@ def find_peak(
         value: stored.is_updated_as_made(planned.type_of(value), planned.settled[value])
         for value in compiled.looped
     }
-    ample = buffers(deferring.lives(program.ample_lifetimes, scattered))
-    spared = _main_memory(ample, planned, hardware)
+    apart = frozenset(_gathered_apart(planned, reads, stored))
+    in_main = offloading.in_main_memory(apart)
+
+    def lives(of_values: Lifetimes) -> Lives:
+        return deferring.lives(offloading.lives(of_values, apart), scattered)
+
+    ample = buffers(lives(program.ample_lifetimes))
+    spared = _main_memory(ample, pace, hardware, in_main)
     if spared > SHORT_SHARE * hardware.usable_hbm_bytes:
-        ample = buffers(deferring.lives(program.lent_lifetimes, scattered))
-        spared = _main_memory(ample, planned, hardware)
-    taken = max(_main_memory(least, planned, hardware), spared)
+        ample = buffers(lives(program.lent_lifetimes))
+        spared = _main_memory(ample, pace, hardware, in_main)
+    taken = max(_main_memory(least, pace, hardware, in_main), spared)
     return Peak(taken if limit is None else min(taken, limit), _peak_of(ample).time)
+
+
+def _gathered_apart(planned: Planned, reads: Reads, stored: _Stored) -> Iterator[int]:
+    """What SparseCores gather."""
+    gathers = {kernel.time for kernel in gather_kernels(planned.program)}
+    for read in [read for read in reads.kernels if read.kernel.time in gathers]:
+        shape, value = read.kernel.shape, read.kernel.results[0]
+        made = planned.produced.get(value, _settled(planned, value, shape.results[0]))
+        if stored.is_gathered_apart((shape.operands[0], read.shardings[0]), (shape.results[0], made)):
+            yield value
 
 
 def _buffers(
@@ -213,11 +240,12 @@ def _buffers(
         yield from buffers
 
 
-def _main_memory(buffers: Sequence[Buffer], planned: Planned, hardware: Hardware) -> int:
+def _main_memory(
+    buffers: Sequence[Buffer], pace: Pace, hardware: Hardware, in_main_memory: Collection[int]
+) -> int:
     rows = [(buffer.begin, buffer.end, buffer.bytes, buffer.is_handed_over) for buffer in buffers]
     begin, end, bytes_, fixed = np.asarray(rows, dtype=np.int64).reshape(-1, 4).T
-    pace = find_pace(planned, hardware)
-    stays = [pace.stay(one.value, one.begin, one.end) for one in buffers]
+    stays = [pace.stay(one.value, one.begin, one.end, is_out=one.value in in_main_memory) for one in buffers]
     found = hardware.occupancy(begin, end, bytes_, fixed > 0, stays=stays)
     return found.peak_bytes
 

@@ -1,6 +1,6 @@
 """What a program holds when it holds the most: the predicted peak, and all that is in it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from autoshard.cost.lowering import Lowering
 from autoshard.cost.memory import node_items
 from autoshard.cost.sizes import Sizes
 from autoshard.problem import Problem, evaluate, item_usages
-from autoshard.program import Deferring, Lives
+from autoshard.program import Deferring, Lifetime, Lives, gather_kernels
 
 
 class Held(NamedTuple):
@@ -54,6 +54,14 @@ class PeakModel:
         self._lowering: Lowering = lowering
         self._looped = looped
         self._deferring = Deferring(graph.program)
+        self._offloading = sizes.offloading()
+        gathers = {kernel.time: kernel.results[0] for kernel in gather_kernels(graph.program)}
+        times = [kernel.time for kernel in graph.program.kernels]
+        self._gathers = [
+            (number, node.space, gathers[times[node.kernel]])
+            for number, node in enumerate(graph.nodes)
+            if node.space is not None and times[node.kernel] in gathers
+        ]
 
     def expected(self, choice: ArrayLike) -> int:
         """Bytes that the program takes at its peak once compiled: what it stores with memory to spare, unless that is beyond the limit.
@@ -65,16 +73,17 @@ class PeakModel:
         chosen = np.asarray(choice, dtype=np.int64)
         if (needed := self._beyond_limit(chosen)) is not None:
             return needed
-        return self._within_limit(max(peak for peak, _ in self._stored(chosen)))
+        return self._within_limit(max(peak for peak, _ in self._stored(chosen, self._gathered_apart(chosen))))
 
     def held(self, choice: ArrayLike) -> Peak:
         """All that is in `expected`."""
         chosen = np.asarray(choice, dtype=np.int64)
-        stored, lives = max(self._stored(chosen), key=lambda one: one[0])
+        apart = self._gathered_apart(chosen)
+        stored, lives = max(self._stored(chosen, apart), key=lambda one: one[0])
         needed, capped = self._beyond_limit(chosen), self._within_limit(stored)
         expected = capped if needed is None else needed
         items = self._items(chosen, lives if capped == stored else Lives(self._graph.program.lifetimes))
-        found = self._sizes.occupancy(_columns(items))
+        found = self._sizes.occupancy(_columns(items), self._offloading.in_main_memory(apart))
         there = (item for item, is_held in zip(items, found.held.tolist(), strict=True) if is_held)
         return Peak(
             expected,
@@ -92,16 +101,28 @@ class PeakModel:
         limit = self._problem.memory_limit
         return stored if limit is None else min(stored, limit)
 
-    def _stored(self, chosen: Ints) -> Iterator[tuple[int, Lives]]:
-        """Bytes at the peak of what is stored where memory is short and where there is some to spare, with the lives of values then."""
+    def _stored(self, chosen: Ints, apart: frozenset[int]) -> Iterator[tuple[int, Lives]]:
+        """Bytes at the peak of what is stored where memory is short and where there is some to spare, with the lives of values then.
+
+        Args:
+            apart: what SparseCores gather.
+        """
         program, scattered = self._graph.program, self._scattered(chosen)
-        least = Lives(program.lifetimes)
-        yield self._peak(chosen, least), least
-        ample = self._deferring.lives(program.ample_lifetimes, scattered)
-        spared = self._peak(chosen, ample)
+        in_main_memory = self._offloading.in_main_memory(apart)
+
+        def lives(of_values: Mapping[int, Lifetime]) -> Lives:
+            return self._deferring.lives(self._offloading.lives(of_values, apart), scattered)
+
+        def peak(lives: Lives) -> int:
+            items = _columns(self._items(chosen, lives))
+            return self._sizes.occupancy(items, in_main_memory).peak_bytes
+
+        least, ample = Lives(program.lifetimes), lives(program.ample_lifetimes)
+        yield peak(least), least
+        spared = peak(ample)
         if self._sizes.are_short(spared):
-            lent = self._deferring.lives(program.lent_lifetimes, scattered)
-            yield self._peak(chosen, lent), lent
+            lent = lives(program.lent_lifetimes)
+            yield peak(lent), lent
         else:
             yield spared, ample
 
@@ -116,8 +137,16 @@ class PeakModel:
                 found[self._graph.program.kernels[node.kernel].results[0]] = is_as_made
         return found
 
-    def _peak(self, chosen: Ints, lives: Lives) -> int:
-        return self._sizes.occupancy(_columns(self._items(chosen, lives))).peak_bytes
+    def _gathered_apart(self, chosen: Ints) -> frozenset[int]:
+        """What SparseCores gather."""
+        found = set[int]()
+        for number, space, result in self._gathers:
+            choice = [int(chosen[number])]
+            table = space.shape.operands[0], self._graph.nodes[number].choices.demands[0][choice]
+            made = space.shape.results[0], np.asarray(space.produced[0])[choice]
+            if self._sizes.are_gathered_apart(table, made).all():
+                found.add(result)
+        return frozenset(found)
 
     def _items(self, chosen: Ints, lives: Lives) -> list[Held]:
         of_nodes = node_items(self._graph, self._sizes, lives, self._lowering, self._looped)

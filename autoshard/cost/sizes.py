@@ -1,5 +1,6 @@
 """Bytes that values take in a device's memory, by their sharding: those of the hardware's layouts (`Hardware.stored_bytes`)."""
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ from autoshard.cost.graph import Graph
 from autoshard.cost.layouts import Ints
 from autoshard.cost.lowering import Lowering
 from autoshard.cost.overlap import pace_of
-from autoshard.program import SHORT_SHARE, Images, MinorDims, Whole
+from autoshard.program import SHORT_SHARE, Images, MinorDims, Offloading, Whole
 from autoshard.sharding import TensorType, dtype_bits
 from costmodels import Hardware
 from costmodels.hardware import Occupancy
@@ -73,6 +74,16 @@ class Sizes:
         shapes = self._graph.layouts[type_.rank].local_shapes(type_, layouts)
         return self._hardware.are_updated_as_made(shapes, type_.shape)
 
+    def are_gathered_apart(
+        self, table: tuple[TensorType, Ints], made: tuple[TensorType, Ints]
+    ) -> NDArray[np.bool_]:
+        """Whether SparseCores gather that from a table, both with their layouts."""
+        shapes, rows = (
+            self._graph.layouts[type_.rank].local_shapes(type_, ids) for type_, ids in (table, made)
+        )
+        elements, gathered = (np.prod(one, axis=1, dtype=np.int64) for one in (shapes, rows))
+        return self._hardware.gathers_apart(self.temporary(*table), elements, gathered)
+
     def strips(self, type_: TensorType, layouts: Ints, images: Images, taps: int) -> Ints:
         """Of a value that comes and goes as strips of few images; 0 where images are not cut."""
         shapes = self._graph.layouts[type_.rank].local_shapes(type_, layouts)
@@ -96,12 +107,19 @@ class Sizes:
         """Of an argument or a result, which a runtime allocates by itself."""
         return self._of(type_, layouts, None, is_temporary=False)
 
-    def occupancy(self, items: Ints) -> Occupancy:
-        """What takes main memory at the peak of [item, (begin, end, bytes, whether it is handed over, value or -1)]."""
+    def occupancy(self, items: Ints, in_main_memory: Collection[int] = ()) -> Occupancy:
+        """What takes main memory at the peak of [item, (begin, end, bytes, whether it is handed over, value or -1)].
+
+        Args:
+            in_main_memory: values that do whatever vector memory has room for.
+        """
         begin, end, bytes_, fixed, value = items.T
         lives = zip(value.tolist(), begin.tolist(), end.tolist(), strict=True)
-        stays = [self._pace.stay(*life) for life in lives]
+        stays = [self._pace.stay(*life, is_out=life[0] in in_main_memory) for life in lives]
         return self._hardware.occupancy(begin, end, bytes_, fixed > 0, stays=stays)
+
+    def offloading(self) -> Offloading:
+        return Offloading(self._graph.program, self._pace.kernels, self._hardware.scheduled_product_ns(1.0))
 
     def are_short(self, bytes_: int) -> bool:
         """Whether a program that takes so many bytes would make its compiler save memory."""

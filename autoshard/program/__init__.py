@@ -20,6 +20,7 @@ from autoshard.program.groups import both, with_group_demands
 from autoshard.program.linearity import LinearWay
 from autoshard.program.looped import LoopedResults
 from autoshard.program.minor import minor_of_sum
+from autoshard.program.offloaded import Offloading, gather_kernels
 from autoshard.program.outputs import (
     gathered_as,
     lone_operands,
@@ -82,6 +83,7 @@ __all__ = [
     "Lives",
     "LoopedResults",
     "MinorDims",
+    "Offloading",
     "Pace",
     "Program",
     "Sources",
@@ -97,6 +99,7 @@ __all__ = [
     "demands_of",
     "donated_pairs",
     "free_values",
+    "gather_kernels",
     "gathered_as",
     "group_demands_of",
     "in_argument_buffers",

@@ -159,7 +159,7 @@ def build_program(
     slices = slices_in_loops(kernels, listing, handing)
     cut = cut_from(kernels, listing)
     repeated = {value: as_cut(buffers, cut) for value, buffers in repeated.items() if value not in joined}
-    storing = Storing(listing, kernels, pinned)
+    storing = Storing(listing, kernels, pinned, compiler)
     stored = storing.types
     kept, narrowed = keep_costly(
         kernels, listing, permanent, may_repeat, repeated, behind, cut.keys() | joined, cut, compiler, stored
@@ -244,6 +244,7 @@ def build_program(
         frozenset(merged.into),
         generated_wholes(listing, fusion.free) if compiler.is_xla_tpu else (),
         scatters_last=compiler.scatters_last,
+        gathers_apart=compiler.gathers_apart,
     )
     return replace(program, picked=picked_beside(program, compiler)) if compiler.is_xla_tpu else program
 

@@ -1,5 +1,6 @@
 """How long values wait, and for what: kernels one after the other, the work of each split over all devices."""
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
@@ -28,6 +29,7 @@ class Stay(NamedTuple):
 
 class Pace:
     def __init__(self, program: Program, kernels: Sequence[KernelTimes]) -> None:
+        self.kernels = kernels
         self._ops = program.listing.ops
         self._times = [kernel.time for kernel in program.kernels]
         self._kernels = dict(zip(self._times, kernels, strict=True))
@@ -37,12 +39,12 @@ class Pace:
         self._read_times: dict[int, list[int]] = {}
         self._streamed = frozenset(self._made_apart(program.kernels))
 
-    def stay(self, value: int, begin: int, end: int) -> Stay:
-        """Of a buffer over a half-open life; `value` is what is in it, -1 where its readers are not known."""
+    def stay(self, value: int, begin: int, end: int, *, is_out: bool = False) -> Stay:
+        """Of a buffer over a half-open life; `value` is what is in it, -1 where its readers are not known. `is_out`: it waits for ever."""
         reads = self._reads(value)
         last = end if end in reads else end - 1
         times = [begin, *(time for time in reads if begin < time < last), max(last, begin)]
-        waiting = max(self._between(*pair) for pair in pairwise(times))
+        waiting = math.inf if is_out else max(self._between(*pair) for pair in pairwise(times))
         at_work = [self._kernels[time] for time in times if time in self._kernels]
         spare = [one.product_ns - one.memory_ns for one in at_work]
         return Stay(

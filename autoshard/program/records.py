@@ -121,6 +121,7 @@ class Compiler:
     updates_early: bool = False  # see `mlir.early`
     scatters_last: bool = False  # see `deferred`
     picks_behind_loops: bool = False
+    gathers_apart: bool = False  # on SparseCores, see `offloaded`
     memory_bytes: int | None = None
 
 
@@ -342,3 +343,4 @@ class Program:
         default_factory=dict[tuple[int, int], Picked]
     )  # see `picking.picked_beside`
     scatters_last: bool = False  # see `deferred`
+    gathers_apart: bool = False  # see `offloaded`

@@ -6,6 +6,8 @@ layer of a float32 network is stored as bfloat16 where products read it, also if
 convolution that holds where the function's gradient takes it once (rectifiers, tanh; of logistic functions, leaky rectifiers and GELU,
 which take it several times, all or some are float32), of other products however often (libtpu 0.0.51, v5e 4x4, 20 perceptrons, ten
 convnets). What is scattered is stored as wide as it is added up (a graph network's messages; libtpu 0.0.52, v5e and v6e).
+What SparseCores gather is as wide as its table is stored: as an argument is, and as bfloat16 where products alone read it and what is
+gathered from it (libtpu 0.0.52, six small programs for v6e and v5p); for v5e it is converted as it is gathered.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,14 +17,14 @@ from autoshard.mlir.decisions import Site, sites_of
 from autoshard.mlir.listing import Listing
 from autoshard.program.additions import PASSED
 from autoshard.program.fusion import is_elementwise, is_reduction
-from autoshard.program.records import Kernel
+from autoshard.program.records import Compiler, Kernel
 from autoshard.program.repeating import readers_of
 from autoshard.program.widths import Widths
 from autoshard.sharding import TensorType, dtype_bits
 
 _ADD = "stablehlo.add"
 _CONVOLUTION = "stablehlo.convolution"
-_SCATTER = "stablehlo.scatter"
+_GATHER, _SCATTER = "stablehlo.gather", "stablehlo.scatter"
 
 
 class _Finished(NamedTuple):
@@ -38,13 +40,19 @@ class Storing:
         pinned: values that are returned or handed on, and stored for that.
     """
 
-    def __init__(self, listing: Listing, kernels: Sequence[Kernel], pinned: frozenset[int]) -> None:
+    def __init__(
+        self, listing: Listing, kernels: Sequence[Kernel], pinned: frozenset[int], compiler: Compiler
+    ) -> None:
         counted = _counted(listing, kernels, pinned)
         self._products = {value for kernel in kernels if kernel.shape.is_matmul for value in kernel.results}
         self._finished = list(_finished(kernels, listing, _made_at(kernels), counted, pinned))
-        scattered = frozenset(op.results[0] for op in listing.ops if op.name == _SCATTER)
-        self.types = Widths(listing, counted, {one.value: one.result for one in self._finished}, scattered)
+        as_made = frozenset(op.results[0] for op in listing.ops if op.name == _SCATTER)
+        instead = {one.value: one.result for one in self._finished}
+        self.types = Widths(listing, counted, instead, as_made)
         """`of_value` is the type that a value is stored in."""
+        if compiler.gathers_apart:
+            as_made |= frozenset(_as_wide_as_tables(listing, self.types))
+            self.types = Widths(listing, counted, instead, as_made)
 
     def finished_products(self) -> dict[int, int]:
         """Of elementwise work that is done as a product leaves the matrix unit, each result with the name under which it reads the product.
@@ -57,6 +65,15 @@ class Storing:
                 names[one.result] = one.name
                 standing.add(one.result)
         return names
+
+
+def _as_wide_as_tables(listing: Listing, types: Widths) -> Iterator[int]:
+    """What is gathered from tables that are stored as wide as they are."""
+    arguments = {argument.value for argument in listing.arguments}
+    for op in (op for op in listing.ops if op.name == _GATHER):
+        table = op.operands[0]
+        if table in arguments or types.of_value(table) == listing.values[table].type:
+            yield op.results[0]
 
 
 def _counted(

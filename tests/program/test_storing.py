@@ -2,6 +2,7 @@
 
 import pytest
 
+from autoshard.program import Compiler
 from autoshard.program.storing import Storing
 from tests.mlir.modules import main_of
 from tests.program.modules import program_of
@@ -205,7 +206,9 @@ def test_what_is_added_to_a_product_is_read_there(is_read_apart: bool) -> None:
         )
     )
     returned = frozenset(result.value for result in program.listing.results)
-    finished = Storing(program.listing, program.kernels, returned).finished_products()
+    finished = Storing(
+        program.listing, program.kernels, returned, Compiler(is_xla_tpu=True)
+    ).finished_products()
     mask, product, *_ = (kernel for kernel in program.kernels if kernel.shape.is_matmul)
     added = next(kernel for kernel in program.kernels if kernel.shape.name == "stablehlo.add")
     assert finished.get(added.results[0]) == (None if is_read_apart else product.results[0])
