@@ -239,6 +239,33 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         is_copied = (padded > least) & ~is_much
         return np.where(is_copied, self.tiles.with_gaps(padded), 0)
 
+    def updates_bytes(
+        self,
+        updates: tuple[NDArray[Any], int, MinorPair],
+        table: tuple[NDArray[Any], int, MinorPair],
+        stored: NDArray[np.int64],
+        *,
+        is_last: bool,
+        is_alone: NDArray[np.bool_],
+    ) -> NDArray[np.int64]:
+        """What a scatter takes beyond the table and what is stored for what it adds, in rows of slices as the table is.
+
+        0 where that is `stored` in as many bytes, or the table is not in rows (`tiles.pads_too_far`).
+
+        Args:
+            updates, table: shapes, bits of an element, minor dimensions of such rows.
+            is_last: what is copied is gone by the time that the table is there.
+            is_alone: nothing else reads it, so that it is made in rows.
+        """
+        if self.tiles is None:
+            return np.zeros(len(stored), dtype=np.int64)
+        tiles, (shapes, bits, minor) = self.tiles, table
+        added = tiles.with_gaps(tiles.stored_bytes(*updates))
+        in_rows, least = (tiles.with_gaps(tiles.stored_bytes(shapes, bits, dims)) for dims in (minor, None))
+        is_copied = (added > stored) & ~pads_too_far(in_rows, least, self.hbm_bytes)
+        gone = np.where(is_alone, stored, np.minimum(stored, in_rows) if is_last else 0)
+        return np.where(is_copied, added - gone, 0)
+
     def strip_bytes(
         self, shapes: NDArray[Any], element_bits: int, images: Images, taps: int
     ) -> NDArray[np.int64]:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from autoshard.check.boundaries import result_sharding
 from autoshard.check.overlap import Hideable, find_pace
 from autoshard.check.planned import Planned
-from autoshard.check.reads import Reads, summed_parts
+from autoshard.check.reads import KernelRead, Reads, summed_parts
 from autoshard.check.scattering import Loop as GatheringLoop
 from autoshard.check.sharing import moved_reads, shared_copy
 from autoshard.check.strips import in_strips
@@ -135,6 +135,26 @@ class _Stored:
         elements, gathered = (np.prod(_shape(*one), axis=1, dtype=np.int64) for one in (tables, made))
         table_bytes = np.asarray([self.at_least(*tables)], dtype=np.int64)
         return bool(self._hardware.gathers_apart(table_bytes, elements, gathered)[0])
+
+    def updates(
+        self,
+        added: tuple[TensorType, TensorSharding, MinorDims],
+        table: tuple[TensorType, TensorSharding, MinorDims],
+        bytes_: int,
+        *,
+        is_last: bool,
+        is_alone: bool,
+    ) -> int:
+        """Of a copy in rows of what a scatter adds to a table, stored in so many bytes."""
+        first, second = (
+            (_shape(type_, sharding), dtype_bits(type_.dtype), dims)
+            for type_, sharding, dims in (added, table)
+        )
+        alone = np.asarray([is_alone])
+        found = self._hardware.updates_bytes(
+            first, second, np.asarray([bytes_]), is_last=is_last, is_alone=alone
+        )
+        return int(found[0])
 
     def unpadded(self, type_: TensorType, sharding: TensorSharding) -> int:
         return int(self._hardware.unpadded_bytes(_shape(type_, sharding), dtype_bits(type_.dtype))[0])
@@ -497,12 +517,33 @@ def _scattered(planned: Planned, reads: Reads, stored: _Stored, lives: Lifetimes
                 dims, count = planned.program.scattered_rows[value]
                 rows = stored.copied(type_, settled, dims)
                 yield from [Buffer(time, time + 1, rows)] * count
+    for read in [read for read in reads.kernels if read.kernel.time in planned.program.scattered_updates]:
+        yield Buffer(read.kernel.time, read.kernel.time + 1, _scattered_from(planned, read, stored))
     for value, copy in planned.program.row_copies.items():
         type_ = planned.type_of(value)
         sharding = _settled(planned, value, type_)
         part = sharding.local_shape(type_.shape)
         if not (copy.is_of_whole and any(part[dim] < type_.shape[dim] for dim in copy.dims[1])):
             yield Buffer(0, copy.end, stored.copied(type_, sharding, copy.dims))
+
+
+def _scattered_from(planned: Planned, read: KernelRead, stored: _Stored) -> int:
+    """The copy in rows of what a scatter adds, as an exchange, a product or who else makes it lays it out."""
+    program, kernel = planned.program, read.kernel
+    updates = program.scattered_updates[kernel.time]
+    value, sharding = kernel.uses[updates.operand].value, read.shardings[updates.operand]
+    table, type_ = kernel.results[0], stored.held(value, kernel.shape.operands[updates.operand])
+    result, (rows, _) = stored.held(table, kernel.shape.results[0]), program.scattered_rows[table]
+    is_moved = sharding != planned.shared.get(value, planned.settled[value])
+    bytes_ = stored.at_least(type_, sharding) if is_moved else stored.as_written(value, type_, sharding)
+    made = planned.produced.get(table, _settled(planned, table, kernel.shape.results[0]))
+    return stored.updates(
+        (type_, sharding, updates.dims),
+        (result, made, rows),
+        bytes_,
+        is_last=updates.is_last,
+        is_alone=updates.is_alone and not is_moved,
+    )
 
 
 def _gathered_from(planned: Planned, reads: Reads, stored: _Stored) -> Iterator[Buffer]:

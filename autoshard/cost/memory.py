@@ -78,6 +78,35 @@ def shard_bytes(sizes: Sizes, type_: TensorType, supply: Ints, demand: Ints) -> 
     return np.where(held[:, None] < wanted[None, :], held[:, None], 0)
 
 
+def scattered_from(graph: Graph, edge: Edge, sizes: Sizes, value: int, moved: Ints) -> Ints | None:
+    """[from, to] bytes of the copy in rows of what a scatter adds; None of other reads.
+
+    What is moved for it (where `moved` has bytes) is there in the smallest layout, else as it is made.
+    """
+    node, program = graph.nodes[edge.reader], graph.program
+    if node.space is None or edge.type.rank < 1:
+        return None
+    kernel = program.kernels[node.kernel]
+    updates = program.scattered_updates.get(kernel.time)
+    if updates is None or edge.operand != updates.operand:
+        return None
+    table, layouts = kernel.results[0], node.choices.demands[edge.operand]
+    added, type_ = sizes.held(value, edge.type), sizes.held(table, kernel.shape.results[0])
+    smallest, written = (
+        sizes.temporary(added, layouts, minor) for minor in (None, program.minor_dims.get(value))
+    )
+    stored = np.where(moved > 0, smallest[None, :], written[None, :])
+    made = np.asarray(node.space.produced[0])
+    rows, _ = program.scattered_rows[table]
+    return sizes.updates(
+        (added, layouts, updates.dims),
+        (type_, made, rows),
+        stored,
+        is_last=updates.is_last,
+        is_alone=(moved == 0) & updates.is_alone,
+    )
+
+
 def copies_count(graph: Graph, edge: Edge) -> bool:
     """Whether a reshard makes a buffer that is not the reader's own (what is carried has its own lifetime, and so has a copied result)."""
     number = graph.nodes[edge.reader].flow

@@ -64,6 +64,22 @@ class Sizes:
         shapes = self._graph.layouts[type_.rank].local_shapes(type_, layouts)
         return self._hardware.copied_bytes(shapes, dtype_bits(type_.dtype), minor, is_read=is_read)
 
+    def updates(
+        self,
+        added: tuple[TensorType, Ints, MinorDims],
+        table: tuple[TensorType, Ints, MinorDims],
+        stored: Ints,
+        *,
+        is_last: bool,
+        is_alone: NDArray[np.bool_],
+    ) -> Ints:
+        """Of rows that a scatter adds to a table, `stored` in so many bytes: see `Hardware.updates_bytes`."""
+        shapes = [
+            (self._graph.layouts[type_.rank].local_shapes(type_, layouts), dtype_bits(type_.dtype), dims)
+            for type_, layouts, dims in (added, table)
+        ]
+        return self._hardware.updates_bytes(shapes[0], shapes[1], stored, is_last=is_last, is_alone=is_alone)
+
     def lie_across(self, type_: TensorType, layouts: Ints) -> NDArray[np.bool_]:
         """Whether it is a matrix that is stored column by column."""
         shapes = self._graph.layouts[type_.rank].local_shapes(type_, layouts)

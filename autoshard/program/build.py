@@ -46,6 +46,7 @@ from autoshard.program.minor import (
     minor_dims,
     returned_as_made,
     scattered_rows,
+    scattered_updates,
 )
 from autoshard.program.nearby import keep_near
 from autoshard.program.nested import ended_in_place, finished, without_nested
@@ -245,6 +246,7 @@ def build_program(
         generated_wholes(listing, fusion.free) if compiler.is_xla_tpu else (),
         scatters_last=compiler.scatters_last,
         gathers_apart=compiler.gathers_apart,
+        scattered_updates=scattered_updates(kernels, listing, ample) if compiler.is_xla_tpu else {},
     )
     return replace(program, picked=picked_beside(program, compiler)) if compiler.is_xla_tpu else program
 

@@ -14,11 +14,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.concatenated import CONCATENATE
 from autoshard.program.fusion import is_elementwise
-from autoshard.program.records import Compiler, Kernel, KernelShape, MinorDims, RowCopy
+from autoshard.program.records import Compiler, Kernel, KernelShape, Lifetime, MinorDims, RowCopy, Updates
 from autoshard.program.rowwise import as_asked, gathers_rows, scatters_rows
 from autoshard.sharding import TensorMapping
 
 _TABLE_RANK = 2
+_UPDATES = 2  # operand of a scatter of one table
 
 
 def minor_dims(kernels: Sequence[Kernel], listing: Listing, compiler: Compiler) -> dict[int, MinorDims]:
@@ -121,6 +122,23 @@ def scattered_rows(kernels: Sequence[Kernel], listing: Listing) -> dict[int, tup
             dims = _slices(op.rule.results[0], op.rule.operands[2], op.rule.operands[1])
             if dims is not None:
                 found[kernel.results[0]] = dims, 2 if kernel.results[0] in added else 1
+    return found
+
+
+def scattered_updates(
+    kernels: Sequence[Kernel], listing: Listing, lives: Mapping[int, Lifetime]
+) -> dict[int, Updates]:
+    """By the times of scatters."""
+    readers = Counter(use.value for kernel in kernels for use in kernel.uses)
+    found: dict[int, Updates] = {}
+    for kernel in kernels:
+        if (dims := _of_updates(listing.ops[kernel.time])) is not None:
+            site = (kernel.time, _UPDATES)
+            operand = next(n for n, use in enumerate(kernel.uses) if site in use.sites)
+            value = kernel.uses[operand].value
+            is_last = value in lives and lives[value].end <= kernel.time + 1
+            is_alone = is_last and readers[value] == 1
+            found[kernel.time] = Updates(operand, dims, is_alone, is_last)
     return found
 
 
@@ -252,13 +270,17 @@ def gathered_tables(
 
 
 def _updates(op: Op, listing: Listing, compiler: Compiler) -> tuple[int, MinorDims] | None:
-    """What a scatter writes, and how it lies."""
-    if op.name != "stablehlo.scatter" or op.rule is None or len(op.operands) != 3:
+    """What a scatter adds, and how it lies, where the table is in rows."""
+    dims = _of_updates(op)
+    if dims is None or not scatters_rows(listing.values[op.results[0]].type, compiler.memory_bytes):
         return None
-    if not scatters_rows(listing.values[op.results[0]].type, compiler.memory_bytes):
+    return op.operands[_UPDATES], dims
+
+
+def _of_updates(op: Op) -> MinorDims | None:
+    if op.name != "stablehlo.scatter" or op.rule is None or len(op.operands) != _UPDATES + 1:
         return None
-    dims = _slices(op.rule.operands[2], op.rule.results[0], op.rule.operands[1])
-    return None if dims is None else (op.operands[2], dims)
+    return _slices(op.rule.operands[_UPDATES], op.rule.results[0], op.rule.operands[1])
 
 
 def _slices(mapping: TensorMapping, other: TensorMapping, indices: TensorMapping) -> MinorDims | None:
