@@ -161,6 +161,11 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.sparse_core.gathers(table_bytes, table_elements, elements)
 
     @property
+    def stores_masks(self) -> bool:
+        """Whether the compiler stores masks of long rows of scores as large as these, see `tiles`."""
+        return self.tiles is not None and bool(self.tiles.stores_masks)
+
+    @property
     def lays_looped_columns(self) -> bool:
         """Whether what a loop makes column by column lies in columns, see `tiles`."""
         return self.tiles is not None and bool(self.tiles.looped_columns)

@@ -49,7 +49,8 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     quotient, a gated activation), which otherwise each of them makes anew. With `keeps_erfc` it stores complementary error functions in
     float32 beside their operand; those of 16 bits all do. With `doubles_exponentials` it makes float32 scores that nothing is done to
     before their softmax twice, and keeps the exponentials of both for the backward pass. With `masks_apart` scores that a mask is put
-    on which it copies first, as it does not lie as they do, are stored so, and their exponentials beside them. With `looped_columns` what
+    on which it copies first, as it does not lie as they do, are stored so, and their exponentials beside them. With
+    `stores_masks` the masks of long rows of scores are stored as large as these. With `looped_columns` what
     a loop makes column by column, of an operand that is gathered meanwhile, lies in columns, and parts of columns that a loop sums lie as
     what they update.
     """
@@ -63,6 +64,7 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     keeps_erfc: bool | None = None  # None: no
     doubles_exponentials: bool | None = None  # None: no
     masks_apart: bool | None = None  # None: no
+    stores_masks: bool | None = None  # None: no
     looped_columns: bool | None = None  # None: no
 
     def stored_bytes(

@@ -118,6 +118,7 @@ class Compiler:
     keeps_erfc: bool = False
     doubles_exponentials: bool = False
     masks_apart: bool = False  # see `windowed`
+    stores_masks: bool = False  # see `windowed`
     updates_early: bool = False  # see `mlir.early`
     scatters_last: bool = False  # see `deferred`
     picks_behind_loops: bool = False

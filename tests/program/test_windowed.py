@@ -115,3 +115,128 @@ def test_exponentials_of_a_loss_are_not_apart() -> None:
       return %5, %6 : {rows}, tensor<8x64xf32>"""
     text = main_of(body, "%x: tensor<8x64xf32>, %w: tensor<64x8192xf32>", f"{rows}, tensor<8x64xf32>")
     assert beside(text) == []
+
+
+def heads(
+    rows: int, width: int, keys: str, *, is_masked: bool, batch: int = 2, count: int = 8, dtype: str = "f32"
+) -> str:
+    """Attention of a batch of sequences: queries and keys of one projection each, scores scaled and, if so, causal."""
+    x, flat = f"tensor<{batch}x{rows}x256xbf16>", f"tensor<{batch}x{rows}x{count * width}xbf16>"
+    split, w = f"tensor<{batch}x{rows}x{count}x{width}xbf16>", f"tensor<256x{count * width}xbf16>"
+    scores, made = (f"tensor<{batch}x{count}x{rows}x{rows}x{one}>" for one in ("f32", dtype))
+    bits, sums = scores.replace("f32", "i1"), f"tensor<{batch}x{count}x{rows}xf32>"
+    reshaped = f"""%f = stablehlo.dot_general %x, %w, contracting_dims = [2] x [0] : ({x}, {w}) -> {flat}
+      %k{0 if keys == "made" else ""} = stablehlo.reshape %f : ({flat}) -> {split}"""
+    made_of = {
+        "reshaped": reshaped,
+        "made": f"""{reshaped}
+      %k1 = stablehlo.multiply %k0, %k0 : {split}
+      %k = stablehlo.add %k1, %k0 : {split}""",
+        "direct": f"""%k = stablehlo.dot_general %x, %w3, contracting_dims = [2] x [0]
+        : ({x}, tensor<256x{count}x{width}xbf16>) -> {split}""",
+    }[keys]
+    masked = f"""
+      %i = stablehlo.iota dim = 0 : tensor<{rows}x{rows}xi32>
+      %j = stablehlo.iota dim = 1 : tensor<{rows}x{rows}xi32>
+      %mask = stablehlo.compare GE, %i, %j : (tensor<{rows}x{rows}xi32>, tensor<{rows}x{rows}xi32>) -> tensor<{rows}x{rows}xi1>
+      %every = stablehlo.broadcast_in_dim %mask, dims = [2, 3] : (tensor<{rows}x{rows}xi1>) -> {bits}
+      %no = stablehlo.constant dense<-1.0e30> : {scores}
+      %s = stablehlo.select %every, %scaled, %no : {bits}, {scores}"""
+    body = f"""
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      {made_of}
+      %q = stablehlo.dot_general %x, %w3, contracting_dims = [2] x [0]
+        : ({x}, tensor<256x{count}x{width}xbf16>) -> {split}
+      %0 = stablehlo.dot_general %q, %k, batching_dims = [0, 2] x [0, 2], contracting_dims = [3] x [3] : ({split}, {split}) -> {made}
+      {f"%1 = stablehlo.convert %0 : ({made}) -> {scores}" if dtype != "f32" else ""}
+      %scale = stablehlo.constant dense<0.1> : {scores}
+      %scaled = stablehlo.multiply %{1 if dtype != "f32" else 0}, %scale : {scores}
+      {masked if is_masked else ""}
+      %2 = stablehlo.reduce(%{"s" if is_masked else "scaled"} init: %zero) applies stablehlo.maximum across dimensions = [3]
+        : ({scores}, tensor<f32>) -> {sums}
+      %3 = stablehlo.broadcast_in_dim %2, dims = [0, 1, 2] : ({sums}) -> {scores}
+      %4 = stablehlo.subtract %{"s" if is_masked else "scaled"}, %3 : {scores}
+      %5 = stablehlo.exponential %4 : {scores}
+      %6 = stablehlo.reduce(%5 init: %zero) applies stablehlo.add across dimensions = [3] : ({scores}, tensor<f32>) -> {sums}
+      %7 = stablehlo.broadcast_in_dim %6, dims = [0, 1, 2] : ({sums}) -> {scores}
+      %8 = stablehlo.divide %5, %7 : {scores}
+      %9 = stablehlo.convert %8 : ({scores}) -> {scores.replace("f32", "bf16")}
+      %10 = stablehlo.dot_general %9, %q, batching_dims = [0, 1] x [0, 2], contracting_dims = [3] x [1]
+        : ({scores.replace("f32", "bf16")}, {split}) -> tensor<{batch}x{count}x{rows}x{width}xbf16>
+      return %10 : tensor<{batch}x{count}x{rows}x{width}xbf16>"""
+    given = f"%x: {x}, %w: {w}, %w3: tensor<256x{count}x{width}xbf16>"
+    return main_of(body, given, f"tensor<{batch}x{count}x{rows}x{width}xbf16>")
+
+
+def stored(text: str, compiler: Compiler) -> list[str]:
+    """The types of what is stored beside exponentials, of the size of the scores."""
+    program = build_program(listed(text), compiler=compiler)
+    return [whole.type.dtype for wholes in program.wholes.values() for whole in wholes]
+
+
+V5E = Compiler(is_xla_tpu=True, masks_apart=True)
+V6E = Compiler(is_xla_tpu=True, stores_masks=True)
+
+
+@pytest.mark.parametrize(
+    ("keys", "width", "longest", "longest_masked"),
+    [
+        ("reshaped", 64, 4096, 3072),
+        ("reshaped", 128, 3072, 2048),
+        ("direct", 64, 3072, 2048),
+        ("direct", 128, 2048, 2048),
+        ("made", 64, 2048, 2047),
+        ("made", 80, 2048, 1638),
+    ],
+)
+def test_rows_up_to_which_scores_leave_the_product_as_exponentials(
+    keys: str, width: int, longest: int, longest_masked: int
+) -> None:
+    """Of one sequence and of two, on v5e and v5p; one score more is stored beside them."""
+    for is_masked, most in ((False, longest), (True, longest_masked)):
+        for batch in (1, 2):
+            assert stored(heads(most, width, keys, is_masked=is_masked, batch=batch), V5E) == []
+            assert stored(heads(most + 1, width, keys, is_masked=is_masked, batch=batch), V5E) == ["f32"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "width", "rows", "batch", "count", "is_apart"),
+    [
+        ("made", 128, 256, 2, 8, True),
+        ("made", 128, 256, 1, 8, False),  # of one sequence
+        ("made", 64, 256, 2, 8, False),  # heads do not fill the lanes
+        ("reshaped", 128, 1024, 2, 16, True),
+        ("reshaped", 128, 1024, 2, 12, False),
+        ("reshaped", 128, 2048, 2, 16, False),
+        ("reshaped", 128, 2048, 2, 24, True),
+        ("reshaped", 128, 1020, 2, 32, False),  # not in rows of tiles
+        ("direct", 128, 1024, 2, 32, False),
+    ],
+)
+@pytest.mark.parametrize("is_masked", [True, False])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_heads_that_fill_the_lanes(
+    keys: str, width: int, rows: int, batch: int, count: int, *, is_apart: bool, is_masked: bool, dtype: str
+) -> None:
+    """Keys that are made or reshaped in the product of a batch keep its softmax apart; narrow scores stay narrow."""
+    text = heads(rows, width, keys, is_masked=is_masked, batch=batch, count=count, dtype=dtype)
+    assert stored(text, V5E) == [dtype] * is_apart
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "types"),
+    [
+        (2816, 128, []),
+        (3072, 128, ["f32", "f32", "i1", "f32"]),  # scores, what the mask puts in, the mask, the scale
+        (3072, 64, []),
+        (3328, 64, ["f32", "f32", "i1", "f32"]),
+        (5120, 128, ["f32", "f32", "i1", "f32"]),
+        (6144, 128, ["f32", "i1", "f32"]),
+        (8192, 128, ["f32", "i1"]),
+    ],
+)
+def test_masks_of_long_rows_are_stored(rows: int, width: int, types: list[str]) -> None:
+    """On v6e; nothing where nothing is masked, up to rows that are apart anyway."""
+    assert sorted(stored(heads(rows, width, "direct", is_masked=True), V6E)) == sorted(types)
+    alone = ["f32"] * (rows > 4096) + ["f32"] * (rows > 5120)
+    assert stored(heads(rows, width, "direct", is_masked=False), V6E) == alone
