@@ -100,6 +100,7 @@ def compiler_of(form: Form, hardware: Hardware, devices: int) -> Compiler:
         ends_products_in_place=devices == 1 or not hardware.gathers_behind_compute,
         updates_early=not hardware.gathers_behind_compute,
         scatters_last=not hardware.gathers_behind_compute,
+        keeps_grouped_operands=hardware.keeps_grouped_operands,
         keeps_erfc=hardware.keeps_erfc,
         doubles_exponentials=hardware.doubles_exponentials,
         masks_apart=hardware.masks_apart,

@@ -138,6 +138,11 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.tiles is not None and bool(self.tiles.keeps_narrow_operands)
 
     @property
+    def keeps_grouped_operands(self) -> bool:
+        """Whether its compiler stores the softmax of queries that share keys for several products: see `Tiles`."""
+        return self.tiles is not None and bool(self.tiles.keeps_grouped_operands)
+
+    @property
     def keeps_erfc(self) -> bool:
         """Whether the compiler stores complementary error functions in float32, see `tiles`."""
         return self.tiles is not None and bool(self.tiles.keeps_erfc)

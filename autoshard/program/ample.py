@@ -84,8 +84,8 @@ def keep_costly(
         behind: what values are that enter a manual computation as they left another.
         names: values without a buffer, which their readers make of parts of others, or of others as parts.
         cut: what slices without a buffer are cut from.
-        compiler: one that keeps narrow operands stores them for products, one that keeps complementary error functions these in float32
-            too, beside their operand.
+        compiler: one that keeps narrow operands stores them for products, one that keeps those of groups only the quotients of a softmax
+            whose queries share keys, one that keeps complementary error functions these in float32 too, beside their operand.
         held: in what type values are stored.
     """
     kernels = [_as_left(kernel, behind) for kernel in kernels]
@@ -97,6 +97,7 @@ def keep_costly(
         kernels, listing, may_repeat, _costly_inside(kernels, listing, may_repeat)
     )
 
+    grouped = _read_in_groups(kernels) if compiler.keeps_grouped_operands else frozenset[int]()
     moved = Traffic(kernels, listing, held)
     made = {value: kernel for kernel in kernels for value in kernel.results}
 
@@ -113,7 +114,7 @@ def keep_costly(
         if is_read_by_products and moved.is_spared(value, read) and not is_read_besides(value, stored):
             return True
         if not compiler.keeps_narrow_operands:
-            return False
+            return value in grouped and _is_of_twice_as_much(value, stored, listing)
         apart = [one for one in stored if made_of.get(one, frozenset()).isdisjoint(stored)]
         one_of_each = {cut.get(one, one): one for one in apart}.values()
         is_of_much = _is_of_twice_as_much(value, one_of_each, listing)
@@ -319,6 +320,22 @@ def _made_of_sums(
         is_start = is_reduction(root) and (times is None or kernel.time in times)
         if is_start or (is_work and not found.isdisjoint(reads)):
             found.update(kernel.results)
+    return frozenset(found)
+
+
+def _read_in_groups(kernels: Sequence[Kernel]) -> frozenset[int]:
+    """What batched products read that have several free dimensions of it, as of queries that share keys, also under another name."""
+    found: set[int] = set()
+    for kernel in reversed(kernels):
+        if kernel.is_alias and not found.isdisjoint(kernel.results):
+            found.update(use.value for use in kernel.uses)
+        if "b" not in kernel.shape.matmul_roles:
+            continue
+        rule, roles = kernel.shape.rule, kernel.shape.matmul_roles
+        for use, mapping in zip(kernel.uses, rule.operands, strict=True):
+            kinds = [{roles[f] for f in dim if rule.factors[f].size > 1} for dim in mapping]
+            if any("b" in kind for kind in kinds) and sum(bool(kind & {"m", "n"}) for kind in kinds) > 1:
+                found.add(use.value)
     return frozenset(found)
 
 

@@ -107,14 +107,15 @@ class Compiler:
     """What kernels and lifetimes depend on of the compiler.
 
     XLA for TPUs runs products inside others (`nested`), makes Fourier transforms of products (`transforms`) and all states of random
-    numbers at once (`counters`); of `keeps_narrow_operands`, `keeps_erfc` and `doubles_exponentials` see `costmodels.tiles`. One that
-    `ends_products_in_place` writes what is worked out as a product leaves the matrix unit over an operand that dies there
-    (`nested.ended_in_place`); of one that `picks_behind_loops` see `picking`, of a device's memory `rowwise`.
+    numbers at once (`counters`); of `keeps_narrow_operands`, `keeps_grouped_operands`, `keeps_erfc` and `doubles_exponentials` see
+    `costmodels.tiles`. One that `ends_products_in_place` writes what is worked out as a product leaves the matrix unit over an operand
+    that dies there (`nested.ended_in_place`); of one that `picks_behind_loops` see `picking`, of a device's memory `rowwise`.
     """
 
     is_xla_tpu: bool
     keeps_narrow_operands: bool = False
     ends_products_in_place: bool = False
+    keeps_grouped_operands: bool = False
     keeps_erfc: bool = False
     doubles_exponentials: bool = False
     masks_apart: bool = False  # see `windowed`

@@ -56,16 +56,36 @@ def test_all_slices_are_cast_before_a_loop_that_alone_reads_them(layer: str) -> 
     assert (whole.type.shape, whole.type.dtype) == ((64, 16), "bf16")
 
 
-@pytest.mark.parametrize(
-    ("also", "results", "types"),
-    [
-        (f"%u = stablehlo.add %s, %s : {STACK}", "%r#1, %u", f"{X}, {STACK}"),
-        ("", "%r#1, %s", f"{X}, {STACK}"),
-    ],
+UPDATED = [
+    (f"%u = stablehlo.add %s, %s : {STACK}", "%r#1, %u", f"{X}, {STACK}"),
+    ("", "%r#1, %s", f"{X}, {STACK}"),
+]
+
+
+@pytest.mark.parametrize(("also", "results", "types"), UPDATED)
+def test_what_products_take_narrower_is_not_cast_if_it_is_read_or_returned_besides(
+    also: str, results: str, types: str
+) -> None:
+    """As weights are that are updated; what says that it is cast is."""
+    assert not program_of(scan(TAKEN_NARROWER, also, results, types)).wholes
+    assert len(program_of(scan(LAYER, also, results, types)).wholes) == 1
+
+
+BARRED = LAYER.replace(
+    "%w1 = stablehlo.convert %w11",
+    f"%w12 = stablehlo.optimization_barrier %w11 : {W}\n      %w1 = stablehlo.convert %w12",
 )
-def test_what_is_read_or_returned_besides_is_cast_in_the_loop(also: str, results: str, types: str) -> None:
-    """As weights are that are updated."""
-    assert not program_of(scan(LAYER, also, results, types)).wholes
+
+
+def test_casts_for_two_loops_are_there_until_the_second_ends() -> None:
+    """One set for both, also where a barrier is in front of the casts, as where activations are made anew."""
+    again = counted_loop(
+        4, (("%a", "%r#1", X), ("%w", "%s", STACK)), BARRED, ("%next", "%w"), name="q", counter="j"
+    )
+    program = program_of(scan(LAYER, again.replace("%w, %i,", "%w, %j,"), "%q#1"))
+    ((whole,),) = program.wholes.values()
+    loops = [(flow.begin, flow.end) for flow in program.listing.data_flows if flow.kind == "while"]
+    assert (whole.begin, whole.end) == (min(begin for begin, _ in loops), max(end for _, end in loops))
 
 
 @pytest.mark.parametrize("layer", [ONE_SLICE, PART])
