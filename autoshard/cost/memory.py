@@ -92,9 +92,7 @@ def scattered_from(graph: Graph, edge: Edge, sizes: Sizes, value: int, moved: In
         return None
     table, layouts = kernel.results[0], node.choices.demands[edge.operand]
     added, type_ = sizes.held(value, edge.type), sizes.held(table, kernel.shape.results[0])
-    smallest, written = (
-        sizes.temporary(added, layouts, minor) for minor in (None, program.minor_dims.get(value))
-    )
+    smallest, written = (sizes.temporary(added, layouts, minor) for minor in (None, updates.written))
     stored = np.where(moved > 0, smallest[None, :], written[None, :])
     made = np.asarray(node.space.produced[0])
     rows, _ = program.scattered_rows[table]

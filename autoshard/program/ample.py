@@ -85,7 +85,8 @@ def keep_costly(
         names: values without a buffer, which their readers make of parts of others, or of others as parts.
         cut: what slices without a buffer are cut from.
         compiler: one that keeps narrow operands stores them for products, one that keeps those of groups only the quotients of a softmax
-            whose queries share keys, one that keeps complementary error functions these in float32 too, beside their operand.
+            whose queries share keys, all of them narrow, one that keeps complementary error functions these in float32 too, beside their
+            operand.
         held: in what type values are stored.
     """
     kernels = [_as_left(kernel, behind) for kernel in kernels]
@@ -114,7 +115,8 @@ def keep_costly(
         if is_read_by_products and moved.is_spared(value, read) and not is_read_besides(value, stored):
             return True
         if not compiler.keeps_narrow_operands:
-            return value in grouped and _is_of_twice_as_much(value, stored, listing)
+            is_grouped = value in grouped and _is_of_twice_as_much(value, stored, listing)
+            return is_grouped and softmaxes.are_of_narrow_products(value)
         apart = [one for one in stored if made_of.get(one, frozenset()).isdisjoint(stored)]
         one_of_each = {cut.get(one, one): one for one in apart}.values()
         is_of_much = _is_of_twice_as_much(value, one_of_each, listing)
@@ -291,6 +293,20 @@ class _Softmaxes:
             return False
         made = [op.results[0] for op in before if op.name == _EXPONENTIAL]
         return any(op.name in _ADDING for one in made for op in self._wide_behind(one))
+
+    def are_of_narrow_products(self, value: int) -> bool:
+        """Quotients of exponentials of scores of a product that reads nothing wider."""
+        left, seen = [value], set[int]()
+        while left:
+            op = self._made_by.get(left.pop())
+            if op is None or op.results[0] in seen:
+                continue
+            seen.add(op.results[0])
+            if op.is_matmul:
+                return all(_is_narrow(operand, self._listing) for operand in op.operands)
+            if not is_reduction(op):
+                left.extend(op.operands)
+        return False
 
     def _wide_behind(self, value: int) -> list[Op]:
         """What makes the exponentials, of their type."""

@@ -246,7 +246,9 @@ def build_program(
         generated_wholes(listing, fusion.free) if compiler.is_xla_tpu else (),
         scatters_last=compiler.scatters_last,
         gathers_apart=compiler.gathers_apart,
-        scattered_updates=scattered_updates(kernels, listing, ample) if compiler.is_xla_tpu else {},
+        scattered_updates=scattered_updates(kernels, listing, ample, rows, dims, indexed, copies_of_rows)
+        if compiler.is_xla_tpu
+        else {},
     )
     return replace(program, picked=picked_beside(program, compiler)) if compiler.is_xla_tpu else program
 

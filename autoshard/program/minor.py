@@ -126,19 +126,36 @@ def scattered_rows(kernels: Sequence[Kernel], listing: Listing) -> dict[int, tup
 
 
 def scattered_updates(
-    kernels: Sequence[Kernel], listing: Listing, lives: Mapping[int, Lifetime]
+    kernels: Sequence[Kernel],
+    listing: Listing,
+    lives: Mapping[int, Lifetime],
+    rows: Collection[int],
+    dims: Mapping[int, MinorDims],
+    indexed: Mapping[int, MinorDims],
+    copies: Collection[int],
 ) -> dict[int, Updates]:
-    """By the times of scatters."""
+    """By the times of scatters; not of what is generated there, nor of arguments that are copied into rows when the program begins.
+
+    Args:
+        rows: results of scatters into rows (`scattered_rows`).
+        dims: how what kernels make lies.
+        indexed: how what loops carry does, where that is known.
+        copies: those arguments.
+    """
     readers = Counter(use.value for kernel in kernels for use in kernel.uses)
+    made = {value for kernel in kernels for value in kernel.results}
     found: dict[int, Updates] = {}
     for kernel in kernels:
-        if (dims := _of_updates(listing.ops[kernel.time])) is not None:
-            site = (kernel.time, _UPDATES)
-            operand = next(n for n, use in enumerate(kernel.uses) if site in use.sites)
-            value = kernel.uses[operand].value
+        in_rows = _of_updates(listing.ops[kernel.time])
+        operands = [n for n, use in enumerate(kernel.uses) if (kernel.time, _UPDATES) in use.sites]
+        if in_rows is None or not operands or kernel.results[0] not in rows:
+            continue
+        value = kernel.uses[operands[0]].value
+        if value not in copies:
             is_last = value in lives and lives[value].end <= kernel.time + 1
             is_alone = is_last and readers[value] == 1
-            found[kernel.time] = Updates(operand, dims, is_alone, is_last)
+            written = (dims if value in made else indexed).get(value)
+            found[kernel.time] = Updates(operands[0], in_rows, written, is_alone, is_last)
     return found
 
 

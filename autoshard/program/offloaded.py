@@ -12,24 +12,26 @@ rows; the scheduler takes products for six times their least, see `covering_rati
 SparseCores read and write main memory. They do not convert: see `storing`.
 """
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 
 from autoshard.program.lifetime import keep_until
 from autoshard.program.pace import KernelTimes
 from autoshard.program.records import Kernel, Lifetime, Program
 
 _GATHER = "stablehlo.gather"
-_PRODUCTS_TAKE = 6
+_BRANCHING = frozenset({"while", "case", "if"})
+_OTHER_WORK = 6  # a part of its memory traffic
 _MOST_KERNELS = 2000
 """How far back work is looked for; it is mostly found among a few."""
 
 
 def gather_kernels(program: Program) -> Iterator[Kernel]:
-    """Those that SparseCores may run, of a compiler that has them do so: the first operand is the table."""
-    if program.gathers_apart:
-        yield from (kernel for kernel in program.kernels if kernel.shape.name == _GATHER)
+    """Those that SparseCores may run, of a compiler that has them do so: of tables that are not generated, the first operands."""
+    for kernel in program.kernels if program.gathers_apart else ():
+        if kernel.shape.name == _GATHER and kernel.uses and (kernel.time, 0) in kernel.uses[0].sites:
+            yield kernel
 
 
 class Offloading:
@@ -48,8 +50,15 @@ class Offloading:
         self._handed = {
             source.value: source.time for flow in program.listing.data_flows for source in flow.sources
         }
-        loops = (flow for flow in program.listing.data_flows if flow.kind == "while")
-        self._bounds = {time for flow in loops for time in (flow.begin, flow.end)}
+        self._bounds = sorted(
+            {
+                time
+                for flow in program.listing.data_flows
+                if flow.kind in _BRANCHING
+                for time in (flow.begin, flow.end, *(source.time for source in flow.sources))
+            }
+        )
+        self._late: dict[frozenset[int], dict[int, int]] = {}
 
     def lives(self, lives: Mapping[int, Lifetime], apart: Collection[int]) -> Mapping[int, Lifetime]:
         """Those lives, longer for what work reads that is put off, and later for what it makes.
@@ -57,8 +66,10 @@ class Offloading:
         Args:
             apart: what SparseCores give.
         """
-        late = self._put_off(apart)
-        if not late:
+        key = frozenset(apart)
+        if key not in self._late:
+            self._late[key] = self._put_off(key)
+        if not (late := self._late[key]):
             return lives
         found = dict(lives)
         for kernel in (kernel for kernel in self._kernels if kernel.time in late):
@@ -101,14 +112,16 @@ class Offloading:
         """Work in front of a gather that nothing waits for until the gather has begun, the last first."""
         gather = self._kernels[number]
         awaited = {use.value for use in gather.uses}
-        before = max((time for time in self._bounds if time <= gather.time), default=-1)
-        for kernel in islice(reversed(self._kernels[:number]), _MOST_KERNELS):
+        bound = bisect_right(self._bounds, gather.time)
+        before = self._bounds[bound - 1] if bound else -1
+        for earlier in range(number - 1, max(number - 1 - _MOST_KERNELS, -1), -1):
+            kernel = self._kernels[earlier]
             if kernel.time < before:
                 return
             if kernel.time in late:
                 continue
             is_awaited = any(
-                value in awaited or value in apart or self._handed.get(value, gather.time) < gather.time
+                value in awaited or value in apart or self._handed.get(value, gather.time + 1) <= gather.time
                 for value in kernel.results
             )
             if is_awaited or not kernel.results:
@@ -120,4 +133,4 @@ class Offloading:
         times = self._times[kernel.time]
         if kernel.shape.is_matmul:
             return times.product_ns / self._ratio
-        return 0.0 if kernel.is_alias else times.memory_ns / _PRODUCTS_TAKE
+        return 0.0 if kernel.is_alias else times.memory_ns / _OTHER_WORK

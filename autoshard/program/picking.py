@@ -50,7 +50,8 @@ def _picked(program: Program) -> Iterator[tuple[int, Picked]]:
     made = _made_by(program)
     products = {value for value, kernel in made.items() if kernel.shape.is_matmul}
     for kernel in program.kernels:
-        if program.listing.ops[kernel.time].name != _GATHER or kernel.uses[0].value not in made:
+        is_gather = program.listing.ops[kernel.time].name == _GATHER
+        if not is_gather or not kernel.uses or kernel.uses[0].value not in made:
             continue
         value = kernel.uses[0].value
         maker, wholes = made[value], program.wholes.get(value, ())

@@ -274,13 +274,14 @@ class RowCopy(NamedTuple):
 class Updates(NamedTuple):
     """What a scatter adds to a table, in slices.
 
-    Where a product or an exchange makes it, which lays it out in the smallest layout, XLA copies it into rows, or makes it so if nothing
+    Where it lies in the smallest layout, as products, exchanges and loops leave it, XLA copies it into rows, or makes it so if nothing
     else reads it (libtpu 0.0.52, v5e, v5p and v6e: 17 small programs of 8 to 96 columns; a graph network's messages, of which a device has
     8 columns, take 16 times as much).
     """
 
     operand: int  # of the kernel
     dims: MinorDims  # of rows of slices
+    written: MinorDims | None  # as it is made, if a kernel does
     is_alone: bool  # nothing else reads it
     is_last: bool  # nothing else reads it later
 

@@ -17,13 +17,15 @@ from autoshard.mlir.decisions import Site, sites_of
 from autoshard.mlir.listing import Listing
 from autoshard.program.additions import PASSED
 from autoshard.program.fusion import is_elementwise, is_reduction
-from autoshard.program.records import Compiler, Kernel
+from autoshard.program.handing import is_invariant
+from autoshard.program.records import MOVES, Compiler, Kernel
 from autoshard.program.repeating import readers_of
 from autoshard.program.widths import Widths
 from autoshard.sharding import TensorType, dtype_bits
 
 _ADD = "stablehlo.add"
 _CONVOLUTION = "stablehlo.convolution"
+_NAMES = MOVES | {"stablehlo.reshape", "stablehlo.transpose"}
 _GATHER, _SCATTER = "stablehlo.gather", "stablehlo.scatter"
 
 
@@ -50,9 +52,8 @@ class Storing:
         instead = {one.value: one.result for one in self._finished}
         self.types = Widths(listing, counted, instead, as_made)
         """`of_value` is the type that a value is stored in."""
-        if compiler.gathers_apart:
-            as_made |= frozenset(_as_wide_as_tables(listing, self.types))
-            self.types = Widths(listing, counted, instead, as_made)
+        if compiler.gathers_apart and (wide := frozenset(_as_wide_as_tables(listing, self.types))):
+            self.types = Widths(listing, counted, instead, as_made | wide)
 
     def finished_products(self) -> dict[int, int]:
         """Of elementwise work that is done as a product leaves the matrix unit, each result with the name under which it reads the product.
@@ -68,12 +69,19 @@ class Storing:
 
 
 def _as_wide_as_tables(listing: Listing, types: Widths) -> Iterator[int]:
-    """What is gathered from tables that are stored as wide as they are."""
-    arguments = {argument.value for argument in listing.arguments}
-    for op in (op for op in listing.ops if op.name == _GATHER):
-        table = op.operands[0]
-        if table in arguments or types.of_value(table) == listing.values[table].type:
-            yield op.results[0]
+    """What is gathered from tables that are stored as wide as they are, arguments and what is gathered so among them."""
+    wide = {argument.value for argument in listing.arguments}
+    wide.update(
+        flow.target for flow in listing.data_flows if is_invariant(flow) and flow.sources[0].value in wide
+    )
+    for op in listing.ops:
+        if op.name in _NAMES and not wide.isdisjoint(op.operands[:1]):
+            wide.update(op.results)
+        elif op.name == _GATHER:
+            table = op.operands[0]
+            if table in wide or types.of_value(table) == listing.values[table].type:
+                wide.update(op.results)
+                yield op.results[0]
 
 
 def _counted(

@@ -10,8 +10,8 @@ they do unless they are longer than there are queries and queries are in no grou
 - on both for rows longer than `_LONGEST` has, by whether heads fill the lanes, scores are masked and keys are worked out in the product
   (rotated behind the reshape that makes heads of them; one op, a bias say, leaves the product before that); of a batch, where heads fill
   the lanes, such keys keep rows of any length apart, and so does a reshape into 16 heads or more, of rows that are no longer than 10 to 12
-  elements a head's element are (`_has_many_heads`);
-- on v6e (`Compiler.stores_masks`) for masked rows of 3072 and more, 3328 where heads do not fill the lanes, and then what scores are
+  elements a head's element are (`_are_always_apart`);
+- on v6e (`Compiler.stores_masks`) for masked rows of 3072 and more, 3328 where heads are of less than 96 elements, and then what scores are
   scaled, masked and biased by is stored too, as large as they are: all of it up to 5120, of 6144 not what a mask puts in, beyond 6144 the
   masks alone; of rows beyond 5120 that are not masked what they are scaled by.
 
@@ -52,7 +52,6 @@ _LONGEST = {
 that do not fill the lanes see `_FEWEST_MADE`."""
 _FEWEST_MADE = 2**17  # elements of keys
 _FEWEST_NARROW, _MOST_PICKED, _MOST_SCALED = 3200, 5632, 6656
-_CONSTANT = "f32"
 _LANES, _TILE_ROWS, _FEWEST_HEADS = 128, 8, 16
 _FREE_DIMS = 2  # of a product's result: of groups of queries there are more
 
@@ -112,6 +111,8 @@ class _Scores:
         return found
 
     def _stores_masks(self) -> bool:
+        if self.queries < self.row or not self.keys.are_narrow:
+            return False
         is_wide = self.width >= _LANES * 3 // 4 or (self.keys.kind == "made" and self.in_groups)
         return bool(self.masks) and self.row >= (_LONGEST_MASKED if is_wide else _FEWEST_NARROW)
 
@@ -133,7 +134,7 @@ def windowed_exponentials(
     """
     made_by = {value: op for op in listing.ops for value in op.results}
     arguments = {argument.value for argument in listing.arguments}
-    found: list[tuple[Kernel, list[str]]] = []
+    found: list[tuple[Kernel, list[str], list[str]]] = []
     for kernel in kernels:
         root = listing.ops[kernel.time]
         if root.name != _EXPONENTIAL or kernel.is_alias or not lives[kernel.results[0]].is_own_buffer:
@@ -147,11 +148,11 @@ def windowed_exponentials(
             for mask in scores.masks
         )
         if scores.are_apart(compiler, copied):
-            kept = [] if _is_kept(kernel, lives) else [scores.dtype]
-            found.append((kernel, [*kept, *scores.stored(compiler)]))
-    has_gap = sum(_CONSTANT in types[1:] for _, types in found) > 1
-    for kernel, types in found:
-        for dtype in (*types, *[_CONSTANT] * (has_gap and _CONSTANT in types[1:])):
+            found.append((kernel, [] if _is_kept(kernel, lives) else [scores.dtype], scores.stored(compiler)))
+    has_gaps = sum("f32" in beside for _, _, beside in found) > 1
+    for kernel, own, beside in found:
+        gap = ["f32"] if has_gaps and "f32" in beside else []
+        for dtype in (*own, *beside, *gap):
             shape = kernel.shape.results[0].shape
             yield kernel.results[0], Whole(kernel.time, kernel.time + 1, TensorType(shape, dtype))
 
@@ -237,7 +238,7 @@ class _Keys:
         self._listing, self._made_by = listing, made_by
         works, last, left, seen = 0, "", [value], set[int]()
         is_reshaped = False
-        while left:
+        while left and works <= 1:
             op = made_by.get(left.pop())
             if op is None or op.results[0] in seen:
                 continue

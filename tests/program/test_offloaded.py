@@ -102,6 +102,7 @@ def test_a_gather_takes_nothing_from_before_a_loop() -> None:
     ("compiler", "table", "dtype"),
     [
         (SPARSE, "t", "f32"),  # an argument
+        (SPARSE, "n", "f32"),  # another name of one
         (SPARSE, "e", "bf16"),  # stored for products alone
         (Compiler(is_xla_tpu=True), "t", "bf16"),
         (Compiler(is_xla_tpu=True), "e", "bf16"),
@@ -109,7 +110,12 @@ def test_a_gather_takes_nothing_from_before_a_loop() -> None:
 )
 def test_what_products_read_is_as_wide_as_its_table(compiler: Compiler, table: str, dtype: str) -> None:
     body = f"\n  %d = stablehlo.dot_general %t, %w, contracting_dims = [1] x [0] : ({TABLE}, {W}) -> {TABLE}"
-    body += f"\n  %e = stablehlo.tanh %d : {TABLE}" + gather("a", table) + product("p", "a")
+    body += f"\n  %e = stablehlo.tanh %d : {TABLE}"
+    body += (
+        f"\n  %n = stablehlo.transpose %t, dims = [0, 1] : ({TABLE}) -> {TABLE}"
+        + gather("a", table)
+        + product("p", "a")
+    )
     program = program_of(body, "p", compiler)
     assert program.stored.of_value(gathered(program)[0]).dtype == dtype
 
@@ -120,3 +126,48 @@ def test_tables_and_rows_are_in_main_memory() -> None:
     kept = offloading(program, 1.0).in_main_memory({values[0]})
     table = next(kernel.uses[0].value for kernel in program.kernels if values[0] in kernel.results)
     assert kept == {values[0], table}
+
+
+def test_branches_keep_their_work() -> None:
+    """Nothing is put off from before a choice into a branch, nor out of one, behind the gather that follows."""
+    branch = (
+        "{{\n    %{0}n = stablehlo.negate %a : " + ROWS + "\n    stablehlo.return %{0}n : " + ROWS + "\n  }}"
+    )
+    inside = branch.format("y").replace("stablehlo.negate %a :", "stablehlo.tanh %a :")
+    chosen = f'\n  %c = "stablehlo.case"(%k) ({branch.format("x")}, {inside}) : (tensor<i32>) -> {ROWS}'
+    body = (
+        FIRST
+        + READ[0]
+        + chosen
+        + gather("b0", "u")
+        + elementwise("add", "r", "%b0, %q")
+        + elementwise("add", "o", "%r, %c")
+    )
+    text = f"{body}\n  return %o : {ROWS}"
+    given = f"%t: {TABLE}, %u: {TABLE}, %i0: {IDS}, %i1: {IDS}, %w: {W}, %k: tensor<i32>"
+    program = build_program(listed(main_of(text, given, ROWS)), compiler=SPARSE)
+    values = gathered(program)
+    assert len(values) == 3
+    assert offloading(program, 1.0).lives(program.ample_lifetimes, set(values)) == program.ample_lifetimes
+
+
+def test_what_is_handed_to_a_loop_is_not_put_off() -> None:
+    """Though nothing else reads it before the gather that is behind the beginning of the loop."""
+    loop = counted_loop(3, [("%c", "%a", ROWS)], f"%n = stablehlo.tanh %c : {ROWS}", ["%n"], name="looped")
+    program = program_of(f"{FIRST}\n  {loop}{SECOND}" + elementwise("add", "x", "%b, %looped#1"), "x")
+    values = gathered(program)
+    found = offloading(program, 1.0).lives(program.ample_lifetimes, set(values[2:]))
+    assert found == program.ample_lifetimes
+
+
+def test_results_are_there_from_the_start_whatever_is_put_off() -> None:
+    text = f"{FIRST}{SECOND}\n  return %a, %b : {ROWS}, {ROWS}"
+    given = f"%t: {TABLE}, %u: {TABLE}, %i0: {IDS}, %i1: {IDS}, %w: {W}"
+    program = build_program(listed(main_of(text, given, f"{ROWS}, {ROWS}")), compiler=SPARSE)
+    found = offloading(program, 1.0).lives(program.ample_lifetimes, set(gathered(program)))
+    assert {found[value].begin for value in program.returned} == {0}
+
+
+def test_generated_tables_are_none() -> None:
+    body = f"\n  %c = stablehlo.constant dense<1.0> : {TABLE}" + gather("a0", "c") + product("p", "a0")
+    assert not list(gather_kernels(program_of(body, "p")))

@@ -103,3 +103,11 @@ def test_trips_of_a_loop_are_apart() -> None:
     first, _, third = (kernel.time for kernel in program.kernels if kernel.shape.is_matmul)
     assert pace.stay(-1, first, third + 1).waiting_ns == 10.0
     assert pace.stay(-1, 0, third + 9).waiting_ns == 150.0
+
+
+def test_what_stays_in_main_memory_waits_for_ever() -> None:
+    program = program_of(main_of(f"{chained('t', '1')}\n return %2 : {SQUARE}", f"%t: {SQUARE}", SQUARE))
+    pace = Pace(program, [KernelTimes(1.0, 1.0)] * len(program.kernels))
+    begin, value = program.kernels[0].time, program.kernels[0].results[0]
+    assert pace.stay(value, begin, begin + 2, is_out=True).waiting_ns == float("inf")
+    assert pace.stay(value, begin, begin + 2).waiting_ns == 0.0

@@ -1,5 +1,6 @@
 """How lookups and their gradients lie in memory: each slice along the lanes."""
 
+import numpy as np
 import pytest
 
 from autoshard import pipeline
@@ -9,6 +10,7 @@ from autoshard.program import Program, build_program
 from autoshard.program.records import Compiler, RowCopy
 from autoshard.program.rowwise import gathers_rows, scatters_rows
 from autoshard.sharding import TensorType
+from costmodels import load
 from tests.mlir.modules import main_of
 from tests.program.modules import program_of
 
@@ -289,7 +291,7 @@ def test_what_is_summed_too_is_stored_for_the_scatter() -> None:
     assert whole.is_value and whole.begin < scatter.time < whole.end and whole.dims == SLICES
 
 
-ADDED = """module {{
+ADDING = """module {{
   sdy.mesh @mesh = <["x"=16]>
   func.func @main(%x: tensor<{rows}x32xf32>{given}, %w: tensor<32x{columns}xf32>, %i: tensor<{rows}x1xi32>) -> tensor<{columns}xf32> {{
     %zero = stablehlo.constant dense<0.0> : tensor<f32>
@@ -318,7 +320,7 @@ def added(table: int, rows: int, columns: int, *, is_split: bool) -> bytes:
     """Rows of a product are added to a table, each on its device, or exchanged for columns of all."""
     sizes = {"table": table, "rows": rows, "columns": columns}
     moved = (SPLIT if is_split else WHOLE).format(**sizes)
-    return ADDED.format(**sizes, moved=moved, given=GIVEN if is_split else "").encode()
+    return ADDING.format(**sizes, moved=moved, given=GIVEN if is_split else "").encode()
 
 
 @pytest.mark.parametrize("hardware", ["tpu-v5e", "tpu-v6e"])
@@ -344,3 +346,64 @@ def test_what_products_and_exchanges_make_is_scattered_in_rows(
     assert written.priced.expected_peak(written.choice) == pytest.approx(compiled, rel=0.1)
     plan = pipeline.plan_loaded(loaded)
     assert check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed
+
+
+GENERATED = [
+    ("%v = stablehlo.constant dense<1.0> : tensor<32x8xf32>", ""),
+    ("%v = stablehlo.iota dim = 0 : tensor<32x8xf32>", ""),
+    ("%v = stablehlo.optimization_barrier %u : tensor<32x8xf32>", ""),
+    ("%v = stablehlo.negate %y : tensor<32x8xf32>", ", %y: tensor<32x8xf32>"),
+    ("%v = stablehlo.reshape %y : (tensor<32x8xf32>) -> tensor<32x8xf32>", ", %y: tensor<32x8xf32>"),
+]
+
+
+@pytest.mark.parametrize("hardware", ["tpu-v5e", "tpu-v6e"])
+@pytest.mark.parametrize(("moved", "given"), GENERATED)
+@pytest.mark.parametrize("rows", [32, 1_000_000])
+def test_whatever_is_scattered_is_counted_as_the_checker_does(
+    hardware: str, moved: str, given: str, rows: int
+) -> None:
+    """What is generated, handed on by a barrier, made of an argument, and that itself; small ones and such that are copied."""
+    text = ADDING.format(table=rows, rows=rows, columns=8, moved=moved.replace("32x8", f"{rows}x8"), given="")
+    text = text.replace("%w: ", f"%z: tensor<1xf32>{given.replace('32x8', f'{rows}x8')}, %w: ")
+    request = pipeline.Request(hardware=hardware, topology=(4, 4), memory_bytes=None)
+    loaded = pipeline.load_module(text.encode(), request)
+    plan = pipeline.plan_loaded(loaded)
+    assert check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed
+
+
+def test_windows_over_whole_tables_have_no_rows() -> None:
+    text = """module {
+      sdy.mesh @mesh = <["x"=2]>
+      func.func @main(%z: tensor<64xf32>, %i: tensor<16x1xi32>, %x: tensor<16x64xf32>) -> tensor<64xf32> {
+        %t = "stablehlo.scatter"(%z, %i, %x) <{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1],
+            scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
+          ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+            %sum = stablehlo.add %a, %b : tensor<f32>
+            stablehlo.return %sum : tensor<f32>
+          }) : (tensor<64xf32>, tensor<16x1xi32>, tensor<16x64xf32>) -> tensor<64xf32>
+        return %t : tensor<64xf32>
+      }
+    }"""
+    loaded = pipeline.load_module(text.encode(), pipeline.Request(hardware="tpu-v6e", memory_bytes=None))
+    assert not loaded.program.scattered_updates
+    assert check(
+        Subject(loaded.program, loaded.hardware, loaded.communication), pipeline.plan_loaded(loaded)
+    ).passed
+
+
+@pytest.mark.parametrize(
+    ("is_last", "is_alone", "taken"),
+    [(False, False, 1024), (True, False, 1024 - 64), (True, True, 1024 - 64)],
+)
+def test_bytes_of_updates_in_rows(*, is_last: bool, is_alone: bool, taken: int) -> None:
+    """128 rows of 8 float32 beside as many in the smallest layout, of which a device keeps 64 kB and 4 kB: what is copied is gone, or never
+    was, in units of 64 bytes."""
+    v5e = load("tpu-v5e")
+    shapes, rows = np.asarray([[128, 8]]), ((1,), (0,), True)
+    table = (np.asarray([[8, 8]]), 32, rows)
+    stored = v5e.stored_bytes(shapes, 32, None, is_temporary=True)
+    found = v5e.updates_bytes(
+        (shapes, 32, rows), table, stored, is_last=is_last, is_alone=np.asarray([is_alone])
+    )
+    assert found[0] == pytest.approx(taken * 64 * 1.06, abs=1)

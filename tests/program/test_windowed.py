@@ -1,5 +1,7 @@
 """Exponentials of a softmax beside their scores: what keeps XLA:TPU from working both out as the product leaves the matrix unit."""
 
+import re
+
 import pytest
 
 from autoshard.program import build_program
@@ -118,11 +120,19 @@ def test_exponentials_of_a_loss_are_not_apart() -> None:
 
 
 def heads(
-    rows: int, width: int, keys: str, *, is_masked: bool, batch: int = 2, count: int = 8, dtype: str = "f32"
+    rows: int,
+    width: int,
+    keys: str,
+    *,
+    is_masked: bool,
+    batch: int = 2,
+    count: int = 8,
+    dtype: str = "f32",
+    element: str = "bf16",
 ) -> str:
     """Attention of a batch of sequences: queries and keys of one projection each, scores scaled and, if so, causal."""
-    x, flat = f"tensor<{batch}x{rows}x256xbf16>", f"tensor<{batch}x{rows}x{count * width}xbf16>"
-    split, w = f"tensor<{batch}x{rows}x{count}x{width}xbf16>", f"tensor<256x{count * width}xbf16>"
+    x, flat = f"tensor<{batch}x{rows}x256x{element}>", f"tensor<{batch}x{rows}x{count * width}x{element}>"
+    split, w = f"tensor<{batch}x{rows}x{count}x{width}x{element}>", f"tensor<256x{count * width}x{element}>"
     scores, made = (f"tensor<{batch}x{count}x{rows}x{rows}x{one}>" for one in ("f32", dtype))
     bits, sums = scores.replace("f32", "i1"), f"tensor<{batch}x{count}x{rows}xf32>"
     reshaped = f"""%f = stablehlo.dot_general %x, %w, contracting_dims = [2] x [0] : ({x}, {w}) -> {flat}
@@ -133,7 +143,7 @@ def heads(
       %k1 = stablehlo.multiply %k0, %k0 : {split}
       %k = stablehlo.add %k1, %k0 : {split}""",
         "direct": f"""%k = stablehlo.dot_general %x, %w3, contracting_dims = [2] x [0]
-        : ({x}, tensor<256x{count}x{width}xbf16>) -> {split}""",
+        : ({x}, tensor<256x{count}x{width}x{element}>) -> {split}""",
     }[keys]
     masked = f"""
       %i = stablehlo.iota dim = 0 : tensor<{rows}x{rows}xi32>
@@ -146,7 +156,7 @@ def heads(
       %zero = stablehlo.constant dense<0.0> : tensor<f32>
       {made_of}
       %q = stablehlo.dot_general %x, %w3, contracting_dims = [2] x [0]
-        : ({x}, tensor<256x{count}x{width}xbf16>) -> {split}
+        : ({x}, tensor<256x{count}x{width}x{element}>) -> {split}
       %0 = stablehlo.dot_general %q, %k, batching_dims = [0, 2] x [0, 2], contracting_dims = [3] x [3] : ({split}, {split}) -> {made}
       {f"%1 = stablehlo.convert %0 : ({made}) -> {scores}" if dtype != "f32" else ""}
       %scale = stablehlo.constant dense<0.1> : {scores}
@@ -160,12 +170,12 @@ def heads(
       %6 = stablehlo.reduce(%5 init: %zero) applies stablehlo.add across dimensions = [3] : ({scores}, tensor<f32>) -> {sums}
       %7 = stablehlo.broadcast_in_dim %6, dims = [0, 1, 2] : ({sums}) -> {scores}
       %8 = stablehlo.divide %5, %7 : {scores}
-      %9 = stablehlo.convert %8 : ({scores}) -> {scores.replace("f32", "bf16")}
+      %9 = stablehlo.convert %8 : ({scores}) -> {scores.replace("f32", element)}
       %10 = stablehlo.dot_general %9, %q, batching_dims = [0, 1] x [0, 2], contracting_dims = [3] x [1]
-        : ({scores.replace("f32", "bf16")}, {split}) -> tensor<{batch}x{count}x{rows}x{width}xbf16>
-      return %10 : tensor<{batch}x{count}x{rows}x{width}xbf16>"""
-    given = f"%x: {x}, %w: {w}, %w3: tensor<256x{count}x{width}xbf16>"
-    return main_of(body, given, f"tensor<{batch}x{count}x{rows}x{width}xbf16>")
+        : ({scores.replace("f32", element)}, {split}) -> tensor<{batch}x{count}x{rows}x{width}x{element}>
+      return %10 : tensor<{batch}x{count}x{rows}x{width}x{element}>"""
+    given = f"%x: {x}, %w: {w}, %w3: tensor<256x{count}x{width}x{element}>"
+    return main_of(body, given, f"tensor<{batch}x{count}x{rows}x{width}x{element}>")
 
 
 def stored(text: str, compiler: Compiler) -> list[str]:
@@ -240,3 +250,21 @@ def test_masks_of_long_rows_are_stored(rows: int, width: int, types: list[str]) 
     assert sorted(stored(heads(rows, width, "direct", is_masked=True), V6E)) == sorted(types)
     alone = ["f32"] * (rows > 4096) + ["f32"] * (rows > 5120)
     assert stored(heads(rows, width, "direct", is_masked=False), V6E) == alone
+
+
+def test_constants_of_several_softmaxes_leave_a_gap() -> None:
+    """As large as they are, on v6e; of one there is none, nor where masks alone are stored."""
+    for rows, gap in ((4096, 1), (8192, 0)):
+        one = heads(rows, 128, "direct", is_masked=True)
+        body = one[one.index("%zero = ") : one.index("return %10")]
+        again = re.sub(
+            r"%(\w+)", lambda name: name[0] if name[1] in ("x", "w", "w3") else f"%again_{name[1]}", body
+        )
+        both = one.replace(body, body + again)
+        assert len(stored(both, V6E)) == 2 * (len(stored(one, V6E)) + gap)
+
+
+def test_nothing_is_stored_for_scores_of_wide_heads() -> None:
+    """On v6e: what is multiplied in float32 is worked out with its softmax."""
+    assert stored(heads(4096, 128, "direct", is_masked=True), V6E)
+    assert stored(heads(4096, 128, "direct", is_masked=True, element="f32"), V6E) == []
