@@ -36,6 +36,7 @@ from autoshard.sharding import TensorType
 _DOT, _EXPONENTIAL, _SUBTRACT = "stablehlo.dot_general", "stablehlo.exponential", "stablehlo.subtract"
 _ADD, _SELECT, _CONVERT = "stablehlo.add", "stablehlo.select", "stablehlo.convert"
 _CONCATENATE, _RESHAPE = "stablehlo.concatenate", "stablehlo.reshape"
+_UPDATE = "stablehlo.dynamic_update_slice"
 _PARTS = frozenset({_CONCATENATE, "stablehlo.slice"})
 _RENAMED = MOVES | {_RESHAPE, "stablehlo.transpose"}
 _MASKING = frozenset({_SELECT, _ADD})
@@ -52,6 +53,7 @@ _LONGEST = {
 that do not fill the lanes see `_FEWEST_MADE`."""
 _FEWEST_MADE = 2**17  # elements of keys
 _FEWEST_NARROW, _MOST_PICKED, _MOST_SCALED = 3200, 5632, 6656
+_REPEATED = 2  # as much work as makes keys that are "made"
 _LANES, _TILE_ROWS, _FEWEST_HEADS = 128, 8, 16
 _FREE_DIMS = 2  # of a product's result: of groups of queries there are more
 
@@ -83,13 +85,15 @@ class _Scores:
             return False
         if self.dtype != "f32":
             return self._are_always_apart() or (compiler.stores_masks and self._stores_masks())
-        if self.queries < self.row or not self.keys.are_narrow:
+        if compiler.masks_apart and self.keys.are_narrow and self._are_always_apart():
+            return True
+        if (self.queries < self.row and not self.in_groups) or not self.keys.are_narrow:
             longest = _LONGEST_OF_GROUPS if self.in_groups and self.masks else _LONGEST_LONE
             return self.row > longest or (copied and (self.in_groups or self.queries >= self.row))
         if compiler.stores_masks:
             return self._stores_masks() or self.row > (_MOST_SCALED if self.in_groups else _LONGEST_LONE)
         fills_lanes = self.width % _LANES == 0
-        if copied or self._are_always_apart():
+        if copied:
             return True
         if self.in_groups:
             longest = _LONGEST_MASKED if self.keys.kind == "direct" else _LONGEST_LONE
@@ -117,12 +121,13 @@ class _Scores:
         return bool(self.masks) and self.row >= (_LONGEST_MASKED if is_wide else _FEWEST_NARROW)
 
     def _are_always_apart(self) -> bool:
-        if self.width % _LANES or not self.is_batch or self.queries < self.row:
+        if self.width % _LANES or not self.is_batch:
             return False
         if self.keys.kind == "made":
             return not self.in_groups or bool(self.masks)
         has_many = self.heads >= _FEWEST_HEADS and self.heads * _LANES * 2 >= 3 * self.row
-        return self.keys.kind == "reshaped" and has_many and not self.in_groups and self.row % _TILE_ROWS == 0
+        is_even = self.row % _TILE_ROWS == 0 and self.queries >= self.row
+        return self.keys.kind == "reshaped" and has_many and not self.in_groups and is_even
 
 
 def windowed_exponentials(
@@ -245,9 +250,14 @@ class _Keys:
             seen.add(op.results[0])
             if op.name == _RESHAPE and self._splits(op):
                 is_reshaped |= works <= (last != _ADD) and self._is_product(op.operands[0])
+                works += _REPEATED * self._is_repeated(op.operands[0])
             elif op.name in _RENAMED or op.name in _PARTS or op.name == _CONVERT:
                 left.append(op.operands[0])
                 left.extend(op.operands[1:] if op.name == _CONCATENATE else ())
+            elif op.name == _UPDATE and op.repeat == 1:  # of a cache
+                left.append(op.operands[1])
+            elif op.name == BROADCAST:  # keys that are repeated
+                works += _REPEATED
             elif is_elementwise(op):
                 works, last = works + 1, op.name
                 left.extend(one for one in op.operands if not self._is_small(one))
@@ -259,6 +269,10 @@ class _Keys:
         sides = (op.results[0], op.operands[0])
         before, after = ([d for d in _shape(side, self._listing) if d > 1] for side in sides)
         return before != after
+
+    def _is_repeated(self, value: int) -> bool:
+        op = self._made_by.get(value)
+        return op is not None and op.name == BROADCAST and bool(_shape(op.operands[0], self._listing))
 
     def _is_product(self, value: int) -> bool:
         """Also as it leaves the matrix unit, and a part of it."""
