@@ -1,13 +1,14 @@
 """What a pass does to its process never reaches ours."""
 
 import os
+import signal
 import subprocess
 import sys
 
 import pytest
 
 from autoshard.errors import AutoshardError, NativeAbortError
-from autoshard.mlir import worker
+from autoshard.mlir import isolated, worker
 from autoshard.mlir.isolated import PassRunner, bytecode, run_isolated
 from tests.mlir.modules import main_of, source_of
 
@@ -55,10 +56,23 @@ def test_a_refusal_says_what_mlir_said() -> None:
         run_isolated(source_of(text).module.operation, twice)
 
 
-def test_a_pass_that_does_not_end_is_given_up() -> None:
+def test_a_pass_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a process that is stopped nothing ends; the next one is answered by another."""
+    runner = PassRunner()
+
+    def runner_of(process: int) -> PassRunner:
+        assert process == os.getpid()
+        return runner
+
+    monkeypatch.setattr(isolated, "_runner_of", runner_of)
+    module = source_of(TEXT).module.operation
+    run_isolated(module, "canonicalize")
+    assert runner.process is not None
+    runner.process.send_signal(signal.SIGSTOP)
     with pytest.raises(NativeAbortError, match="did not end within"):
-        run_isolated(source_of(TEXT).module.operation, "canonicalize", timeout_s=0)
-    assert passes()
+        run_isolated(module, "canonicalize", timeout_s=0.1)
+    assert run_isolated(module, "canonicalize")
+    runner.end()
 
 
 def test_a_process_that_somebody_killed_is_started_again() -> None:

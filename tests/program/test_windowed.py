@@ -137,11 +137,26 @@ def heads(
     bits, sums = scores.replace("f32", "i1"), f"tensor<{batch}x{count}x{rows}xf32>"
     reshaped = f"""%f = stablehlo.dot_general %x, %w, contracting_dims = [2] x [0] : ({x}, {w}) -> {flat}
       %k{0 if keys == "made" else ""} = stablehlo.reshape %f : ({flat}) -> {split}"""
+    part = f"tensor<{batch}x{rows}x"
+    half, half_split = f"{part}{count * width // 2}x{element}>", f"{part}{count // 2}x{width}x{element}>"
+    twice = f"{part}{count // 2}x2x{width}x{element}>"
     made_of = {
         "reshaped": reshaped,
         "made": f"""{reshaped}
       %k1 = stablehlo.multiply %k0, %k0 : {split}
       %k = stablehlo.add %k1, %k0 : {split}""",
+        "repeated": f"""%h = stablehlo.slice %x [0:{batch}, 0:{rows}, 0:256] : ({x}) -> {x}
+      %p = stablehlo.dot_general %h, %w, contracting_dims = [2] x [0] : ({x}, {w}) -> {flat}
+      %k0 = stablehlo.slice %p [0:{batch}, 0:{rows}, 0:{count * width // 2}] : ({flat}) -> {half}
+      %k1 = stablehlo.reshape %k0 : ({half}) -> {half_split}
+      %k2 = stablehlo.broadcast_in_dim %k1, dims = [0, 1, 2, 4] : ({half_split}) -> {twice}
+      %k = stablehlo.reshape %k2 : ({twice}) -> {split}""",
+        "cached": f"""{reshaped.replace("%k ", "%k0 ")}
+      %k1 = stablehlo.multiply %k0, %k0 : {split}
+      %k2 = stablehlo.add %k1, %k0 : {split}
+      %start = stablehlo.constant dense<0> : tensor<i32>
+      %k = stablehlo.dynamic_update_slice %cache, %k2, %start, %start, %start, %start
+        : ({split}, {split}, tensor<i32>, tensor<i32>, tensor<i32>, tensor<i32>) -> {split}""",
         "direct": f"""%k = stablehlo.dot_general %x, %w3, contracting_dims = [2] x [0]
         : ({x}, tensor<256x{count}x{width}x{element}>) -> {split}""",
     }[keys]
@@ -174,7 +189,7 @@ def heads(
       %10 = stablehlo.dot_general %9, %q, batching_dims = [0, 1] x [0, 2], contracting_dims = [3] x [1]
         : ({scores.replace("f32", element)}, {split}) -> tensor<{batch}x{count}x{rows}x{width}x{element}>
       return %10 : tensor<{batch}x{count}x{rows}x{width}x{element}>"""
-    given = f"%x: {x}, %w: {w}, %w3: tensor<256x{count}x{width}x{element}>"
+    given = f"%cache: {split}, %x: {x}, %w: {w}, %w3: tensor<256x{count}x{width}x{element}>"
     return main_of(body, given, f"tensor<{batch}x{count}x{rows}x{width}x{element}>")
 
 
@@ -215,6 +230,9 @@ def test_rows_up_to_which_scores_leave_the_product_as_exponentials(
         ("made", 128, 256, 2, 8, True),
         ("made", 128, 256, 1, 8, False),  # of one sequence
         ("made", 64, 256, 2, 8, False),  # heads do not fill the lanes
+        ("repeated", 128, 256, 2, 8, True),
+        ("cached", 128, 256, 2, 8, True),
+        ("cached", 128, 256, 1, 8, False),
         ("reshaped", 128, 1024, 2, 16, True),
         ("reshaped", 128, 1024, 2, 12, False),
         ("reshaped", 128, 2048, 2, 16, False),
@@ -258,7 +276,9 @@ def test_constants_of_several_softmaxes_leave_a_gap() -> None:
         one = heads(rows, 128, "direct", is_masked=True)
         body = one[one.index("%zero = ") : one.index("return %10")]
         again = re.sub(
-            r"%(\w+)", lambda name: name[0] if name[1] in ("x", "w", "w3") else f"%again_{name[1]}", body
+            r"%(\w+)",
+            lambda name: name[0] if name[1] in ("cache", "x", "w", "w3") else f"%again_{name[1]}",
+            body,
         )
         both = one.replace(body, body + again)
         assert len(stored(both, V6E)) == 2 * (len(stored(one, V6E)) + gap)
