@@ -7,20 +7,20 @@ they do unless they are longer than there are queries and queries are in no grou
 
 - on v5e and v5p (`Compiler.masks_apart`) for scores that read a mask or a bias by query and key, of an argument or made of one element by
   element: that is copied first, as it does not lie so (a transposed argument is not);
-- on both for rows longer than `_LONGEST` has, by whether heads fill the lanes, scores are masked and keys are worked out in the product
-  (rotated behind the reshape that makes heads of them; one op, a bias say, leaves the product before that); of a batch, where heads fill
-  the lanes, such keys keep rows of any length apart, and so does a reshape into 16 heads or more, of rows that are no longer than 10 to 12
-  elements a head's element are (`_are_always_apart`);
+- on both for rows longer than `_LONGEST` has, by whether heads fill the lanes, scores are masked and keys are worked out in the product:
+  rotated behind the reshape that makes heads of them (one op, a bias say, leaves the product before that), so written into a cache, or
+  repeated for groups of queries. Of a batch whose heads fill the lanes such keys keep rows of any length apart, however few the queries,
+  and so does a reshape into 16 heads or more, of rows that are not too long for that (`_are_always_apart`);
 - on v6e (`Compiler.stores_masks`) for masked rows of 3072 and more, 3328 where heads are of less than 96 elements, and then what scores are
   scaled, masked and biased by is stored too, as large as they are: all of it up to 5120, of 6144 not what a mask puts in, beyond 6144 the
   masks alone; of rows beyond 5120 that are not masked what they are scaled by.
 
-Other rows of more than 4096 scores are worked out apart, and of groups of queries those of more than 2048 where they are masked and there
-are more keys than queries.
+Other rows of more than 4096 scores are worked out apart, of groups of queries that are not masked those of more than 6656; of masked groups
+whose keys are a product as it is those of more than 3072.
 
 Scores that are widened behind the product are worked out with it all the same, unless their reshape or their keys keep them apart, or masks
-are stored; they are narrow beside their exponentials then. Logits, of a product of one matrix, are none: of a loss
-they are kept, and no exponentials. Nor are scores of one sequence whose queries all read the same keys, of which XLA makes a product of one
+are stored; they are narrow beside their exponentials then. Logits, of a product of one matrix, are none: of a loss they are kept, and no
+exponentials. Nor are scores of one sequence whose queries all read the same keys, of which XLA makes a product of one
 matrix: there is one buffer (8192 queries, one head, and four that share their keys, on v5e).
 """
 
@@ -40,7 +40,7 @@ _UPDATE = "stablehlo.dynamic_update_slice"
 _PARTS = frozenset({_CONCATENATE, "stablehlo.slice"})
 _RENAMED = MOVES | {_RESHAPE, "stablehlo.transpose"}
 _MASKING = frozenset({_SELECT, _ADD})
-_LONGEST_LONE, _LONGEST_MASKED, _LONGEST_OF_GROUPS = 4096, 3072, 2048
+_LONGEST_LONE, _LONGEST_MASKED = 4096, 3072
 _LONGEST = {
     (False, "reshaped"): (4096, 3072),
     (False, "direct"): (3072, 2048),
@@ -88,8 +88,7 @@ class _Scores:
         if compiler.masks_apart and self.keys.are_narrow and self._are_always_apart():
             return True
         if (self.queries < self.row and not self.in_groups) or not self.keys.are_narrow:
-            longest = _LONGEST_OF_GROUPS if self.in_groups and self.masks else _LONGEST_LONE
-            return self.row > longest or (copied and (self.in_groups or self.queries >= self.row))
+            return self.row > _LONGEST_LONE or (copied and (self.in_groups or self.queries >= self.row))
         if compiler.stores_masks:
             return self._stores_masks() or self.row > (_MOST_SCALED if self.in_groups else _LONGEST_LONE)
         fills_lanes = self.width % _LANES == 0
