@@ -268,7 +268,7 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             is_alone: nothing else reads it, so that it is made in rows.
         """
         if self.tiles is None:
-            return np.zeros(len(stored), dtype=np.int64)
+            return np.zeros_like(stored)
         tiles, (shapes, bits, minor) = self.tiles, table
         added = tiles.with_gaps(tiles.stored_bytes(*updates))
         in_rows, least = (tiles.with_gaps(tiles.stored_bytes(shapes, bits, dims)) for dims in (minor, None))

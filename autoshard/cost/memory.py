@@ -84,7 +84,7 @@ def scattered_from(graph: Graph, edge: Edge, sizes: Sizes, value: int, moved: In
     What is moved for it (where `moved` has bytes) is there in the smallest layout, else as it is made.
     """
     node, program = graph.nodes[edge.reader], graph.program
-    if node.space is None or edge.type.rank < 1:
+    if node.space is None:
         return None
     kernel = program.kernels[node.kernel]
     updates = program.scattered_updates.get(kernel.time)

@@ -2,10 +2,10 @@
 
 Of weights in float32 that are stacked by layer and used in 16 bits, a scan slices out a layer's and casts it. XLA:TPU casts all layers in
 front of the loop instead, once for all loops that do so, as the forward and the backward pass of a training step do, also where a barrier
-keeps what is made anew in the backward pass apart. What products of
-default precision take narrower without a word of it is cast so only where one loop alone reads the weights, as in a forward pass; of a
-training step, whose backward loop and update read them too, on none of three. Seen of three forward passes and eight training steps
-(libtpu 0.0.52, v5e, v6e, and some on v5p): 200 to 522 MB of casts, nearly all that they took beyond the prediction.
+keeps what is made anew in the backward pass apart. What products of default precision take narrower without a word of it is cast so only
+where one loop alone reads the weights, as in a forward pass; of a training step, whose backward loop and update read them too, on none of
+three. Seen of three forward passes and eight training steps (libtpu 0.0.52, v5e, v6e, and some on v5p): 200 to 522 MB of casts, nearly all
+that they took beyond the prediction.
 """
 
 from collections import Counter

@@ -25,7 +25,7 @@ from autoshard.sharding import TensorType, dtype_bits
 
 _ADD = "stablehlo.add"
 _CONVOLUTION = "stablehlo.convolution"
-_NAMES = MOVES | {"stablehlo.reshape", "stablehlo.transpose"}
+_NAMES = MOVES | PASSED
 _GATHER, _SCATTER = "stablehlo.gather", "stablehlo.scatter"
 
 

@@ -224,9 +224,7 @@ def _scores_of(exponential: Op, listing: Listing, made_by: Mapping[int, Op]) -> 
 
 def _reads(op: Op, through: int, listing: Listing, made_by: Mapping[int, Op]) -> Iterator[_Read]:
     for position, value in enumerate(op.operands):
-        maker = made_by.get(value)
-        is_small = maker is not None and maker.name in (BROADCAST, "stablehlo.constant")
-        if value != through and is_small:
+        if value != through and _is_small(value, made_by):
             is_mask = op.name == _ADD or (op.name == _SELECT and position == 0)
             yield _Read(_dtype(value, listing) or "", is_mask, op.name == _SELECT and position > 0)
 
@@ -259,7 +257,7 @@ class _Keys:
                 works += _REPEATED
             elif is_elementwise(op):
                 works, last = works + 1, op.name
-                left.extend(one for one in op.operands if not self._is_small(one))
+                left.extend(one for one in op.operands if not _is_small(one, made_by))
         self.kind = "made" if works > 1 else "reshaped" if is_reshaped else "direct"
         self.are_narrow = _dtype(value, listing) == "bf16"
 
@@ -278,12 +276,14 @@ class _Keys:
         while (op := self._made_by.get(value)) is not None and op.name != _DOT:
             if op.name not in _PARTS | {_ADD, _CONVERT} and op.name not in _RENAMED:
                 return False
-            value = next((one for one in op.operands if not self._is_small(one)), op.operands[0])
+            value = next((one for one in op.operands if not _is_small(one, self._made_by)), op.operands[0])
         return op is not None
 
-    def _is_small(self, value: int) -> bool:
-        op = self._made_by.get(value)
-        return op is not None and op.name in (BROADCAST, "stablehlo.constant")
+
+def _is_small(value: int, made_by: Mapping[int, Op]) -> bool:
+    """Whether it is made of fewer elements."""
+    op = made_by.get(value)
+    return op is not None and op.name in (BROADCAST, "stablehlo.constant")
 
 
 def _has(dim: Sequence[int], mapping: Sequence[Sequence[int]]) -> bool:

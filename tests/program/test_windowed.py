@@ -288,3 +288,36 @@ def test_nothing_is_stored_for_scores_of_wide_heads() -> None:
     """On v6e: what is multiplied in float32 is worked out with its softmax."""
     assert stored(heads(4096, 128, "direct", is_masked=True), V6E)
     assert stored(heads(4096, 128, "direct", is_masked=True, element="f32"), V6E) == []
+
+
+GROUPED = """
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %s = stablehlo.dot_general %q, %k, batching_dims = [0, 2] x [0, 2], contracting_dims = [4] x [3]
+        : (tensor<2x16x2x4x8xTYPE>, tensor<2x16x2x8xTYPE>) -> tensor<2x2x16x4x16xf32>
+      %e = stablehlo.exponential %s : tensor<2x2x16x4x16xf32>
+      %sum = stablehlo.reduce(%e init: %zero) applies stablehlo.add across dimensions = [4]
+        : (tensor<2x2x16x4x16xf32>, tensor<f32>) -> tensor<2x2x16x4xf32>
+      %every = stablehlo.broadcast_in_dim %sum, dims = [0, 1, 2, 3] : (tensor<2x2x16x4xf32>) -> tensor<2x2x16x4x16xf32>
+      %d = stablehlo.divide %e, %every : tensor<2x2x16x4x16xf32>
+      %p = stablehlo.convert %d : (tensor<2x2x16x4x16xf32>) -> tensor<2x2x16x4x16xbf16>
+      %a = stablehlo.dot_general %p, %v, batching_dims = [0, 1] x [0, 2], contracting_dims = [4] x [1]
+        : (tensor<2x2x16x4x16xbf16>, tensor<2x16x2x8xbf16>) -> tensor<2x2x16x4x8xbf16>
+      %b = stablehlo.dot_general %p, %a, batching_dims = [0, 1] x [0, 1], contracting_dims = [2, 3] x [2, 3]
+        : (tensor<2x2x16x4x16xbf16>, tensor<2x2x16x4x8xbf16>) -> tensor<2x2x16x8xbf16>
+      %f = stablehlo.reduce(%e init: %zero) applies stablehlo.maximum across dimensions = [4]
+        : (tensor<2x2x16x4x16xf32>, tensor<f32>) -> tensor<2x2x16x4xf32>
+      return %a, %b, %f : tensor<2x2x16x4x8xbf16>, tensor<2x2x16x8xbf16>, tensor<2x2x16x4xf32>"""
+
+
+@pytest.mark.parametrize(
+    ("keeps", "dtype", "is_stored"), [(True, "bf16", True), (True, "f32", False), (False, "bf16", False)]
+)
+def test_softmax_of_queries_that_share_keys(*, keeps: bool, dtype: str, is_stored: bool) -> None:
+    """Two products read it: v6e stores it beside its exponentials, unless heads are float32; others make it anew."""
+    results = "tensor<2x2x16x4x8xbf16>, tensor<2x2x16x8xbf16>, tensor<2x2x16x4xf32>"
+    given = "%q: tensor<2x16x2x4x8xTYPE>, %k: tensor<2x16x2x8xTYPE>, %v: tensor<2x16x2x8xbf16>"
+    text = main_of(GROUPED, given, results).replace("TYPE", dtype)
+    compiler = Compiler(is_xla_tpu=True, keeps_grouped_operands=keeps)
+    program = build_program(listed(text), compiler=compiler)
+    (made,) = (op.results[0] for op in program.listing.ops if op.name == "stablehlo.convert")
+    assert program.ample_lifetimes[made].is_own_buffer == is_stored
