@@ -53,6 +53,9 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     are stored so, and their exponentials beside them. With `stores_masks` the masks of long rows of scores are stored as large as
     these. With `looped_columns` what a loop makes column by column, of an operand that is gathered meanwhile, lies in columns, and
     parts of columns that a loop sums lie as what they update.
+
+    From `packs_from_devices` on comparisons that are read again are packed into words (`packed_bytes`). With `repeats_packed_erfc` an
+    error function of 16 bits is then made anew, with `narrows_packed` what is compared is stored as products read it.
     """
 
     lanes: Count
@@ -67,6 +70,9 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     masks_apart: bool | None = None  # None: no
     stores_masks: bool | None = None  # None: no
     looped_columns: bool | None = None  # None: no
+    packs_from_devices: Count | None = None  # None: never
+    repeats_packed_erfc: bool | None = None  # None: no
+    narrows_packed: bool | None = None  # None: no
 
     def stored_bytes(
         self, shapes: NDArray[Any], element_bits: int, minor: MinorPair | None = None
@@ -98,6 +104,21 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
             others = elements // np.maximum(shapes[:, lane] * rows, 1)
             smallest = np.minimum(smallest, others * held)
         return np.where(elements == 0, 0, (smallest * element_bits + 7) // 8)
+
+    def packed_bytes(self, shapes: NDArray[Any]) -> NDArray[np.int64]:
+        """Bytes of the packed comparisons of values of these shapes (one a row); 0 of those that are not packed.
+
+        They are packed along a dimension of 2 to 32 elements that is not one of the two minor ones, into words of 8, 16 or 32 bits: the
+        longest, if there are several.
+        """
+        count, rank = shapes.shape
+        outer = np.where(shapes[:, : max(rank - 2, 0)] <= self.word_bits, shapes[:, : max(rank - 2, 0)], 0)
+        longest = outer.max(axis=1, initial=0)
+        bits = np.full(count, self.word_bits)
+        for narrower in (self.word_bits // 2, self.word_bits // 4):
+            bits = np.where(longest <= narrower, narrower, bits)
+        elements = np.prod(shapes, axis=1, dtype=np.int64)
+        return np.where(longest < 2, 0, elements // np.maximum(longest, 1) * bits // 8)
 
     def scattered_part(
         self, whole: Sequence[int], dim: int, devices: int, element_bits: int, minor: MinorPair | None = None

@@ -111,6 +111,16 @@ class _Stored:
         dims = (program.minor_dims if value in self._written else program.indexed).get(value)
         return self._bytes(type_, sharding, dims, is_temporary=True)
 
+    def where_packed(self, value: int, type_: TensorType, sharding: TensorSharding, bytes_: int) -> int:
+        """Of a value that takes `bytes_`, less where its comparisons are packed."""
+        packed = self._planned.program.packed
+        if value not in packed:
+            return bytes_
+        (comparisons,) = self._hardware.packed_bytes(_shape(type_, sharding)).tolist()
+        narrow = packed[value]
+        kept = 0 if narrow is None else self.as_written(value, narrow, sharding)
+        return comparisons + kept if comparisons else bytes_
+
     def is_updated_as_made(self, type_: TensorType, sharding: TensorSharding) -> bool:
         """Whether what is updated with a part that a loop makes lies as that does."""
         return bool(self._hardware.are_updated_as_made(_shape(type_, sharding), type_.shape)[0])
@@ -293,6 +303,7 @@ def _values(planned: Planned, reads: Reads, stored: _Stored, lives: Lifetimes) -
             if _is_merged(planned, value, settled):
                 continue
             written = stored.as_written(value, stored.held(value, type_), settled)
+            written = stored.where_packed(value, type_, settled, written)
             bytes_ = stored.handed_over(type_, settled) if value in handed_over else written
             if lifetime.within is not None:
                 bytes_ = max(

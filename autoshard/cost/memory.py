@@ -193,7 +193,8 @@ def _kernel_items(
         smallest, written = sizes.temporary(held, settled), sizes.temporary(held, settled, minor)
         if lifetime.is_own_buffer:
             is_result = value in program.returned
-            bytes_ = sizes.permanent(type_, settled) if is_result else written
+            bytes_ = sizes.where_packed(value, type_, settled, written)
+            bytes_ = sizes.permanent(type_, settled) if is_result else bytes_
             yield Item(lifetime.begin, lifetime.end, np.where(is_made, bytes_, 0), is_result, value=value)
             if is_result and (written != smallest).any():
                 padded = np.where(written != smallest, written, 0)

@@ -50,6 +50,18 @@ class Sizes:
         """Of a value that comes and goes in the heap."""
         return self._of(type_, layouts, minor, is_temporary=True)
 
+    def where_packed(self, value: int, type_: TensorType, layouts: Ints, bytes_: Ints) -> Ints:
+        """Of a value that takes `bytes_`, less where its comparisons are packed and stored instead (`Program.packed`)."""
+        program = self._graph.program
+        if value not in program.packed:
+            return bytes_
+        narrow = program.packed[value]
+        comparisons = self._hardware.packed_bytes(
+            self._graph.layouts[type_.rank].local_shapes(type_, layouts)
+        )
+        kept = 0 if narrow is None else self.temporary(narrow, layouts, program.minor_dims.get(value))
+        return np.where(comparisons > 0, comparisons + kept, bytes_)
+
     def whole(self, whole: Whole, layouts: Ints) -> Ints:
         """Of what is stored of a value beside that."""
         if whole.cut is None:

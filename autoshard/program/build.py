@@ -50,6 +50,7 @@ from autoshard.program.minor import (
 )
 from autoshard.program.nearby import keep_near
 from autoshard.program.nested import ended_in_place, finished, without_nested
+from autoshard.program.packed import packed_predicates
 from autoshard.program.pairs import stored_apart
 from autoshard.program.picking import picked_beside
 from autoshard.program.pieces import in_pieces
@@ -67,7 +68,7 @@ from autoshard.program.records import (
     Use,
     Window,
 )
-from autoshard.program.renamed import padding_names, worked_on
+from autoshard.program.renamed import padded_alike, padding_names, worked_on
 from autoshard.program.repeating import (
     Repeatable,
     made_for_gathers,
@@ -199,7 +200,12 @@ def build_program(
     copies_of_rows = given_rows(kernels, listing, compiler) | row_copies(updates, listing, compiler)
     wholes = made_for_gathers(kernels, listing, may_repeat)
     ample = picked_at_the_end(wholes, kernels, listing, ample, compiler)
-    as_made = evaluated_as_made(kernels, listing, dims) | named_so | joined
+    as_made = (
+        evaluated_as_made(kernels, listing, dims)
+        | named_so
+        | joined
+        | padded_alike(kernels, listing, dims, ample)
+    )
     if compiler.is_xla_tpu:
         copies = [
             *merged_broadcasts(kernels, listing, fusion.free),
@@ -249,6 +255,7 @@ def build_program(
         scattered_updates=scattered_updates(kernels, listing, ample, rows, dims, indexed, copies_of_rows)
         if compiler.is_xla_tpu
         else {},
+        packed=packed_predicates(listing, kernels, pinned, ample, compiler),
     )
     return replace(program, picked=picked_beside(program, compiler)) if compiler.is_xla_tpu else program
 

@@ -107,9 +107,10 @@ class Compiler:
     """What kernels and lifetimes depend on of the compiler.
 
     XLA for TPUs runs products inside others (`nested`), makes Fourier transforms of products (`transforms`) and all states of random
-    numbers at once (`counters`); of `keeps_narrow_operands`, `keeps_grouped_operands`, `keeps_erfc` and `doubles_exponentials` see
-    `costmodels.tiles`. One that `ends_products_in_place` writes what is worked out as a product leaves the matrix unit over an operand
-    that dies there (`nested.ended_in_place`); of one that `picks_behind_loops` see `picking`, of a device's memory `rowwise`.
+    numbers at once (`counters`); of `keeps_narrow_operands`, `keeps_grouped_operands`, `keeps_erfc`, `doubles_exponentials`,
+    `repeats_packed_erfc` and `narrows_packed` see `costmodels.tiles`. One that `ends_products_in_place` writes what is worked out as a
+    product leaves the matrix unit over an operand that dies there (`nested.ended_in_place`); of one that `picks_behind_loops` see
+    `picking`, of a device's memory `rowwise`.
     """
 
     is_xla_tpu: bool
@@ -118,6 +119,8 @@ class Compiler:
     keeps_grouped_operands: bool = False
     keeps_erfc: bool = False
     doubles_exponentials: bool = False
+    repeats_packed_erfc: bool = False
+    narrows_packed: bool = False
     masks_apart: bool = False  # see `windowed`
     stores_masks: bool = False  # see `windowed`
     updates_early: bool = False  # see `mlir.early`
@@ -361,6 +364,9 @@ class Program:
     )  # see `picking.picked_beside`
     scatters_last: bool = False  # see `deferred`
     gathers_apart: bool = False  # see `offloaded`
+    packed: dict[int, TensorType | None] = field(
+        default_factory=dict[int, TensorType | None]
+    )  # as what values are stored where their predicates are packed, see `packed`
     scattered_updates: dict[int, Updates] = field(
         default_factory=dict[int, Updates]
     )  # by the times of scatters

@@ -5,7 +5,7 @@ values with 64 elements a head it pads these to 128 lanes, or the positions: non
 what libtpu 0.0.51 compiles for v5e of CLIP and vision transformers: the buffers that a training step keeps are those of the padded shape.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from autoshard.mlir.listing import Listing
 from autoshard.program.fusion import is_elementwise
@@ -22,9 +22,45 @@ def padding_names(
     lives: Mapping[int, Lifetime],
 ) -> frozenset[int]:
     """Names of another rank than their buffer has that matmuls read: of each buffer the one that is there longest."""
+    longest: dict[int, int] = {}
+    for value, buffer in _reshaped_names(kernels, listing):
+        if value in dims and value in lives:
+            best = longest.get(buffer)
+            if best is None or lives[value].end > lives[best].end:
+                longest[buffer] = value
+    return frozenset(longest.values()) - padded_alike(kernels, listing, dims, lives)
+
+
+def padded_alike(
+    kernels: Sequence[Kernel],
+    listing: Listing,
+    dims: Mapping[int, MinorDims],
+    lives: Mapping[int, Lifetime],
+) -> frozenset[int]:
+    """Names of another rank whose buffer has two minor dimensions as long, in either order: what these pad, it pads itself.
+
+    So torch's batched products read queries, keys and quotients, the batch and the heads of which are one dimension.
+    """
+    found: set[int] = set()
+    for value, buffer in _reshaped_names(kernels, listing, lives):
+        rank = _rank(listing, buffer)
+        if value not in dims or rank < 2:
+            continue
+        *_, is_ordered = dims[value]
+        sizes = _minor_sizes(listing, value, dims[value])
+        made = _minor_sizes(listing, buffer, dims.get(buffer, ((rank - 2,), (rank - 1,), False)))
+        if not is_ordered and sizes & made:
+            found.add(value)
+    return frozenset(found)
+
+
+def _reshaped_names(
+    kernels: Sequence[Kernel], listing: Listing, lives: Mapping[int, Lifetime] | None = None
+) -> Iterator[tuple[int, int]]:
+    """Names of another rank than their buffer has, and that buffer: what `lives` has a buffer for, if given."""
     behind: dict[int, int] = {}
     made = {value for kernel in kernels if not kernel.is_alias for value in kernel.results}
-    longest: dict[int, int] = {}
+    made |= {value for value, life in (lives or {}).items() if life.is_own_buffer}
     for kernel in kernels:
         if not kernel.is_alias or not kernel.results:
             continue
@@ -36,17 +72,18 @@ def padding_names(
         ]
         if len(alike) != 1:
             continue
-        buffer = behind[value] = behind.get(alike[0], alike[0])
-        if (
-            value in dims
-            and buffer in made
-            and value in lives
-            and _rank(listing, value) != _rank(listing, buffer)
-        ):
-            best = longest.get(buffer)
-            if best is None or lives[value].end > lives[best].end:
-                longest[buffer] = value
-    return frozenset(longest.values())
+        buffer = alike[0] if alike[0] in made else behind.get(alike[0], alike[0])
+        behind[value] = buffer
+        if buffer in made and _rank(listing, value) != _rank(listing, buffer):
+            yield value, buffer
+
+
+def _minor_sizes(listing: Listing, value: int, dims: MinorDims) -> frozenset[frozenset[int]]:
+    """How long its two minor dimensions may be."""
+    type_ = listing.values[value].type
+    shape = type_.shape if type_ is not None else ()
+    first, second, _ = dims
+    return frozenset(frozenset((shape[i], shape[j])) for i in first for j in second if i != j)
 
 
 def worked_on(kernels: Sequence[Kernel], listing: Listing, dims: Mapping[int, MinorDims]) -> dict[int, int]:

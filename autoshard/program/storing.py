@@ -10,7 +10,7 @@ What SparseCores gather is as wide as its table is stored: as an argument is, an
 gathered from it (libtpu 0.0.52, six small programs for v6e and v5p); for v5e it is converted as it is gathered.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from autoshard.mlir.decisions import Site, sites_of
@@ -40,12 +40,18 @@ class Storing:
 
     Args:
         pinned: values that are returned or handed on, and stored for that.
+        besides: reads that do not count.
     """
 
     def __init__(
-        self, listing: Listing, kernels: Sequence[Kernel], pinned: frozenset[int], compiler: Compiler
+        self,
+        listing: Listing,
+        kernels: Sequence[Kernel],
+        pinned: frozenset[int],
+        compiler: Compiler,
+        besides: Collection[Site] = (),
     ) -> None:
-        counted = _counted(listing, kernels, pinned)
+        counted = _counted(listing, kernels, pinned, besides)
         self._products = {value for kernel in kernels if kernel.shape.is_matmul for value in kernel.results}
         self._finished = list(_finished(kernels, listing, _made_at(kernels), counted, pinned))
         as_made = frozenset(op.results[0] for op in listing.ops if op.name == _SCATTER)
@@ -85,9 +91,9 @@ def _as_wide_as_tables(listing: Listing, types: Widths) -> Iterator[int]:
 
 
 def _counted(
-    listing: Listing, kernels: Sequence[Kernel], pinned: frozenset[int]
+    listing: Listing, kernels: Sequence[Kernel], pinned: frozenset[int], besides: Collection[Site]
 ) -> dict[int, tuple[Site, ...]]:
-    """The reads of each value but for sums beside what makes it."""
+    """The reads of each value but for sums beside what makes it, and what is not to be counted."""
     made = _made_at(kernels)
     beside = {
         site
@@ -95,6 +101,7 @@ def _counted(
         for use in kernel.uses
         for site in use.sites
     }
+    beside.update(besides)
     return {
         value: tuple(site for site in all_ if site not in beside) or all_
         for value, all_ in sites_of(listing).items()

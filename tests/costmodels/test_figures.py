@@ -38,6 +38,7 @@ BOUNDS = {
     "heap_slack": (0.01, 0.3),
     "scattered_tiles": (1000, 20000),
     "product_ratio": (0.5, 4),
+    "_devices": (2, 1024),
     "covering_ratio": (1, 10),
 }
 

@@ -69,6 +69,25 @@ def test_slices_of_one_element_lie_flat() -> None:
     assert stored((4096, 1), 32, ((1,), (0,))) == 4096 * 4
 
 
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((16, 256, 2048), 256 * 2048 * 2),
+        ((8, 256, 2048), 256 * 2048),
+        ((24, 256, 2048), 256 * 2048 * 4),
+        ((33, 256, 2048), 0),
+        ((1, 4096, 2048), 0),
+        ((64, 32, 2048), 0),
+        ((4, 16, 64, 2048), 4 * 64 * 2048 * 2),
+        ((64, 8, 8, 2048), 64 * 8 * 2048),
+        ((16, 2048), 0),
+    ],
+)
+def test_packed_comparisons(shape: tuple[int, ...], expected: int) -> None:
+    """The words that XLA:TPU (libtpu 0.0.52) makes of comparisons of these shapes, seen in its modules for v5e 8x8."""
+    assert TPU.packed_bytes(np.asarray([shape])).tolist() == [expected]
+
+
 def test_only_tpus_have_tiles() -> None:
     """Memory without tiles holds the elements alone, and no gaps are known of it."""
     shapes = np.asarray([[3, 5]])

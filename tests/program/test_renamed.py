@@ -112,3 +112,27 @@ def test_images_that_ops_of_their_own_pad() -> None:
     )
     name = next(k.results[0] for k in program.kernels if k.shape.name == "stablehlo.pad")
     assert lies_as_read(name, program, program.lifetimes)
+
+
+def test_batches_and_heads_that_torch_merges() -> None:
+    """A batched product reads what a transpose stores under a name of fewer dimensions, whose minor ones are as long."""
+    heads, merged = "tensor<8x4x50x64xf32>", "tensor<32x50x64xf32>"
+    made = "(tensor<8x50x256xf32>, tensor<256x256xf32>) -> tensor<8x50x256xf32>"
+    program = program_of(
+        main_of(
+            f"""
+      %0 = stablehlo.dot_general %a, %b, contracting_dims = [2] x [0] : {made}
+      %1 = stablehlo.reshape %0 : (tensor<8x50x256xf32>) -> tensor<8x50x4x64xf32>
+      %2 = stablehlo.transpose %1, dims = [0, 2, 1, 3] : (tensor<8x50x4x64xf32>) -> {heads}
+      %3 = stablehlo.reshape %2 : ({heads}) -> {merged}
+      %4 = stablehlo.dot_general %3, %k, batching_dims = [0] x [0], contracting_dims = [2] x [2]
+        : ({merged}, {merged}) -> tensor<32x50x50xf32>
+      return %4 : tensor<32x50x50xf32>""",
+            f"%a: tensor<8x50x256xf32>, %b: tensor<256x256xf32>, %k: {merged}",
+            "tensor<32x50x50xf32>",
+        )
+    )
+    (name,) = (k.results[0] for k in program.kernels if k.shape.results[0].shape == (32, 50, 64))
+    assert name in program.minor_dims
+    assert name in program.as_made
+    assert name not in program.padding_names

@@ -1,0 +1,94 @@
+"""What is stored otherwise where predicates are packed into words.
+
+On slices of 64 chips and more XLA:TPU packs a comparison that is read again, one bit an element along a dimension of 2 to 32 elements
+which is not one of the two minor ones: it stores that, and makes no comparison anew. Then an error function of bfloat16 need not be there
+(v5e: it is made anew, of its operand), nor a float32 operand of a rectifier that products read in 16 bits besides (v5e and v5p: that
+is stored as they read it). So it is of the GELU of a perceptron of 16 x 512 rows a device, 0.62 of the memory, and of a float32
+rectifier, 0.66, not with 48 x 170 rows, nor on 32 chips (libtpu 0.0.52, `pred_packing` of its passes, 40 small training steps).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from autoshard.mlir.decisions import Site
+from autoshard.mlir.listing import Listing
+from autoshard.program.fusion import is_elementwise
+from autoshard.program.records import Compiler, Kernel, Lifetime
+from autoshard.program.repeating import Readers, is_widened, readers_of
+from autoshard.program.storing import Storing
+from autoshard.sharding import TensorType, dtype_bits
+
+_COMPARE, _ERFC, _BROADCAST, _CONSTANT = (
+    "stablehlo.compare",
+    "chlo.erfc",
+    "stablehlo.broadcast_in_dim",
+    "stablehlo.constant",
+)
+_LEAST_RANK = 3  # a dimension besides the two minor ones
+
+
+def packed_predicates(
+    listing: Listing,
+    kernels: Sequence[Kernel],
+    pinned: frozenset[int],
+    lives: Mapping[int, Lifetime],
+    compiler: Compiler,
+) -> dict[int, TensorType | None]:
+    """Values with a buffer, and as what they are stored where comparisons are packed; None: not at all."""
+    if not (compiler.repeats_packed_erfc or compiler.narrows_packed):
+        return {}
+    stored = Storing(listing, kernels, pinned, compiler).types
+    without = Storing(listing, kernels, pinned, compiler, _comparisons(listing)).types
+    made = {value: kernel for kernel in kernels for value in kernel.results}
+    readers = readers_of(kernels)
+    found: dict[int, TensorType | None] = {}
+    for value, life in lives.items():
+        type_ = listing.values[value].type
+        if not life.is_own_buffer or type_ is None or type_.rank < _LEAST_RANK or value not in made:
+            continue
+        root = listing.ops[made[value].time]
+        if root.name == _ERFC and is_widened(root, listing):
+            if compiler.repeats_packed_erfc and not _is_in_stored_work(value, made, readers, listing, lives):
+                found[value] = None
+        elif compiler.narrows_packed:
+            narrow = without.of_value(value)
+            if dtype_bits(narrow.dtype) < dtype_bits(stored.of_value(value).dtype):
+                found[value] = narrow
+    return found
+
+
+def _is_in_stored_work(
+    value: int,
+    made: Mapping[int, Kernel],
+    readers: Readers,
+    listing: Listing,
+    lives: Mapping[int, Lifetime],
+) -> bool:
+    """Whether elementwise work on nothing later than the value has a buffer: that reads the value where it is."""
+    left, seen = [value], {value}
+    while left:
+        for reader in readers.get(left.pop(), ()):
+            if not is_elementwise(listing.ops[reader.time]) or not seen.isdisjoint(reader.results):
+                continue
+            others = (use.value for use in reader.uses if use.value not in seen)
+            if any(made[other].time > made[value].time for other in others if other in made):
+                continue
+            if any(one in lives and lives[one].is_own_buffer for one in reader.results):
+                return True
+            seen.update(reader.results)
+            left.extend(reader.results)
+    return False
+
+
+def _comparisons(listing: Listing) -> frozenset[Site]:
+    """Reads of what is compared with a constant."""
+    return frozenset(_compared_with_constants(listing))
+
+
+def _compared_with_constants(listing: Listing) -> Iterator[Site]:
+    constant = {op.results[0] for op in listing.ops if op.name == _CONSTANT}
+    for op in listing.ops:
+        if op.name == _BROADCAST and op.operands[0] in constant:
+            constant.update(op.results)
+    for number, op in enumerate(listing.ops):
+        if op.name == _COMPARE and not constant.isdisjoint(op.operands):
+            yield from ((number, position) for position, v in enumerate(op.operands) if v not in constant)
