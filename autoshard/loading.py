@@ -94,7 +94,6 @@ def compiler_of(form: Form, hardware: Hardware, devices: int) -> Compiler:
     is_xla_tpu = lowering_of(form, hardware) == "xla-tpu"
     if not is_xla_tpu:
         return Compiler(is_xla_tpu, memory_bytes=hardware.hbm_bytes)
-    packs = hardware.packs_predicates(devices)
     return Compiler(
         is_xla_tpu,
         hardware.keeps_narrow_operands,
@@ -104,8 +103,8 @@ def compiler_of(form: Form, hardware: Hardware, devices: int) -> Compiler:
         keeps_grouped_operands=hardware.keeps_grouped_operands,
         keeps_erfc=hardware.keeps_erfc,
         doubles_exponentials=hardware.doubles_exponentials,
-        repeats_packed_erfc=packs and hardware.repeats_packed_erfc,
-        narrows_packed=packs and hardware.narrows_packed,
+        repeats_packed_erfc=hardware.repeats_packed_erfc(devices),
+        narrows_packed=hardware.narrows_packed,
         masks_apart=hardware.masks_apart,
         stores_masks=hardware.stores_masks,
         picks_behind_loops=hardware.gathers_behind_compute,

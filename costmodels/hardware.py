@@ -152,9 +152,9 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether the compiler stores exponentials of a softmax of float32 products twice, see `tiles`."""
         return self.tiles is not None and bool(self.tiles.doubles_exponentials)
 
-    def packs_predicates(self, devices: int) -> bool:
-        """Whether the compiler of so many devices packs comparisons into words, see `tiles`."""
-        least = None if self.tiles is None else self.tiles.packs_from_devices
+    def repeats_packed_erfc(self, devices: int) -> bool:
+        """Whether the compiler of so many devices makes error functions anew whose comparisons are packed, see `tiles`."""
+        least = None if self.tiles is None else self.tiles.erfc_packed_from_devices
         return least is not None and devices >= least
 
     def packed_bytes(self, shapes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -162,11 +162,6 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return (
             np.zeros(len(shapes), dtype=np.int64) if self.tiles is None else self.tiles.packed_bytes(shapes)
         )
-
-    @property
-    def repeats_packed_erfc(self) -> bool:
-        """Whether the compiler makes error functions anew whose comparisons are packed, see `tiles`."""
-        return self.tiles is not None and bool(self.tiles.repeats_packed_erfc)
 
     @property
     def narrows_packed(self) -> bool:

@@ -54,8 +54,8 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     these. With `looped_columns` what a loop makes column by column, of an operand that is gathered meanwhile, lies in columns, and
     parts of columns that a loop sums lie as what they update.
 
-    From `packs_from_devices` on comparisons that are read again are packed into words (`packed_bytes`). With `repeats_packed_erfc` an
-    error function of 16 bits is then made anew, with `narrows_packed` what is compared is stored as products read it.
+    Comparisons that are read again are packed into words (`packed_bytes`), those in error functions of 16 bits from
+    `erfc_packed_from_devices` on: these are then made anew. With `narrows_packed` what is compared is stored as products read it.
     """
 
     lanes: Count
@@ -70,8 +70,7 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     masks_apart: bool | None = None  # None: no
     stores_masks: bool | None = None  # None: no
     looped_columns: bool | None = None  # None: no
-    packs_from_devices: Count | None = None  # None: never
-    repeats_packed_erfc: bool | None = None  # None: no
+    erfc_packed_from_devices: Count | None = None  # None: never
     narrows_packed: bool | None = None  # None: no
 
     def stored_bytes(

@@ -121,6 +121,11 @@ class _Stored:
         kept = 0 if narrow is None else self.as_written(value, narrow, sharding)
         return comparisons + kept if comparisons else bytes_
 
+    def is_handed_packed(self, value: int, type_: TensorType, sharding: TensorSharding) -> bool:
+        """Whether a loop is handed what a value is stored as, since its comparisons are packed."""
+        is_kept = self._planned.program.packed.get(value) is not None
+        return is_kept and bool(self._hardware.packed_bytes(_shape(type_, sharding))[0])
+
     def is_updated_as_made(self, type_: TensorType, sharding: TensorSharding) -> bool:
         """Whether what is updated with a part that a loop makes lies as that does."""
         return bool(self._hardware.are_updated_as_made(_shape(type_, sharding), type_.shape)[0])
@@ -467,7 +472,7 @@ def _for_loops(
             is_turned = is_across == (number == 1) and not kept & {*read.run.rule.operands[number][0]}
             if is_turned and not is_in_place:
                 yield Buffer(time, time + 1, bytes_)
-            if evaluated is None:
+            if evaluated is None or (source and stored.is_handed_packed(source.value, type_, sharding)):
                 continue
             begin = evaluated.stored_from(lives.of_values, time)
             beside = planned.program.picked.get((value, number))

@@ -7,14 +7,14 @@ dimension over some, which XLA splits otherwise first). Where XLA makes a loop o
 the result in the end (products of 0.5 to 2 GB on v5e 4x4, cut along either dimension), of which none or two are left in main memory where
 vector memory has room for all (parts of 17 MB and less). The loop is handed its operands as they are, so elementwise work that products
 otherwise repeat inside is stored for it: while it runs, and from when it could first be done where that is behind the product that makes
-what it works on (one fusion makes both). What it is handed narrower than it is made, other products read as it is made, which is stored
-besides, unless what the loop is handed is padded: then they repeat the work (gradients of float32 logits in four training steps, 32000 and
-64000 words in equal parts, 30522 and 50265 padded). The first operand is transposed in front of the loop where its first dimension is
-summed over, whichever is cut and whichever is larger (four gradients of weights on v5e 4x4), in the place of what it is worked out from
-where that is gone then (`program/sources.py`). Of a part that lies column by column, as that pads less (`Tiles.lie_across`: 4096 by 96,
-not by 128, thirteen products on v5p 2x2x4), it is the second, and the other products read what the loop is handed of the first. What goes
-back to logits is stored for it from when labels are picked, where that is beside it (`program/picking.py`). Seen in what libtpu 0.0.51
-compiles.
+what it works on (one fusion makes both), unless that is stored as it is handed (`program/packed.py`). What it is handed narrower than it is
+made, other products read as it is made, which is stored besides, unless what the loop is handed is padded: then they repeat the work
+(gradients of float32 logits in four training steps, 32000 and 64000 words in equal parts, 30522 and 50265 padded). The first operand is
+transposed in front of the loop where its first dimension is summed over, whichever is cut and whichever is larger (four gradients of
+weights on v5e 4x4), in the place of what it is worked out from where that is gone then (`program/sources.py`). Of a part that lies column
+by column, as that pads less (`Tiles.lie_across`: 4096 by 96, not by 128, thirteen products on v5p 2x2x4), it is the second, and the other
+products read what the loop is handed of the first. What goes back to logits is stored for it from when labels are picked, where that is
+beside it (`program/picking.py`). Seen in what libtpu 0.0.51 compiles.
 """
 
 from collections.abc import Iterator, Mapping
@@ -93,6 +93,8 @@ class LoopedSums:
             yield Item(kernel.time, kernel.time + 1, copied, note="operand transposed for a loop")
         if repeated is None or not is_worked_out:
             return
+        if source is not None and self._graph.program.packed.get(source.value) is not None:
+            looped = looped & ~self._sizes.are_packed(shape.operands[operand], layouts)
         begin, handed = repeated.stored_from(self._lives, kernel.time), np.where(looped, bytes_, 0)
         end = self._end_of_handed(kernel.time)
         picked = self._graph.program.picked.get((kernel.results[0], operand))

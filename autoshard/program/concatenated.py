@@ -9,7 +9,7 @@ parts the whole is stored, where each begins with a tile from when the first is 
 densely connected blocks; of two to 40 parts, along features and rows.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -49,7 +49,9 @@ def made_where_read(
     made_by = {op.results[0]: op for op in listing.ops if op.name == CONCATENATE}
     for value, op in made_by.items():
         inner = (
-            parts[one] if one in parts and _dim(made_by[one], listing) == _dim(op, listing) else (one,)
+            parts[one]
+            if one in parts and joined_along(made_by[one], listing) == joined_along(op, listing)
+            else (one,)
             for one in op.operands
         )
         found = tuple(part for parts_ in inner for part in parts_)
@@ -85,16 +87,21 @@ def read_again(
 def written_into_whole(
     kernels: Sequence[Kernel], listing: Listing, pinned: frozenset[int], lives: Mapping[int, Lifetime]
 ) -> dict[int, Lifetime]:
-    """The lives of values with the parts of stored concatenations of many in these."""
+    """The lives of values with the parts of stored concatenations of many in these, but for what several of them have."""
     readers, found = readers_of(kernels), dict(lives)
     made = {kernel.results[0]: kernel for kernel in kernels if len(kernel.results) == 1}
     written: defaultdict[int, set[int]] = defaultdict(set)  # of each buffer, when it is written into wholes
-    for kernel in kernels:
-        op = listing.ops[kernel.time]
-        if op.name != CONCATENATE or len(op.operands) <= MOST_PARTS or kernel.is_alias:
-            continue
+    of_many = [
+        (kernel, op, {_buffer(use.value, made, listing) for use in kernel.uses})
+        for kernel in kernels
+        if (op := listing.ops[kernel.time]).name == CONCATENATE
+        and len(op.operands) > MOST_PARTS
+        and not kernel.is_alias
+    ]
+    counts = Counter(part for _, _, parts in of_many for part in parts)
+    for kernel, op, all_parts in of_many:
         (whole,) = kernel.results
-        parts = {_buffer(use.value, made, listing) for use in kernel.uses}
+        parts = {part for part in all_parts if counts[part] == 1}
         makers = [maker for part in parts if (maker := _maker(part, made, kernel, listing)) is not None]
         if found[whole].is_own_buffer and makers and _are_aligned(op, listing):
             begin = min(maker.time for maker in makers)
@@ -131,7 +138,7 @@ def _maker(value: int, made: Mapping[int, Kernel], reader: Kernel, listing: List
 
 def _are_aligned(op: Op, listing: Listing) -> bool:
     """Whether each part begins with a tile."""
-    dim = _dim(op, listing)
+    dim = joined_along(op, listing)
     types = (listing.values[value].type for value in op.operands)
     return all(type_ is not None and type_.shape[dim] % _tile(dim, type_.rank) == 0 for type_ in types)
 
@@ -149,8 +156,8 @@ def _is_fusing(op: Op) -> bool:
     return op.collective is None and (is_work or op.is_matmul)
 
 
-def _dim(op: Op, listing: Listing) -> int:
-    """The dimension along which the parts lie."""
+def joined_along(op: Op, listing: Listing) -> int:
+    """The dimension along which the parts of a concatenation lie."""
     part, whole = (listing.values[value].type for value in (op.operands[0], op.results[0]))
     assert part is not None and whole is not None
     sizes = enumerate(zip(part.shape, whole.shape, strict=True))

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from autoshard.mlir.listing import Listing, Op
-from autoshard.program.concatenated import CONCATENATE
+from autoshard.program.concatenated import CONCATENATE, MOST_PARTS, joined_along
 from autoshard.program.fusion import is_elementwise
 from autoshard.program.records import Compiler, Kernel, KernelShape, Lifetime, MinorDims, RowCopy, Updates
 from autoshard.program.rowwise import as_asked, gathers_rows, scatters_rows
@@ -32,14 +32,28 @@ def minor_dims(kernels: Sequence[Kernel], listing: Listing, compiler: Compiler) 
             found[kernel.results[0]] = dims
     for value, dims in _reads(kernels, listing, compiler):
         found.setdefault(value, dims)
+    made = {kernel.results[0]: kernel for kernel in kernels if len(kernel.results) == 1}
     for kernel in reversed(kernels):
         if kernel.shape.name == CONCATENATE and kernel.is_alias and kernel.results[0] in found:
             for use in kernel.uses:
                 found.setdefault(use.value, found[kernel.results[0]])
+        elif kernel.shape.name == CONCATENATE and len(kernel.uses) > MOST_PARTS:
+            found.update(_joined(kernel, listing, made, found))
     return {
         value: dims if (type_ := listing.values[value].type) is None else as_asked(type_, dims)
         for value, dims in found.items()
     }
+
+
+def _joined(
+    kernel: Kernel, listing: Listing, made: Mapping[int, Kernel], known: Mapping[int, MinorDims]
+) -> Iterator[tuple[int, MinorDims]]:
+    """Images that a convolution makes and that are put together channel by channel: channels are minor, as in the whole."""
+    channels = joined_along(listing.ops[kernel.time], listing)
+    for use in kernel.uses:
+        maker, dims = made.get(use.value), known.get(use.value)
+        if maker is not None and dims is not None and maker.shape.windows and channels in dims[1]:
+            yield use.value, ((channels,), dims[0], True)
 
 
 def evaluated_as_made(

@@ -1,10 +1,10 @@
-"""What is stored otherwise where predicates are packed into words.
+"""What is stored otherwise where comparisons are packed into words.
 
-On slices of 64 chips and more XLA:TPU packs a comparison that is read again, one bit an element along a dimension of 2 to 32 elements
-which is not one of the two minor ones: it stores that, and makes no comparison anew. Then an error function of bfloat16 need not be there
-(v5e: it is made anew, of its operand), nor a float32 operand of a rectifier that products read in 16 bits besides (v5e and v5p: that
-is stored as they read it). So it is of the GELU of a perceptron of 16 x 512 rows a device, 0.62 of the memory, and of a float32
-rectifier, 0.66, not with 48 x 170 rows, nor on 32 chips (libtpu 0.0.52, `pred_packing` of its passes, 40 small training steps).
+XLA:TPU packs a comparison that is read again, one bit an element along a dimension of 2 to 32 elements which is not one of the two minor
+ones: it stores that, and makes the comparison no second time. Then a float32 operand of a rectifier that products read in 16 bits besides
+need not be there (v5e and v5p: it is stored as they read it); 0.6 of the memory of perceptrons of 16 x 512 rows a device, not of
+48 x 170. From 64 chips on v5e packs the comparison in an error function of bfloat16 too, and makes that anew of its operand, unless work
+on it is stored, as that of a gate (libtpu 0.0.52, `pred_packing` of its passes; 70 small training steps).
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -105,7 +105,7 @@ def test_an_error_function_in_work_that_is_stored() -> None:
 @pytest.mark.parametrize(
     ("chip", "devices", "repeats", "narrows"),
     [
-        ("tpu-v5e", 32, False, False),
+        ("tpu-v5e", 32, False, True),
         ("tpu-v5e", 64, True, True),
         ("tpu-v5p", 64, False, True),
         ("tpu-v6e", 64, False, False),
