@@ -77,6 +77,7 @@ from autoshard.program.repeating import (
     stored_operands,
 )
 from autoshard.program.reshaped import merged_broadcasts
+from autoshard.program.resummed import added_up_again
 from autoshard.program.reuse import reuse_results
 from autoshard.program.rowwise import copied_slices
 from autoshard.program.slicing import as_cut, cut_from, cut_where_read
@@ -216,6 +217,8 @@ def build_program(
         if compiler.doubles_exponentials:
             copies += doubled_exponentials(kernels, listing, zeros, ample)
         copies += windowed_exponentials(kept, listing, ample, compiler)
+        ample, sums = added_up_again(listing, ample)
+        copies += sums
         for value, whole in copies:
             wholes[value] = (*wholes.get(value, ()), whole)
             as_made |= {value} if whole.is_value else set()
