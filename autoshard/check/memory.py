@@ -205,6 +205,7 @@ def find_peak(
     """
     stored = _Stored(planned, hardware, narrows=compiled.narrows)
     copies = [*_copies(planned, reads, stored, compiled), *_gathered(planned, stored, compiled, hardware)]
+    copies += _hoisted(planned, reads, stored)
     if compiled.narrows:
         copies += [*_pieces(planned, reads, stored), *_summed(planned, reads, stored, compiled.looped)]
     if compiled.copies_shards:
@@ -387,6 +388,15 @@ def _copies(planned: Planned, reads: Reads, stored: _Stored, compiled: Compiled)
                 begin = hideable.begin_of_read(value, read.op, read.time)
                 taken = stored.narrowed(type_, read.travels)
                 yield Buffer(begin, read.end, stored.at_least(taken, read.sharding))
+
+
+def _hoisted(planned: Planned, reads: Reads, stored: _Stored) -> Iterator[Buffer]:
+    """Casts of stacks that loops step through, of those that are not gathered for them."""
+    for value, wholes in planned.program.hoisted_casts.items():
+        settled, mine = planned.settled[value], reads.of_value.get(value, [])
+        found = planned.shared.get(value, settled) if len(mine) != 1 else mine[0].sharding
+        if mine and found == settled:
+            yield from (Buffer(one.begin, one.end, stored.at_least(one.type, settled)) for one in wholes)
 
 
 def _pieces(planned: Planned, reads: Reads, stored: _Stored) -> Iterator[Buffer]:

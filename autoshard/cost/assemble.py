@@ -20,7 +20,14 @@ from autoshard.cost.kernel import KernelPrices, compute_ns, price_kernel
 from autoshard.cost.layouts import Ints
 from autoshard.cost.looped import Looped, looped_sums
 from autoshard.cost.lowering import CollectivePrices, Lowering
-from autoshard.cost.memory import add_memory, copies_count, copy_bytes, scattered_from, shard_bytes
+from autoshard.cost.memory import (
+    add_memory,
+    copies_count,
+    copy_bytes,
+    hoisted_bytes,
+    scattered_from,
+    shard_bytes,
+)
 from autoshard.cost.overlap import NOTHING, Hideable, begins, early_ns, hideable, value_of
 from autoshard.cost.peak import Peak, PeakModel
 from autoshard.cost.reshard import Decompose, ReshardPrices
@@ -254,6 +261,8 @@ def _add_edges(
         begin = begin_of.get(index, edge.begin)
         if copies_count(graph, edge) and whole.any():
             builder.add_edge_usage(number, begin, edge.end, whole)
+        for hoisted in hoisted_bytes(graph, edge, sizes, value):
+            builder.add_edge_usage(number, *hoisted)
         if (in_rows := scattered_from(graph, edge, sizes, value, whole)) is not None and in_rows.any():
             builder.add_edge_usage(number, edge.begin, edge.end, in_rows)
         if prices.lowering == "xla-tpu" and value in graph.program.pieces:

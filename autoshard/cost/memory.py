@@ -6,9 +6,9 @@ node    every value under its settled sharding over its lifetime, and of one tha
         devices, and what one takes that scatters its sum in a loop (`looped`); what training steps store of few images (`strips`), and
         Fourier transforms of products (`Program.transforms`); a renamed value, what its own layout pads beyond the original's; a result
         that is a constant, an argument or returned twice, which is handed over beside the value that it returns
-edge    a copy that a reshard makes, as long as it is read; the pieces of what is made in pieces, where slices of it are read; where XLA
-        for TPUs gathers behind compute also the shard of an argument that is gathered, copied when the program begins and kept until the
-        gather does
+edge    a copy that a reshard makes, as long as it is read; casts of a stack that loops step through; the pieces of what is made in pieces,
+        where slices of it are read; where XLA for TPUs gathers behind compute also the shard of an argument that is gathered, copied when
+        the program begins and kept until the gather does
 
 Sizes are those of the hardware's layouts in memory (`Hardware.stored_bytes`).
 """
@@ -103,6 +103,20 @@ def scattered_from(graph: Graph, edge: Edge, sizes: Sizes, value: int, moved: In
         is_last=updates.is_last,
         is_alone=(moved == 0) & updates.is_alone,
     )
+
+
+def hoisted_bytes(graph: Graph, edge: Edge, sizes: Sizes, value: int) -> Iterator[tuple[int, int, Ints]]:
+    """(begin, end, [from, to] bytes) of the casts of a stack of which loops take slices, where it stays as it is for them.
+
+    Where it is gathered, the copy is of the casts. All of its readers have them: it counts once, where the stack is left.
+    """
+    provider, reader = graph.nodes[edge.provider], graph.nodes[edge.reader]
+    if value not in graph.program.hoisted_casts or provider.hub >= 0 or (reader.hub >= 0 and edge.is_narrow):
+        return
+    supply, demand = provider.choices.supplies[edge.result], reader.choices.demands[edge.operand]
+    stays = supply[:, None] == demand[None, :]
+    for whole in graph.program.hoisted_casts[value]:
+        yield whole.begin, whole.end, np.where(stays, sizes.temporary(whole.type, demand)[None, :], 0)
 
 
 def copies_count(graph: Graph, edge: Edge) -> bool:

@@ -210,7 +210,6 @@ def build_program(
     if compiler.is_xla_tpu:
         copies = [
             *merged_broadcasts(kernels, listing, fusion.free),
-            *hoisted_casts(kernels, listing),
             *copied_slices(kernels, listing, dims, ample, compiler),
             *stored_in_groups(kernels, listing, stored),
         ]
@@ -258,6 +257,7 @@ def build_program(
         scattered_updates=scattered_updates(kernels, listing, ample, rows, dims, indexed, copies_of_rows)
         if compiler.is_xla_tpu
         else {},
+        hoisted_casts=hoisted_casts(kernels, listing) if compiler.is_xla_tpu else {},
         packed=packed_predicates(listing, kernels, pinned, ample, compiler),
     )
     return replace(program, picked=picked_beside(program, compiler)) if compiler.is_xla_tpu else program

@@ -4,8 +4,8 @@ Of weights in float32 that are stacked by layer and used in 16 bits, a scan slic
 front of the loop instead, once for all loops that do so, as the forward and the backward pass of a training step do, also where a barrier
 keeps what is made anew in the backward pass apart. What products of default precision take narrower without a word of it is cast so only
 where one loop alone reads the weights, as in a forward pass; of a training step, whose backward loop and update read them too, on none of
-three. Seen of three forward passes and eight training steps (libtpu 0.0.52, v5e, v6e, and some on v5p): 200 to 522 MB of casts, nearly all
-that they took beyond the prediction.
+three. A stack that is gathered for the loops is gathered cast, and that is all there is of it. Seen of three forward passes and eight
+training steps (libtpu 0.0.52, v5e, v6e, and some on v5p): 200 to 522 MB of casts, nearly all that they took beyond the prediction.
 """
 
 from collections import Counter
@@ -21,8 +21,8 @@ _SLICE = "stablehlo.dynamic_slice"
 _NAMES = frozenset({"stablehlo.reshape", "stablehlo.transpose"})
 
 
-def hoisted_casts(kernels: Sequence[Kernel], listing: Listing) -> Iterator[tuple[int, Whole]]:
-    """Of a cast of a slice, by what has its sharding, the casts of all slices: once of a stack, however many alike are made of it."""
+def hoisted_casts(kernels: Sequence[Kernel], listing: Listing) -> dict[int, tuple[Whole, ...]]:
+    """The casts of all slices of arguments, by these: one of a stack, however many alike are made of it."""
     made_by = {value: op for op in listing.ops for value in op.results}
     barred = {
         flow.target: made_by[flow.sources[0].value]
@@ -31,9 +31,9 @@ def hoisted_casts(kernels: Sequence[Kernel], listing: Listing) -> Iterator[tuple
     }
     made_by |= barred  # the cast is moved through
     stepped, alone = _stepped_through(listing)
-    found: dict[tuple[int, str], tuple[int, Whole]] = {}
+    found: dict[tuple[int, str], Whole] = {}
     for kernel in kernels:
-        for value, before, type_ in _casts(kernel, listing):
+        for before, type_ in _casts(kernel, listing):
             op = _behind_names(made_by.get(before), made_by)
             flow = stepped.get(op.operands[0]) if op is not None and op.name == _SLICE else None
             if op is None or flow is None or not flow.begin <= kernel.time < flow.end:
@@ -41,22 +41,27 @@ def hoisted_casts(kernels: Sequence[Kernel], listing: Listing) -> Iterator[tuple
             stack, slices = flow.sources[0].value, _num_slices(op, listing, made_by)
             if not type_.rank or not slices or (kernel.shape.is_matmul and stack not in alone):
                 continue
-            whole = TensorType((slices * type_.shape[0], *type_.shape[1:]), type_.dtype)
-            first, known = found.get((stack, type_.dtype), (value, Whole(flow.begin, flow.end, whole)))
+            all_ = listing.values[stack].type
+            assert all_ is not None
+            whole = Whole(flow.begin, flow.end, TensorType(all_.shape, type_.dtype))
+            known = found.get((stack, type_.dtype), whole)
             begin, end = min(known.begin, flow.begin), max(known.end, flow.end)
-            found[stack, type_.dtype] = first, known._replace(begin=begin, end=end)
-    yield from found.values()
+            found[stack, type_.dtype] = known._replace(begin=begin, end=end)
+    wholes: dict[int, tuple[Whole, ...]] = {}
+    for (stack, _), whole in found.items():
+        wholes[stack] = (*wholes.get(stack, ()), whole)
+    return wholes
 
 
-def _casts(kernel: Kernel, listing: Listing) -> Iterator[tuple[int, int, TensorType]]:
-    """(value whose sharding it has, what is cast, the narrower type) of a cast, or of what a product takes narrower."""
+def _casts(kernel: Kernel, listing: Listing) -> Iterator[tuple[int, TensorType]]:
+    """(what is cast, the narrower type) of a cast, or of what a product takes narrower."""
     root = listing.ops[kernel.time]
     if is_narrowing(root, listing):
-        yield kernel.results[0], root.operands[0], kernel.shape.results[0]
+        yield root.operands[0], kernel.shape.results[0]
     elif kernel.shape.is_matmul:
         for use, type_, taken in zip(kernel.uses, kernel.shape.operands, kernel.shape.travels, strict=True):
             if taken.num_bytes < type_.num_bytes:
-                yield use.value, use.value, taken
+                yield use.value, taken
 
 
 def _num_slices(op: Op, listing: Listing, made_by: dict[int, Op]) -> int:

@@ -367,6 +367,9 @@ class Program:
     packed: dict[int, TensorType | None] = field(
         default_factory=dict[int, TensorType | None]
     )  # as what values are stored where their predicates are packed, see `packed`
+    hoisted_casts: dict[int, tuple[Whole, ...]] = field(
+        default_factory=dict[int, tuple[Whole, ...]]
+    )  # of arguments, as long as loops step through them, where they are not gathered for these
     scattered_updates: dict[int, Updates] = field(
         default_factory=dict[int, Updates]
     )  # by the times of scatters

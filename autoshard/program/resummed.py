@@ -177,11 +177,14 @@ def _has_leaf(op: Op, made_by: Mapping[int, Op]) -> bool:
 def _keep(
     value: int, end: int, behind: Mapping[int, int], made_by: Mapping[int, Op], lives: dict[int, Lifetime]
 ) -> None:
-    """The value, or what it is worked out from, transposed or not."""
+    """The value, or what it is worked out from, transposed or not; a product in a buffer of its own."""
     while not (value in lives and lives[value].is_own_buffer):
         op = made_by.get(value)
+        if op is not None and op.is_matmul and value in lives:
+            break
         before = op.operands[0] if op is not None and op.name == _TRANSPOSE else behind.get(value, value)
         if before == value:
             return
         value = before
-    lives[value] = replace(lives[value], end=max(lives[value].end, end))
+    end = max(lives[value].end, end)
+    lives[value] = replace(lives[value], end=end, is_own_buffer=True, within=None)

@@ -5,7 +5,7 @@ activation function, positions, mask, where attention has its heads, grouped que
 dropout, optimizer, widths; then the slice. So that a figure that is off in what some choice has in common shows as that choice's.
 
 python experiments/fidelity/drawn.py FOLDER --seeds 0 24 [--only transformer|convnet] [--forward]
-                                     [--time-limit 30] [--again] [--table TABLE]
+                                     [--large] [--time-limit 30] [--again] [--table TABLE]
 
 Writes FOLDER/SEED.mlir, SEED.json (the choices), SEED.planned.mlir, SEED.plan.json and SEED.compiled.json (what `autoshard compile`
 says), of forward passes FOLDER/SEED-forward.mlir and so on; what is there is not made again. Prints a row for each, then of each choice
@@ -42,7 +42,12 @@ SLICES = {
     "tpu:v5p:2x2x4": ("tpu-v5p", "x=4,y=4"),
     "tpu:v5p:2x2x2": ("tpu-v5p", "x=2,y=4"),
 }
-DEVICES = {name: math.prod(map(int, name.split(":")[2].split("x"))) for name in SLICES}
+LARGE_SLICES = {
+    "tpu:v5e:8x8": ("tpu-v5e", "x=8,y=8"),
+    "tpu:v6e:8x8": ("tpu-v6e", "x=8,y=8"),
+    "tpu:v5p:4x4x4": ("tpu-v5p", "x=4,y=16"),
+}
+DEVICES = {name: math.prod(map(int, name.split(":")[2].split("x"))) for name in SLICES | LARGE_SLICES}
 
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "relu": jax.nn.relu,
@@ -453,10 +458,11 @@ def convnet(c: Choices, devices: int) -> Program:
 FAMILIES = {"transformer": (transformer_choices, transformer), "convnet": (convnet_choices, convnet)}
 
 
-def choices_of(seed: int, only: str | None, is_forward: bool) -> Choices:
+def choices_of(seed: int, only: str | None, is_forward: bool, *, is_large: bool = False) -> Choices:
     draw = random.Random(seed)
     family = only or draw.choice(("transformer", "transformer", "convnet"))
-    choices = {"target": draw.choice(list(SLICES)), **FAMILIES[family][0](draw)}
+    slices = LARGE_SLICES if is_large else SLICES
+    choices = {"target": draw.choice(list(slices)), **FAMILIES[family][0](draw)}
     return choices | {"optimizer": "none"} if is_forward else choices
 
 
@@ -476,9 +482,9 @@ def row_of(seed: int, arguments: argparse.Namespace) -> Choices | None:
     base = arguments.folder / (f"{seed}-forward" if arguments.forward else str(seed))
     module, said = base.with_suffix(".mlir"), base.with_suffix(".compiled.json")
     plan, planned = base.with_suffix(".plan.json"), base.with_suffix(".planned.mlir")
-    choices = choices_of(seed, arguments.only, arguments.forward)
+    choices = choices_of(seed, arguments.only, arguments.forward, is_large=arguments.large)
     target = choices["target"]
-    hardware, mesh = SLICES[target]
+    hardware, mesh = (SLICES | LARGE_SLICES)[target]
     setting = ("--hardware", hardware, "--topology", target.split(":")[2])
     base.with_suffix(".json").write_text(json.dumps(choices))
     if not module.exists():
@@ -521,6 +527,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs=2, default=(0, 24), help="from, to (without)")
     parser.add_argument("--only", choices=tuple(FAMILIES))
     parser.add_argument("--forward", action="store_true", help="forward passes only")
+    parser.add_argument("--large", action="store_true", help="on slices of 64 chips")
     parser.add_argument("--time-limit", type=int, default=30)
     parser.add_argument("--again", action="store_true", help="predict what is there by today's version")
     parser.add_argument("--table", type=Path, help="add the rows to this table")

@@ -48,12 +48,12 @@ def scan(layer: str = LAYER, also: str = "", results: str = "%r#1", types: str =
 
 @pytest.mark.parametrize("layer", [LAYER, CAST_TWICE, TAKEN_NARROWER])
 def test_all_slices_are_cast_before_a_loop_that_alone_reads_them(layer: str) -> None:
-    """As long as the loop runs, of four times the rows; once, as XLA makes what is the same once; also what a float32 product takes."""
+    """As long as the loop runs; once, as XLA makes what is the same once; also what a float32 product takes."""
     program = program_of(scan(layer))
-    ((whole,),) = program.wholes.values()
+    ((whole,),) = program.hoisted_casts.values()
     (loop,) = {(flow.begin, flow.end) for flow in program.listing.data_flows}
     assert (whole.begin, whole.end) == loop
-    assert (whole.type.shape, whole.type.dtype) == ((64, 16), "bf16")
+    assert (whole.type.shape, whole.type.dtype) == ((4, 16, 16), "bf16")
 
 
 UPDATED = [
@@ -67,8 +67,8 @@ def test_what_products_take_narrower_is_not_cast_if_it_is_read_or_returned_besid
     also: str, results: str, types: str
 ) -> None:
     """As weights are that are updated; what says that it is cast is."""
-    assert not program_of(scan(TAKEN_NARROWER, also, results, types)).wholes
-    assert len(program_of(scan(LAYER, also, results, types)).wholes) == 1
+    assert not program_of(scan(TAKEN_NARROWER, also, results, types)).hoisted_casts
+    assert len(program_of(scan(LAYER, also, results, types)).hoisted_casts) == 1
 
 
 BARRED = LAYER.replace(
@@ -83,7 +83,7 @@ def test_casts_for_two_loops_are_there_until_the_second_ends() -> None:
         4, (("%a", "%r#1", X), ("%w", "%s", STACK)), BARRED, ("%next", "%w"), name="q", counter="j"
     )
     program = program_of(scan(LAYER, again.replace("%w, %i,", "%w, %j,"), "%q#1"))
-    ((whole,),) = program.wholes.values()
+    ((whole,),) = program.hoisted_casts.values()
     loops = [(flow.begin, flow.end) for flow in program.listing.data_flows if flow.kind == "while"]
     assert (whole.begin, whole.end) == (min(begin for begin, _ in loops), max(end for _, end in loops))
 
@@ -91,4 +91,4 @@ def test_casts_for_two_loops_are_there_until_the_second_ends() -> None:
 @pytest.mark.parametrize("layer", [ONE_SLICE, PART])
 def test_what_is_not_stepped_through_is_not_all_cast(layer: str) -> None:
     """One slice in every trip, or a part of each."""
-    assert not program_of(scan(layer)).wholes
+    assert not program_of(scan(layer)).hoisted_casts
