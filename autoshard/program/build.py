@@ -68,7 +68,7 @@ from autoshard.program.records import (
     Use,
     Window,
 )
-from autoshard.program.renamed import padded_alike, padding_names, worked_on
+from autoshard.program.renamed import last_two, padded_alike, padding_names, worked_on
 from autoshard.program.repeating import (
     Repeatable,
     made_for_gathers,
@@ -201,12 +201,10 @@ def build_program(
     copies_of_rows = given_rows(kernels, listing, compiler) | row_copies(updates, listing, compiler)
     wholes = made_for_gathers(kernels, listing, may_repeat)
     ample = picked_at_the_end(wholes, kernels, listing, ample, compiler)
-    as_made = (
-        evaluated_as_made(kernels, listing, dims)
-        | named_so
-        | joined
-        | padded_alike(kernels, listing, dims, ample)
-    )
+    alike = padded_alike(kernels, listing, dims, ample)
+    ranks = {buffer: type_.rank for buffer in alike.values() if (type_ := listing.values[buffer].type)}
+    dims = {buffer: last_two(rank) for buffer, rank in ranks.items()} | dims
+    as_made = evaluated_as_made(kernels, listing, dims) | named_so | joined | alike.keys()
     if compiler.is_xla_tpu:
         copies = [
             *merged_broadcasts(kernels, listing, fusion.free),

@@ -28,7 +28,7 @@ def padding_names(
             best = longest.get(buffer)
             if best is None or lives[value].end > lives[best].end:
                 longest[buffer] = value
-    return frozenset(longest.values()) - padded_alike(kernels, listing, dims, lives)
+    return frozenset(longest.values()) - padded_alike(kernels, listing, dims, lives).keys()
 
 
 def padded_alike(
@@ -36,22 +36,25 @@ def padded_alike(
     listing: Listing,
     dims: Mapping[int, MinorDims],
     lives: Mapping[int, Lifetime],
-) -> frozenset[int]:
-    """Names of another rank whose buffer has two minor dimensions as long, in either order: what these pad, it pads itself.
+) -> dict[int, int]:
+    """Names of another rank whose buffer has two last dimensions as long, in either order: it lies so itself. With these buffers.
 
     So torch's batched products read queries, keys and quotients, the batch and the heads of which are one dimension.
     """
-    found: set[int] = set()
+    found: dict[int, int] = {}
     for value, buffer in _reshaped_names(kernels, listing, lives):
         rank = _rank(listing, buffer)
         if value not in dims or rank < 2:
             continue
         *_, is_ordered = dims[value]
         sizes = _minor_sizes(listing, value, dims[value])
-        made = _minor_sizes(listing, buffer, dims.get(buffer, ((rank - 2,), (rank - 1,), False)))
-        if not is_ordered and sizes & made:
-            found.add(value)
-    return frozenset(found)
+        if not is_ordered and sizes & _minor_sizes(listing, buffer, dims.get(buffer, last_two(rank))):
+            found[value] = buffer
+    return found
+
+
+def last_two(rank: int) -> MinorDims:
+    return (rank - 2,), (rank - 1,), False
 
 
 def _reshaped_names(

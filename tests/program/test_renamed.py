@@ -133,6 +133,7 @@ def test_batches_and_heads_that_torch_merges() -> None:
         )
     )
     (name,) = (k.results[0] for k in program.kernels if k.shape.results[0].shape == (32, 50, 64))
-    assert name in program.minor_dims
+    (buffer,) = (k.results[0] for k in program.kernels if k.shape.results[0].shape == (8, 4, 50, 64))
+    assert program.minor_dims[buffer] == ((2,), (3,), False)
     assert name in program.as_made
     assert name not in program.padding_names
