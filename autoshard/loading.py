@@ -110,6 +110,7 @@ def compiler_of(form: Form, hardware: Hardware, devices: int) -> Compiler:
         picks_behind_loops=hardware.gathers_behind_compute,
         gathers_apart=hardware.sparse_core is not None,
         memory_bytes=hardware.hbm_bytes,
+        devices=devices,
     )
 
 

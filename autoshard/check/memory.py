@@ -121,8 +121,8 @@ class _Stored:
         kept = 0 if narrow is None else self.as_written(value, narrow, sharding)
         return comparisons + kept if comparisons else bytes_
 
-    def is_handed_packed(self, value: int, type_: TensorType, sharding: TensorSharding) -> bool:
-        """Whether a loop is handed what a value is stored as, since its comparisons are packed."""
+    def is_narrowed(self, value: int, type_: TensorType, sharding: TensorSharding) -> bool:
+        """Whether a value is stored narrower than it is compared, since the comparisons are packed."""
         is_kept = self._planned.program.packed.get(value) is not None
         return is_kept and bool(self._hardware.packed_bytes(_shape(type_, sharding))[0])
 
@@ -302,14 +302,17 @@ def _peak_of(buffers: Sequence[Buffer]) -> Peak:
 
 def _values(planned: Planned, reads: Reads, stored: _Stored, lives: Lifetimes) -> Iterator[Buffer]:
     handed_over = {argument.value for argument in planned.listing.arguments} | planned.program.returned
+    made = {value: kernel.time for kernel in planned.program.kernels for value in kernel.results}
     for value, type_ in _defined(planned, reads):
         lifetime = lives.get(value)
         if lifetime is not None and (lifetime.is_own_buffer or lifetime.within is not None):
             settled = _settled(planned, value, type_)
             if _is_merged(planned, value, settled):
                 continue
-            written = stored.as_written(value, stored.held(value, type_), settled)
-            written = stored.where_packed(value, type_, settled, written)
+            wide = stored.as_written(value, stored.held(value, type_), settled)
+            written = stored.where_packed(value, type_, settled, wide)
+            if stored.is_narrowed(value, type_, settled):
+                yield Buffer(made[value], made[value] + 1, wide)
             bytes_ = stored.handed_over(type_, settled) if value in handed_over else written
             if lifetime.within is not None:
                 bytes_ = max(
@@ -482,7 +485,9 @@ def _for_loops(
             is_turned = is_across == (number == 1) and not kept & {*read.run.rule.operands[number][0]}
             if is_turned and not is_in_place:
                 yield Buffer(time, time + 1, bytes_)
-            if evaluated is None or (source and stored.is_handed_packed(source.value, type_, sharding)):
+            if evaluated is None or (
+                source is not None and stored.is_narrowed(source.value, type_, sharding)
+            ):
                 continue
             begin = evaluated.stored_from(lives.of_values, time)
             beside = planned.program.picked.get((value, number))

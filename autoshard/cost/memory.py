@@ -205,16 +205,20 @@ def _kernel_items(
                 yield Item(whole.begin, whole.end, sizes.whole(whole, settled), note="stored for its readers")
         held = sizes.held(value, type_)
         smallest, written = sizes.temporary(held, settled), sizes.temporary(held, settled, minor)
+        stored = sizes.where_packed(value, type_, settled, written)
+        is_stored = lifetime.is_own_buffer or lifetime.within is not None
+        if is_stored and program.packed.get(value) is not None:
+            both = np.where(sizes.are_packed(type_, settled), written, 0)
+            yield Item(kernel.time, kernel.time + 1, both, note="as wide as it is compared")
         if lifetime.is_own_buffer:
             is_result = value in program.returned
-            bytes_ = sizes.where_packed(value, type_, settled, written)
-            bytes_ = sizes.permanent(type_, settled) if is_result else bytes_
+            bytes_ = sizes.permanent(type_, settled) if is_result else stored
             yield Item(lifetime.begin, lifetime.end, np.where(is_made, bytes_, 0), is_result, value=value)
             if is_result and (written != smallest).any():
                 padded = np.where(written != smallest, written, 0)
                 yield Item(kernel.time, kernel.time + 1, padded, note="as the matrix unit writes it")
         elif lifetime.within is not None:
-            excess = np.maximum(written - _least_bytes(graph, lifetime.within), 0)
+            excess = np.maximum(stored - _least_bytes(graph, lifetime.within), 0)
             beyond = np.where(is_made, excess, 0)
             yield Item(lifetime.begin, lifetime.end, beyond, note="beyond the result in whose memory it lies")
         elif kernel.is_alias and value not in program.as_made:

@@ -177,7 +177,9 @@ def build_program(
     _, ample = recompute(kept, lives_of(kept), narrowed | slices)
     kernels, lives = recompute(kernels, lives_of(kernels), repeated | slices)
     if compiler.is_xla_tpu:
-        lives, ample = (written_into_whole(kernels, listing, pinned, one) for one in (lives, ample))
+        lives, ample = (
+            written_into_whole(kernels, listing, pinned, one, compiler.devices) for one in (lives, ample)
+        )
         lives, ample = (
             without_nested(kernels, listing, pinned, finished(kernels, listing, pinned, stored, one))
             for one in (lives, ample)
@@ -214,7 +216,7 @@ def build_program(
         if compiler.doubles_exponentials:
             copies += doubled_exponentials(kernels, listing, zeros, ample)
         copies += windowed_exponentials(kept, listing, ample, compiler)
-        ample, sums = added_up_again(listing, ample)
+        ample, sums = added_up_again(listing, kept, ample)
         copies += sums
         for value, whole in copies:
             wholes[value] = (*wholes.get(value, ()), whole)

@@ -21,6 +21,9 @@ from autoshard.program.repeating import read_times, readers_of
 
 CONCATENATE = "stablehlo.concatenate"
 MOST_PARTS = 4
+FULL_LANES = 128
+"""Images of a device, if they are split over all, from which on these are the lanes of what convolutions make, and not the channels: then
+parts of several concatenations are written into each (libtpu 0.0.52, densely connected blocks of 16 to 128 images)."""
 _FUSING = frozenset({CONCATENATE, BROADCAST, "stablehlo.slice", "stablehlo.pad"})
 _ROWS = frozenset({"stablehlo.gather", "stablehlo.scatter"})
 _LOOKED_THROUGH = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
@@ -85,9 +88,13 @@ def read_again(
 
 
 def written_into_whole(
-    kernels: Sequence[Kernel], listing: Listing, pinned: frozenset[int], lives: Mapping[int, Lifetime]
+    kernels: Sequence[Kernel],
+    listing: Listing,
+    pinned: frozenset[int],
+    lives: Mapping[int, Lifetime],
+    devices: int,
 ) -> dict[int, Lifetime]:
-    """The lives of values with the parts of stored concatenations of many in these, but for what several of them have."""
+    """The lives of values with the parts of stored concatenations of many in these, but for few images that several of them have."""
     readers, found = readers_of(kernels), dict(lives)
     made = {kernel.results[0]: kernel for kernel in kernels if len(kernel.results) == 1}
     written: defaultdict[int, set[int]] = defaultdict(set)  # of each buffer, when it is written into wholes
@@ -101,7 +108,8 @@ def written_into_whole(
     counts = Counter(part for _, _, parts in of_many for part in parts)
     for kernel, op, all_parts in of_many:
         (whole,) = kernel.results
-        parts = {part for part in all_parts if counts[part] == 1}
+        are_many = _rows(op, listing) >= FULL_LANES * devices
+        parts = {part for part in all_parts if are_many or counts[part] == 1}
         makers = [maker for part in parts if (maker := _maker(part, made, kernel, listing)) is not None]
         if found[whole].is_own_buffer and makers and _are_aligned(op, listing):
             begin = min(maker.time for maker in makers)
@@ -134,6 +142,12 @@ def _maker(value: int, made: Mapping[int, Kernel], reader: Kernel, listing: List
     if maker is None or maker.is_alias or maker.repeat != reader.repeat:
         return None
     return maker if maker.shape.is_matmul or is_elementwise(listing.ops[maker.time]) else None
+
+
+def _rows(op: Op, listing: Listing) -> int:
+    """How long the first dimension is, of images their number."""
+    type_ = listing.values[op.results[0]].type
+    return type_.shape[0] if type_ is not None and type_.rank else 0
 
 
 def _are_aligned(op: Op, listing: Listing) -> bool:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from autoshard.mlir.listing import Listing, Op
-from autoshard.program.concatenated import CONCATENATE, MOST_PARTS, joined_along
+from autoshard.program.concatenated import CONCATENATE, FULL_LANES, MOST_PARTS, joined_along
 from autoshard.program.fusion import is_elementwise
 from autoshard.program.records import Compiler, Kernel, KernelShape, Lifetime, MinorDims, RowCopy, Updates
 from autoshard.program.rowwise import as_asked, gathers_rows, scatters_rows
@@ -33,27 +33,36 @@ def minor_dims(kernels: Sequence[Kernel], listing: Listing, compiler: Compiler) 
     for value, dims in _reads(kernels, listing, compiler):
         found.setdefault(value, dims)
     made = {kernel.results[0]: kernel for kernel in kernels if len(kernel.results) == 1}
+    joined: dict[int, MinorDims] = {}
     for kernel in reversed(kernels):
         if kernel.shape.name == CONCATENATE and kernel.is_alias and kernel.results[0] in found:
             for use in kernel.uses:
                 found.setdefault(use.value, found[kernel.results[0]])
         elif kernel.shape.name == CONCATENATE and len(kernel.uses) > MOST_PARTS:
-            found.update(_joined(kernel, listing, made, found))
-    return {
+            joined.update(_joined(kernel, listing, made, found, compiler.devices))
+    return joined | {
         value: dims if (type_ := listing.values[value].type) is None else as_asked(type_, dims)
         for value, dims in found.items()
+        if value not in joined
     }
 
 
 def _joined(
-    kernel: Kernel, listing: Listing, made: Mapping[int, Kernel], known: Mapping[int, MinorDims]
+    kernel: Kernel,
+    listing: Listing,
+    made: Mapping[int, Kernel],
+    known: Mapping[int, MinorDims],
+    devices: int,
 ) -> Iterator[tuple[int, MinorDims]]:
-    """Images that a convolution makes and that are put together channel by channel: channels are minor, as in the whole."""
-    channels = joined_along(listing.ops[kernel.time], listing)
-    for use in kernel.uses:
-        maker, dims = made.get(use.value), known.get(use.value)
-        if maker is not None and dims is not None and maker.shape.windows and channels in dims[1]:
-            yield use.value, ((channels,), dims[0], True)
+    """Few images that a convolution makes and that are put together channel by channel: channels are minor, as in the whole, to images."""
+    op = listing.ops[kernel.time]
+    channels = joined_along(op, listing)
+    for value in op.operands:
+        maker, dims = made.get(value), known.get(value)
+        if maker is None or dims is None or not maker.shape.is_matmul or channels not in dims[1]:
+            continue
+        if channels and maker.shape.results[0].shape[0] < FULL_LANES * devices:
+            yield value, ((channels,), (0,), True)
 
 
 def evaluated_as_made(

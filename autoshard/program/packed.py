@@ -7,11 +7,12 @@ need not be there (v5e and v5p: it is stored as they read it); 0.6 of the memory
 on it is stored, as that of a gate (libtpu 0.0.52, `pred_packing` of its passes; 70 small training steps).
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from autoshard.mlir.decisions import Site
-from autoshard.mlir.listing import Listing
-from autoshard.program.fusion import is_elementwise
+from autoshard.mlir.listing import Listing, Op
+from autoshard.program.fusion import is_elementwise, is_reduction
 from autoshard.program.records import Compiler, Kernel, Lifetime
 from autoshard.program.repeating import Readers, is_widened, readers_of
 from autoshard.program.storing import Storing
@@ -23,6 +24,10 @@ _COMPARE, _ERFC, _BROADCAST, _CONSTANT = (
     "stablehlo.broadcast_in_dim",
     "stablehlo.constant",
 )
+_SHIFTING = frozenset(
+    f"stablehlo.{name}" for name in ("add", "subtract", "convert", "reshape", "transpose")
+) | {"sdy.sharding_constraint"}
+_RECTIFYING = frozenset(f"stablehlo.{name}" for name in ("maximum", "minimum", "clamp")) | {_COMPARE}
 _LEAST_RANK = 3  # a dimension besides the two minor ones
 
 
@@ -39,7 +44,10 @@ def packed_predicates(
     stored = Storing(listing, kernels, pinned, compiler).types
     without = Storing(listing, kernels, pinned, compiler, _comparisons(listing)).types
     made = {value: kernel for kernel in kernels for value in kernel.results}
-    readers = readers_of(kernels)
+    readers, users = readers_of(kernels), defaultdict[int, list[Op]](list)
+    for op in listing.ops:
+        for operand in op.operands:
+            users[operand].append(op)
     found: dict[int, TensorType | None] = {}
     for value, life in lives.items():
         type_ = listing.values[value].type
@@ -51,9 +59,24 @@ def packed_predicates(
                 found[value] = None
         elif compiler.narrows_packed:
             narrow = without.of_value(value)
-            if dtype_bits(narrow.dtype) < dtype_bits(stored.of_value(value).dtype):
+            is_narrower = dtype_bits(narrow.dtype) < dtype_bits(stored.of_value(value).dtype)
+            if is_narrower and _is_rectified(value, users):
                 found[value] = narrow
     return found
+
+
+def _is_rectified(value: int, users: Mapping[int, Sequence[Op]]) -> bool:
+    """Whether it is compared, a bias added or not, and all else that is made of it is the greater or smaller of two: it is not chosen."""
+    left, seen, is_compared = [value], {value}, False
+    while left:
+        for op in users.get(left.pop(), ()):
+            is_compared |= op.name == _COMPARE
+            if op.name in _SHIFTING:
+                left.extend(one for one in op.results if one not in seen)
+                seen.update(op.results)
+            elif op.name not in _RECTIFYING and not is_reduction(op):
+                return False
+    return is_compared
 
 
 def _is_in_stored_work(

@@ -128,6 +128,7 @@ class Compiler:
     picks_behind_loops: bool = False
     gathers_apart: bool = False  # on SparseCores, see `offloaded`
     memory_bytes: int | None = None
+    devices: int = 1
 
 
 XLA_TPU = Compiler(is_xla_tpu=True)

@@ -9,14 +9,15 @@ what is said otherwise), and an MLP-Mixer those of two blocks (v5e 1.34, v6e 1.1
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import BROADCAST, is_elementwise
-from autoshard.program.records import Lifetime, Whole
+from autoshard.program.records import Kernel, Lifetime, Whole
+from autoshard.program.repeating import read_times, readers_of
 
 _ADD, _TRANSPOSE = "stablehlo.add", "stablehlo.transpose"
 _MOVING = frozenset({_TRANSPOSE, "stablehlo.reshape"})
@@ -26,103 +27,158 @@ _STORING = 2  # one of so many readers of a transposed sum stores it
 
 
 class _Sum(NamedTuple):
-    """What is added up, each as it was made; `order`: of the branch's dimensions where it is transposed."""
+    """What is added up, each as it was made; `orders`: of the dimensions of all branches that are transposed."""
 
     before: int
     branch: int
-    order: tuple[int, ...]
+    start: int
+    orders: frozenset[tuple[int, ...]]
+    is_free: bool  # all branches are transposed at no cost
 
 
 class _Reader(NamedTuple):
     time: int
-    value: int  # the sum
-    branches: tuple[int, ...]  # that it is of, the last one first
-    sums: tuple[int, ...]  # of these
+    read: int  # the value that is transposed
+    sum: int
 
 
 def added_up_again(
-    listing: Listing, lives: Mapping[int, Lifetime]
+    listing: Listing, kernels: Sequence[Kernel], lives: Mapping[int, Lifetime]
 ) -> tuple[dict[int, Lifetime], list[tuple[int, Whole]]]:
-    """The lives with what is added until it is, and the transposed sums that are stored, by the sums."""
-    behind, found, stored = _worked_on(listing), dict(lives), list[tuple[int, Whole]]()
-    made_by = {value: op for op in listing.ops for value in op.results}
-    for start, readers in _readers(listing, behind, made_by).items():
-        last = readers[-1]
-        before = {value for reader in readers for value in reader.sums} - {last.value}
-        if any(lives[value].end > last.time + 1 for value in before if value in lives):
-            continue
-        done = [reader for number, reader in enumerate(readers) if number % _STORING == 0]
-        done += readers[-1:] if readers[-1] is not done[-1] else []
-        _keep(start, done[0].time + 1, behind, made_by, found)
-        added = 0
-        for reader in done:
-            for branch in reader.branches[: len(reader.branches) - added]:
-                _keep(branch, reader.time + 1, behind, made_by, found)
-            added = len(reader.branches)
-        if len(last.sums) > 1 and _is_transposed_only(last.value, listing):
-            _end_early(last.sums[1], listing, found)
+    """The lives with what is added until it is, and the transposed sums that are stored, by the sums or work on them."""
+    again = _Again(listing, kernels, lives)
+    for start, readers in again.readers().items():
+        again.add(start, readers)
+    return again.lives, again.stored
+
+
+class _Again:
+    def __init__(self, listing: Listing, kernels: Sequence[Kernel], lives: Mapping[int, Lifetime]) -> None:
+        self.lives, self.stored = dict(lives), list[tuple[int, Whole]]()
+        self._listing = listing
+        self._made_by = {value: op for op in listing.ops for value in op.results}
+        self._made = {value: kernel for kernel in kernels for value in kernel.results}
+        self._behind = worked_on(listing)
+        self._held: dict[int, int] = {}  # sums that no kernel makes -> work on them that one does
+        for value, one in self._behind.items():
+            if value in self._made and one not in self._made:
+                self._held.setdefault(one, value)
+        self._sums = self._all_sums()
+        self._readers, self._at = readers_of(kernels), {kernel.time: kernel for kernel in kernels}
+        self._taken = {source.value for flow in listing.data_flows for source in flow.sources}
+        self._taken.update(result.value for result in listing.results)
+        self._read_by: defaultdict[int, set[str]] = defaultdict(set)
+        for op in listing.ops:
+            for value in op.operands:
+                self._read_by[value].add(op.name)
+
+    def readers(self) -> dict[int, list[_Reader]]:
+        """What reads sums transposed as their branches were made, by what the sums begin with, in order."""
+        found: defaultdict[int, list[_Reader]] = defaultdict(list)
+        given = made_of_given(self._listing)
+        for time, op in enumerate(self._listing.ops):
+            if op.name != _TRANSPOSE:
+                continue
+            read, order = op.operands[0], _order(op)
+            value = self._behind.get(read, read)
+            sum_ = self._sums.get(value)
+            if sum_ is None or not sum_.is_free or not any(_undoes(order, one) for one in sum_.orders):
+                continue
+            if self._is_product(sum_.start, given):
+                found[sum_.start].append(_Reader(time, read, value))
+        return found
+
+    def add(self, start: int, readers: Sequence[_Reader]) -> None:
+        seen: set[int] = set()
+        new = [(reader, passed) for reader in readers if (passed := list(self._new(reader.sum, seen)))]
+        last, passed_last = new[-1]
+        before = (self._held.get(one, one) for one in seen - {last.sum})
+        if any(self.lives[one].end > last.time + 1 for one in before if one in self.lives):
+            return
+        if len(passed_last) > 1:
+            self._end_early(self._sums[last.sum].before, last)
+        done = [reader for number, (reader, _) in enumerate(new) if number % _STORING == 0]
+        done += [last] if last is not done[-1] else []
+        self._keep(start, done[0].time + 1)
+        for number, (_, passed) in enumerate(new):
+            until = done[(number + 1) // _STORING]
+            for one in passed:
+                self._keep(self._sums[one].branch, until.time + 1)
         for one, after in pairwise(done):
-            type_ = listing.values[one.value].type
-            assert type_ is not None
-            stored.append((one.value, Whole(one.time, after.time + 1, type_)))
-    return found, stored
+            value = one.sum if one.sum in self._made else self._held.get(one.sum)
+            type_ = self._listing.values[one.sum].type
+            if value is not None and type_ is not None and value in self.lives:
+                self.stored.append((value, Whole(one.time, after.time + 1, type_)))
 
+    def _new(self, value: int, seen: set[int]) -> Iterator[int]:
+        """Sums up to one that was seen, the last one first."""
+        while value in self._sums and value not in seen:
+            seen.add(value)
+            yield value
+            value = self._sums[value].before
 
-def _readers(
-    listing: Listing, behind: Mapping[int, int], made_by: Mapping[int, Op]
-) -> dict[int, list[_Reader]]:
-    """What reads sums transposed, by what these begin with, in order."""
-    sums = dict(_sums(listing, behind, made_by))
-    given = {argument.value for argument in listing.arguments}
-    made = _worked_on(listing, given)
-    found: defaultdict[int, list[_Reader]] = defaultdict(list)
-    for time, op in enumerate(listing.ops):
-        if op.name != _TRANSPOSE:
-            continue
-        value = start = behind.get(op.operands[0], op.operands[0])
-        order, passed, is_undone = _order(op), list[int](), False
-        while start in sums:
-            passed.append(start)
-            is_undone |= _undoes(order, sums[start].order)
-            start = sums[start].before
-        known = found[start][-1].sums if start in found else ()
-        branches = tuple(sums[one].branch for one in passed)
-        are_free = _is_product(start, made, made_by) and all(_is_free(made_by.get(one)) for one in branches)
-        if is_undone and are_free and set(passed) > set(known):
-            found[start].append(_Reader(time, value, branches, tuple(passed)))
-    return found
+    def _all_sums(self) -> dict[int, _Sum]:
+        """Additions of two values, one of which is such a sum already or was there first."""
+        found: dict[int, _Sum] = {}
+        times = {value: time for time, op in enumerate(self._listing.ops) for value in op.results}
+        for op in self._listing.ops:
+            added = {self._behind.get(one, one) for one in op.operands} if op.name == _ADD else set[int]()
+            if len(added) != _OPERANDS or not is_elementwise(op) or self._has_leaf(op):
+                continue
+            known = added & found.keys()
+            before = known.pop() if len(known) == 1 else min(added, key=lambda one: times.get(one, -1))
+            (branch,) = added - {before}
+            maker, one = self._made_by.get(branch), found.get(before)
+            is_turned = maker is not None and maker.name == _TRANSPOSE
+            orders = (
+                frozenset({_order(maker)})
+                if maker is not None and is_turned
+                else frozenset[tuple[int, ...]]()
+            )
+            is_free = maker is not None and (is_turned or maker.is_matmul)
+            if one is not None:
+                orders, is_free = orders | one.orders, is_free and one.is_free
+            start = before if one is None else one.start
+            found[op.results[0]] = _Sum(before, branch, start, orders, is_free)
+        return found
 
+    def _has_leaf(self, op: Op) -> bool:
+        makers = (self._made_by.get(one) for one in op.operands)
+        return any(maker is not None and maker.name in _LEAVES for maker in makers)
 
-def _sums(
-    listing: Listing, behind: Mapping[int, int], made_by: Mapping[int, Op]
-) -> Iterator[tuple[int, _Sum]]:
-    """Additions of two values, one of which is such a sum already or was there first."""
-    found: set[int] = set()
-    times = {value: time for time, op in enumerate(listing.ops) for value in op.results}
-    for op in listing.ops:
-        added = {behind.get(one, one) for one in op.operands} if op.name == _ADD else set[int]()
-        if len(added) != _OPERANDS or not is_elementwise(op) or _has_leaf(op, made_by):
-            continue
-        known = added & found
-        before = known.pop() if len(known) == 1 else min(added, key=lambda one: times.get(one, -1))
-        (branch,) = added - {before}
-        maker = made_by.get(branch)
-        order = _order(maker) if maker is not None and maker.name == _TRANSPOSE else ()
-        found.update(op.results)
-        yield op.results[0], _Sum(before, branch, order)
+    def _is_product(self, value: int, given: Mapping[int, int]) -> bool:
+        """Whether a matrix unit makes it but for another shape and work with what the program is given."""
+        op = self._made_by.get(given.get(value, value))
+        while op is not None and op.name in _MOVING:
+            op = self._made_by.get(given.get(op.operands[0], op.operands[0]))
+        return op is not None and op.is_matmul
 
+    def _keep(self, value: int, end: int) -> None:
+        """The value, or what it is worked out from, transposed or not; a product in a buffer of its own."""
+        lives = self.lives
+        while not (value in lives and lives[value].is_own_buffer):
+            op = self._made_by.get(value)
+            if op is not None and op.is_matmul and value in lives:
+                break
+            is_turned = op is not None and op.name == _TRANSPOSE
+            before = op.operands[0] if op is not None and is_turned else self._behind.get(value, value)
+            if before == value:
+                return
+            value = before
+        end = max(lives[value].end, end)
+        lives[value] = replace(lives[value], end=end, is_own_buffer=True, within=None)
 
-def _is_free(op: Op | None) -> bool:
-    """Whether it is transposed at no cost: by a transpose the less, or as a matrix unit makes it."""
-    return op is not None and (op.name == _TRANSPOSE or op.is_matmul)
-
-
-def _is_product(value: int, made: Mapping[int, int], made_by: Mapping[int, Op]) -> bool:
-    """Whether a matrix unit makes it but for another shape and work with what the program is given."""
-    op = made_by.get(made.get(value, value))
-    while op is not None and op.name in _MOVING:
-        op = made_by.get(made.get(op.operands[0], op.operands[0]))
-    return op is not None and op.is_matmul
+    def _end_early(self, value: int, last: _Reader) -> None:
+        """With its last read but for the sum after it, of which nothing else than a transpose is read."""
+        adding = self._made.get(last.sum) or self._at.get(last.time)
+        if adding is None or value not in self._made or value not in self.lives:
+            return
+        if not self._taken.isdisjoint({value, last.sum}) or self._read_by[last.sum] != {_TRANSPOSE}:
+            return
+        others = read_times(value, self._readers, besides=last.sum) - {adding.time}
+        is_in_loop = any(one.repeat != adding.repeat for one in self._readers.get(value, ()))
+        if others and not is_in_loop and self.lives[value].end <= adding.time + 1:
+            self.lives[value] = replace(self.lives[value], end=max(others) + 1)
 
 
 def _order(op: Op) -> tuple[int, ...]:
@@ -138,53 +194,33 @@ def _undoes(order: Sequence[int], before: Sequence[int]) -> bool:
     return len(order) == len(before) > 0 and [before[dim] for dim in order] == list(range(len(order)))
 
 
-def _worked_on(listing: Listing, given: Collection[int] | None = None) -> dict[int, int]:
-    """Results of elementwise work on one value, and on what is the same along some dimensions, -> that value.
-
-    Args:
-        given: what alone may be broadcast, and what is made of it so; anything unless given.
-    """
-    leaves, found = set(given or ()), dict[int, int]()
+def worked_on(listing: Listing) -> dict[int, int]:
+    """Results of elementwise work on one value, and on what is the same along some dimensions, -> that value."""
+    leaves, found = set[int](), dict[int, int]()
     for op in listing.ops:
-        is_given = leaves.issuperset(op.operands)
-        if (op.name in _LEAVES and (given is None or is_given)) or (op.name in _MOVING and is_given):
+        if op.name in _LEAVES:
             leaves.update(op.results)
-        elif is_elementwise(op):
-            wholes = {found.get(one, one) for one in op.operands if one not in leaves}
-            if len(wholes) == 1:
-                found.update(dict.fromkeys(op.results, wholes.pop()))
-            elif not wholes:
-                leaves.update(op.results)
+        else:
+            _work(op, leaves, found)
     return found
 
 
-def _is_transposed_only(value: int, listing: Listing) -> bool:
-    readers = [op for op in listing.ops if value in op.operands]
-    return bool(readers) and all(op.name == _TRANSPOSE for op in readers)
+def made_of_given(listing: Listing) -> dict[int, int]:
+    """As `worked_on`, of work with nothing else than arguments, constants and what is broadcast of them."""
+    leaves, found = {argument.value for argument in listing.arguments}, dict[int, int]()
+    for op in listing.ops:
+        if op.name in _LEAVES | _MOVING and leaves.issuperset(op.operands):
+            leaves.update(op.results)
+        else:
+            _work(op, leaves, found)
+    return found
 
 
-def _end_early(value: int, listing: Listing, lives: dict[int, Lifetime]) -> None:
-    """With its last read but for elementwise work, as a sum that another takes the place of."""
-    others = [time for time, op in enumerate(listing.ops) if value in op.operands and not is_elementwise(op)]
-    if others and value in lives:
-        lives[value] = replace(lives[value], end=min(lives[value].end, max(others) + 1))
-
-
-def _has_leaf(op: Op, made_by: Mapping[int, Op]) -> bool:
-    return any(one in made_by and made_by[one].name in _LEAVES for one in op.operands)
-
-
-def _keep(
-    value: int, end: int, behind: Mapping[int, int], made_by: Mapping[int, Op], lives: dict[int, Lifetime]
-) -> None:
-    """The value, or what it is worked out from, transposed or not; a product in a buffer of its own."""
-    while not (value in lives and lives[value].is_own_buffer):
-        op = made_by.get(value)
-        if op is not None and op.is_matmul and value in lives:
-            break
-        before = op.operands[0] if op is not None and op.name == _TRANSPOSE else behind.get(value, value)
-        if before == value:
-            return
-        value = before
-    end = max(lives[value].end, end)
-    lives[value] = replace(lives[value], end=end, is_own_buffer=True, within=None)
+def _work(op: Op, leaves: set[int], found: dict[int, int]) -> None:
+    wholes = {found.get(one, one) for one in op.operands if one not in leaves}
+    if not is_elementwise(op) or len(wholes) > 1:
+        return
+    if wholes:
+        found.update(dict.fromkeys(op.results, wholes.pop()))
+    else:
+        leaves.update(op.results)

@@ -208,3 +208,35 @@ def test_other_compilers_store_it() -> None:
     text = built(lines, 2, "%o", ONE).listing
     program = build_program(text, compiler=Compiler(is_xla_tpu=False))
     assert life_of(program, 0)[2]
+
+
+IMAGE, WINDOW = (
+    "tensor<{n}x4x4x32xbf16>",
+    "dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}",
+)
+
+
+def dense(images: int) -> Program:
+    """Six convolutions in a row, the first five of which are put together, and all."""
+    image, weights = IMAGE.format(n=images), "tensor<1x1x32x32xbf16>"
+    lines = [
+        f"%p{n} = stablehlo.convolution({f'%p{n - 1}' if n else '%x'}, %w) {WINDOW} : ({image}, {weights}) -> {image}"
+        for n in range(6)
+    ]
+    wholes = [image.replace("x32x", f"x{32 * count}x") for count in (5, 6)]
+    for name, whole, count in zip("ab", wholes, (5, 6), strict=True):
+        parts, types = ", ".join(f"%p{n}" for n in range(count)), ", ".join([image] * count)
+        lines.append(f"%{name} = stablehlo.concatenate {parts}, dim = 3 : ({types}) -> {whole}")
+    lines.append(f"return %a, %b : {', '.join(wholes)}")
+    return build_program(
+        listed(main_of("\n".join(lines), f"%x: {image}, %w: {weights}", ", ".join(wholes))), compiler=TPU
+    )
+
+
+def test_few_images_lie_with_channels_minor_as_what_they_are_part_of() -> None:
+    """Of 64 on a device; 128 fill the lanes themselves."""
+    few, many = dense(64), dense(128)
+    (part, *_) = (kernel.results[0] for kernel in few.kernels if kernel.shape.is_matmul)
+    channels, images, is_ordered = few.minor_dims[part]
+    assert (channels, images, is_ordered) == ((3,), (0,), True)
+    assert not many.minor_dims[part][2]

@@ -1,0 +1,76 @@
+"""Planner and checker agree on what is stored otherwise than it is written: packed comparisons, sums that are added up again, parts."""
+
+import pytest
+
+from autoshard import pipeline
+from autoshard.plans import Plan
+from tests.mlir.modules import main_of
+from tests.program.test_packed import ERROR_BACK, GELU, RECTIFIED_BACK, RECTIFIER, perceptron
+from tests.program.test_resummed import residual_text
+
+MESH = (("x", 4), ("y", 2))
+
+
+def planned(text: str, mesh: tuple[tuple[str, int], ...] = MESH) -> Plan:
+    """A plan that the checker finds nothing against."""
+    text = "\n".join(line for line in text.splitlines() if "sdy.mesh" not in line)
+    request = pipeline.Request(mesh=mesh, hardware="tpu-v5e", memory_bytes=None)
+    plan = pipeline.plan_loaded(pipeline.load_module(text.encode(), request), time_limit_s=20)
+    report = pipeline.check_plan(text, plan)
+    assert report.passed, report.to_text()
+    return plan
+
+
+def as_large(text: str, images: int, rows: int) -> str:
+    """A perceptron of so many images and rows, too many for vector memory."""
+    sizes = {"<4x8x16x": f"<{images}x{rows}x4096x", "<4x8x8x": f"<{images}x{rows}x1024x"}
+    for before, after in (*sizes.items(), ("<8x16x", "<1024x4096x"), ("<16x8x", "<4096x1024x")):
+        text = text.replace(before, after)
+    return text
+
+
+@pytest.mark.parametrize(
+    ("work", "back", "dtype", "mesh", "most"),
+    [
+        (RECTIFIER, RECTIFIED_BACK, "f32", (("x", 8),), 0.9),
+        (GELU, ERROR_BACK, "bf16", (("x", 64),), 0.8),
+        (GELU, ERROR_BACK, "f32", (("x", 8),), 1.001),
+    ],
+)
+def test_perceptrons_take_less_where_comparisons_are_packed(
+    work: str, back: str, dtype: str, mesh: tuple[tuple[str, int], ...], most: float
+) -> None:
+    """32 images a device of 256 rows, beside 64 of 128, which are not packed."""
+    devices = mesh[0][1]
+    few, many = (
+        planned(as_large(perceptron(work, back, dtype), devices * images, rows), mesh).price.peak_bytes
+        for images, rows in ((32, 256), (64, 128))
+    )
+    assert few < most * many
+
+
+def test_work_on_sums_that_are_added_up_again() -> None:
+    """Where a rectifier is in the kernel of the sum, the sum itself is no kernel's result."""
+    planned(residual_text("ttt"))
+    planned(residual_text("tttt", work="%r{n} = stablehlo.maximum %a{n}, %zeros"))
+
+
+def test_densely_connected_images() -> None:
+    """Six parts, five of them of two stored wholes."""
+    image = "tensor<8x16x16x32xbf16>"
+    groups = "{batch_group_count = 1 : i64, feature_group_count = 1 : i64}"
+    window = f"dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {{}} {groups}"
+    lines = ["%p0 = stablehlo.add %x, %x : " + image]
+    for n in range(5):
+        lines.append(
+            f"%p{n + 1} = stablehlo.convolution(%p{n}, %w) {window} : ({image}, tensor<1x1x32x32xbf16>) -> {image}"
+        )
+    for name, parts in (("a", range(5)), ("b", range(6))):
+        wide = f"tensor<8x16x16x{32 * len(parts)}xbf16>"
+        listed = ", ".join(f"%p{n}" for n in parts)
+        lines.append(
+            f"%{name} = stablehlo.concatenate {listed}, dim = 3 : ({', '.join([image] * len(parts))}) -> {wide}"
+        )
+    results = "tensor<8x16x16x160xbf16>, tensor<8x16x16x192xbf16>"
+    lines.append(f"return %a, %b : {results}")
+    planned(main_of("\n".join(lines), f"%x: {image}, %w: tensor<1x1x32x32xbf16>", results))
