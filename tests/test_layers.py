@@ -44,6 +44,7 @@ FLOORS = {
     "autoshard.annotated": 9,
     "autoshard.pipeline": 10,
     "autoshard.examining": 10,
+    "autoshard.confirming": 11,
     "autoshard.searching": 11,
     "autoshard.clashes": 11,
     "autoshard.alternatives": 12,

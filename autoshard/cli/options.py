@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from autoshard.breakdown import Breakdown
     from autoshard.comparisons import Comparison
+    from autoshard.confirming import Confirmed
     from autoshard.explanations import Explanation
     from autoshard.held import HeldMemory
     from autoshard.pipeline import Request
@@ -295,9 +296,10 @@ def print_plan(
     clash: "Explanation | None" = None,
     parts: "tuple[Breakdown, HeldMemory] | None" = None,
     compared: "Comparison | None" = None,
+    confirmed: "Confirmed | None" = None,
 ) -> None:
     """The summary of a plan; where there is none, also what clashes; where they are asked for, the parts of its time and of its memory;
-    what it was the best of."""
+    what it was the best of, and what the compiler said of it."""
     from autoshard.report import (
         breakdown_data,
         clash_data,
@@ -314,6 +316,7 @@ def print_plan(
     if as_json:
         data = summary_data(found) | ({} if clash is None else {"clash": clash_data(clash)})
         data |= {} if compared is None else comparison_data(compared)
+        data |= {} if confirmed is None else confirmed.data()
         if parts is not None:
             data |= breakdown_data(parts[0]) | held_data(parts[1])
         click.echo(json.dumps(data, indent=1))
@@ -322,6 +325,8 @@ def print_plan(
     print_summary(found, console, show_all=show_all)
     if compared is not None:
         console.print(comparison_text(compared, show_all=show_all))
+    if confirmed is not None:
+        console.print(confirmed.text(), highlight=False)
     if clash is not None:
         console.print(clash_text(clash))
     if parts is not None:

@@ -58,6 +58,12 @@ _EXPLAINING = 0.5  # times the time limit, on top of it, to say what clashes
     "-o", "--output", type=click.Path(path_type=Path), help="Write the planned module (.mlir, .mlirbc, .gz)."
 )
 @click.option("--plan-out", type=click.Path(path_type=Path), help="Write the plan as JSON.")
+@click.option(
+    "--confirm",
+    metavar="TARGET",
+    help="Compile the plan with XLA for that, as tpu:v5e:4x4 (see `compile`), and plan with less memory, up to four times, where it does "
+    "not fit; --time-limit is of each.",
+)
 @seed_option("Seed of the search.")
 @threads_option
 @json_option
@@ -71,6 +77,7 @@ def plan(
     constraints: str,
     output: Path | None,
     plan_out: Path | None,
+    confirm: str | None,
     seed: int,
     threads: int,
     as_json: bool,
@@ -95,9 +102,15 @@ def plan(
             f"--form {asked.form} is written as text only", where=str(output), fix="name a .mlir file"
         )
     refuse_half_a_search(asked, devices, axes)
+    if confirm is not None and (asked.is_search or devices is not None or asked.form != "xla"):
+        raise AutoshardError(
+            "--confirm compiles plans of one mesh and placement in the xla form",
+            where=f"--confirm {confirm}",
+            fix="name the mesh and the placement, and leave --form out",
+        )
     request = asked.with_auto(EXAMPLE_MESH if model is None else None)
     limits: dict[str, Any] = {"seed": seed, "threads": threads}
-    searched = None
+    searched, confirmed = None, None
     with progress_bar() as progress:
         module = read_model(model)
         if devices is not None:
@@ -122,15 +135,28 @@ def plan(
                 searched = searching.plan_placements(
                     loaded, time_limit_s=time_limit, progress=progress, **limits
                 )
-            found = (
-                searched.plan
-                if searched is not None
-                else pipeline.plan_loaded(loaded, time_limit_s=time_limit, progress=progress, **limits)
-            )
+            if confirm is not None:
+                from autoshard.confirming import plan_confirmed
+
+                confirmed = plan_confirmed(
+                    loaded,
+                    confirm,
+                    constraints=pipeline.constraints_named(constraints),
+                    time_limit_s=time_limit,
+                    progress=progress,
+                    **limits,
+                )
+                found = confirmed.plan
+            elif searched is not None:
+                found = searched.plan
+            else:
+                found = pipeline.plan_loaded(loaded, time_limit_s=time_limit, progress=progress, **limits)
         except ClashError as error:
             raise explained(error, explain()) from None
-        clash = explain() if found.status == "infeasible" else None
+        is_first = confirmed is None or not confirmed.tries  # the budget is the one that was asked for
+        clash = explain() if found.status == "infeasible" and is_first else None
         has_plan = found.fits and found.status in ("optimal", "feasible")
+        has_plan = has_plan and (confirmed is None or confirmed.fits)
         if has_plan and output is not None:
             progress("writing the module", None)
             files.write_module(
@@ -141,7 +167,7 @@ def plan(
             path = str(Path(model).resolve()) if model not in (None, "-") else ""
             files.write_text(plan_out, replace(found, module_path=path).to_json())
     compared = None if searched is None else searched.comparison
-    print_plan(found, as_json, show_all, clash, compared=compared)
+    print_plan(found, as_json, show_all, clash, compared=compared, confirmed=confirmed)
     if not has_plan:
         sys.exit(1)
 
