@@ -1,12 +1,16 @@
 """Plans that a compiler confirms to fit; it stands in here for the real one, which needs what its plans say and more."""
 
-from dataclasses import replace
+import json
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from autoshard import pipeline
-from autoshard.confirming import MOST_TRIES, Confirmed, confirmed_target, tried
+from autoshard.cli import main
+from autoshard.confirming import MOST_TRIES, Confirmed, confirmed_target, require_same, tried
 from autoshard.errors import AutoshardError
 from autoshard.plans import Plan
 from autoshard.xla.compiled import DoesNotFitError
@@ -32,7 +36,8 @@ def confirmed(plan: Plan, budget: int | None, needed: float, available: int, lea
     def planned(memory: int | None) -> Plan:
         peak = plan.price.peak_bytes if memory is None else min(memory, plan.price.peak_bytes)
         status = "optimal" if peak >= least else "infeasible"
-        return replace(plan, price=replace(plan.price, peak_bytes=peak), memory_bytes=memory, status=status)
+        price = replace(plan.price, peak_bytes=peak)
+        return replace(plan, price=price, memory_bytes=memory, status=status, smallest_peak_bytes=least)
 
     def compiled(_: str, one: Plan) -> int:
         used = int(one.price.peak_bytes * needed)
@@ -60,17 +65,29 @@ def test_one_that_does_not_is_planned_again_with_as_much_less(plan: Plan, needed
     assert (first.fits, first.available_bytes) == (False, peak)
     assert second.budget_bytes is not None
     assert second.budget_bytes <= 0.99 * peak
+    assert second.compiled_bytes is not None
     assert second.compiled_bytes <= peak
-    assert "does not fit" in found.text().splitlines()[0]
-    assert ": fits: " in found.text().splitlines()[1]
+    assert "; does not fit, " in found.text().splitlines()[0]
+    assert "; fits, " in found.text().splitlines()[1]
 
 
 def test_it_ends_where_no_plan_takes_so_little(plan: Plan) -> None:
     peak = plan.price.peak_bytes
-    found = confirmed(plan, None, 2.0, peak, least=peak * 9 // 10)
+    found = confirmed(plan, None, 2.0, peak, least=peak * 999 // 1000)
     assert not found.fits
     assert found.module is None
     assert len(found.tries) == 1
+    assert "to which the budget was cut" in found.text()
+
+
+def test_the_smallest_plan_is_tried_where_the_cut_leaves_none(plan: Plan) -> None:
+    peak = plan.price.peak_bytes
+    found = confirmed(plan, None, 1.0, peak * 9 // 10, least=peak * 89 // 100)
+    assert found.fits
+    assert confirmed(plan, None, 1.2, peak * 9 // 10, least=peak * 7 // 10).tries[-1].fits
+    stuck = confirmed(plan, None, 1.5, peak * 9 // 10, least=peak * 8 // 10)
+    assert [one.budget_bytes for one in stuck.tries] == [None, peak * 8 // 10]
+    assert not stuck.fits
 
 
 def test_it_ends_after_some_tries(plan: Plan) -> None:
@@ -84,15 +101,98 @@ def test_it_ends_after_some_tries(plan: Plan) -> None:
     assert len({one.budget_bytes for one in found.tries}) > 1
 
 
+def test_a_refusal_is_told(plan: Plan) -> None:
+    def refused(*_: Any) -> int:
+        raise AutoshardError("UNIMPLEMENTED", where="XLA")
+
+    found = tried(None, lambda _: plan, lambda _: "module", refused, "tpu:v5e:2x4")
+    assert not found.fits
+    assert "refused: UNIMPLEMENTED" in found.text()
+    assert found.data()["confirmed"]["tries"][0]["refused"] == "UNIMPLEMENTED"
+
+
+def installed(_: Any) -> None:
+    return None
+
+
 @pytest.mark.parametrize(
-    ("target", "words"), [("tpu:v5e:4x4", "16 devices, the mesh 8"), ("tpu:v9", "tpu:v9")]
+    ("target", "words"),
+    [
+        ("tpu:v5e:4x4", "16 devices, the mesh 8"),
+        ("tpu:v6e:2x4", "another chip"),
+        ("tpu:v5e:4x2", "laid on 2x4"),
+        ("tpu:v9:2x4", "v9"),
+        ("cpu:8", "no memory of their own"),
+    ],
 )
 def test_targets_that_are_not_what_is_planned_for(
     loaded: pipeline.Loaded, target: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def installed(_: Any) -> None:
-        return None
-
     monkeypatch.setattr("autoshard.confirming.require_compiler", installed)
     with pytest.raises(AutoshardError, match=words):
-        confirmed_target(loaded, target)
+        require_same(loaded, confirmed_target(target))
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stub:
+    memory: Memory
+
+
+@pytest.mark.parametrize(("refusals", "status"), [(0, 0), (1, 0), (MOST_TRIES, 1)])
+def test_what_the_command_prints_and_writes(
+    refusals: int,
+    status: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A plan is written where one compiles, in the order of devices that it was placed for; status 1 where none does."""
+    orders: list[tuple[int, ...]] = []
+
+    def compiled(_: bytes, target: object, *, device_order: tuple[int, ...], progress: object) -> Stub:
+        orders.append(tuple(device_order))
+        if len(orders) <= refusals:
+            raise DoesNotFitError(1010, 1000, "too much", where="here")
+        return Stub(Memory(7))
+
+    monkeypatch.setattr("autoshard.confirming.require_compiler", installed)
+    monkeypatch.setattr("autoshard.confirming.compile_planned", compiled)
+    model, output = tmp_path / "model.mlir", tmp_path / "planned.mlir"
+    model.write_text(PROGRAMS["mlp_train"]())
+    words = ["plan", str(model), "--mesh", "x=4,y=2", "--topology", "2x4", "--placement", "x=1,y=0"]
+    words += [
+        "--confirm",
+        "tpu:v5e:2x4",
+        "--memory",
+        "none",
+        "--time-limit",
+        "20",
+        "-o",
+        str(output),
+        "--json",
+    ]
+    monkeypatch.setattr("sys.argv", ["autoshard", *words])
+    with pytest.raises(SystemExit) if status else nullcontext():
+        main()
+    said = json.loads(capsys.readouterr().out)["confirmed"]
+    assert said["fits"] == (status == 0) == output.exists()
+    assert len(set(orders)) == 1
+    assert sorted(orders[0]) in ([], list(range(8)))
+
+
+@pytest.mark.parametrize(
+    "words", [("--mesh", "auto", "--devices", "8"), ("--mesh", "x=4,y=2", "--form", "shardy")]
+)
+def test_what_it_does_not_go_with(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["autoshard", "plan", "--confirm", "tpu:v5e:2x4", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "--confirm compiles plans of one mesh" in capsys.readouterr().err

@@ -62,7 +62,7 @@ _EXPLAINING = 0.5  # times the time limit, on top of it, to say what clashes
     "--confirm",
     metavar="TARGET",
     help="Compile the plan with XLA for that, as tpu:v5e:4x4 (see `compile`), and plan with less memory, up to four times, where it does "
-    "not fit; --time-limit is of each.",
+    "not fit; --time-limit is of each plan, compiling has none.",
 )
 @seed_option("Seed of the search.")
 @threads_option
@@ -108,6 +108,11 @@ def plan(
             where=f"--confirm {confirm}",
             fix="name the mesh and the placement, and leave --form out",
         )
+    target = None
+    if confirm is not None:
+        from autoshard.confirming import confirmed_target
+
+        target = confirmed_target(confirm)
     request = asked.with_auto(EXAMPLE_MESH if model is None else None)
     limits: dict[str, Any] = {"seed": seed, "threads": threads}
     searched, confirmed = None, None
@@ -135,12 +140,12 @@ def plan(
                 searched = searching.plan_placements(
                     loaded, time_limit_s=time_limit, progress=progress, **limits
                 )
-            if confirm is not None:
+            if target is not None:
                 from autoshard.confirming import plan_confirmed
 
                 confirmed = plan_confirmed(
                     loaded,
-                    confirm,
+                    target,
                     constraints=pipeline.constraints_named(constraints),
                     time_limit_s=time_limit,
                     progress=progress,

@@ -22,6 +22,7 @@ from autoshard.program.repeating import read_times, readers_of
 _ADD, _TRANSPOSE = "stablehlo.add", "stablehlo.transpose"
 _MOVING = frozenset({_TRANSPOSE, "stablehlo.reshape"})
 _LEAVES = frozenset({BROADCAST, "stablehlo.constant"})
+_GIVING = _LEAVES | _MOVING
 _OPERANDS = 2
 _STORING = 2  # one of so many readers of a transposed sum stores it
 
@@ -209,7 +210,7 @@ def made_of_given(listing: Listing) -> dict[int, int]:
     """As `worked_on`, of work with nothing else than arguments, constants and what is broadcast of them."""
     leaves, found = {argument.value for argument in listing.arguments}, dict[int, int]()
     for op in listing.ops:
-        if op.name in _LEAVES | _MOVING and leaves.issuperset(op.operands):
+        if op.name in _GIVING and leaves.issuperset(op.operands):
             leaves.update(op.results)
         else:
             _work(op, leaves, found)
