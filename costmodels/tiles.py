@@ -54,7 +54,7 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     these. With `looped_columns` what a loop makes column by column, of an operand that is gathered meanwhile, lies in columns, and
     parts of columns that a loop sums lie as what they update.
 
-    Comparisons that are read again are packed into words (`packed_bytes`), those in error functions of 16 bits from
+    Comparisons that are read again are packed into words (`comparison_bytes`), those in error functions of 16 bits from
     `erfc_packed_from_devices` on: these are then made anew. With `narrows_packed` what is compared is stored as products read it.
     """
 
@@ -104,7 +104,7 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
             smallest = np.minimum(smallest, others * held)
         return np.where(elements == 0, 0, (smallest * element_bits + 7) // 8)
 
-    def packed_bytes(self, shapes: NDArray[Any]) -> NDArray[np.int64]:
+    def comparison_bytes(self, shapes: NDArray[Any]) -> NDArray[np.int64]:
         """Bytes of the packed comparisons of values of these shapes (one a row); 0 of those that are not packed.
 
         They are packed along a dimension of 2 to 32 elements that is not one of the two minor ones, into words of 8, 16 or 32 bits: the

@@ -116,7 +116,7 @@ class _Stored:
         packed = self._planned.program.packed
         if value not in packed:
             return bytes_
-        (comparisons,) = self._hardware.packed_bytes(_shape(type_, sharding)).tolist()
+        (comparisons,) = self._hardware.comparison_bytes(_shape(type_, sharding)).tolist()
         narrow = packed[value]
         kept = 0 if narrow is None else self.as_written(value, narrow, sharding)
         return comparisons + kept if comparisons else bytes_
@@ -124,7 +124,7 @@ class _Stored:
     def is_narrowed(self, value: int, type_: TensorType, sharding: TensorSharding) -> bool:
         """Whether a value is stored narrower than it is compared, since the comparisons are packed."""
         is_kept = self._planned.program.packed.get(value) is not None
-        return is_kept and bool(self._hardware.packed_bytes(_shape(type_, sharding))[0])
+        return is_kept and bool(self._hardware.comparison_bytes(_shape(type_, sharding))[0])
 
     def is_updated_as_made(self, type_: TensorType, sharding: TensorSharding) -> bool:
         """Whether what is updated with a part that a loop makes lies as that does."""

@@ -55,16 +55,16 @@ class Sizes:
         program = self._graph.program
         if value not in program.packed:
             return bytes_
-        narrow, comparisons = program.packed[value], self._packed_bytes(type_, layouts)
+        narrow, comparisons = program.packed[value], self._comparison_bytes(type_, layouts)
         kept = 0 if narrow is None else self.temporary(narrow, layouts, program.minor_dims.get(value))
         return np.where(comparisons > 0, comparisons + kept, bytes_)
 
     def are_packed(self, type_: TensorType, layouts: Ints) -> NDArray[np.bool_]:
         """Whether comparisons of a value's elements are packed."""
-        return self._packed_bytes(type_, layouts) > 0
+        return self._comparison_bytes(type_, layouts) > 0
 
-    def _packed_bytes(self, type_: TensorType, layouts: Ints) -> Ints:
-        return self._hardware.packed_bytes(self._graph.layouts[type_.rank].local_shapes(type_, layouts))
+    def _comparison_bytes(self, type_: TensorType, layouts: Ints) -> Ints:
+        return self._hardware.comparison_bytes(self._graph.layouts[type_.rank].local_shapes(type_, layouts))
 
     def whole(self, whole: Whole, layouts: Ints) -> Ints:
         """Of what is stored of a value beside that."""

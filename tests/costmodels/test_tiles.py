@@ -85,7 +85,7 @@ def test_slices_of_one_element_lie_flat() -> None:
 )
 def test_packed_comparisons(shape: tuple[int, ...], expected: int) -> None:
     """The words that XLA:TPU (libtpu 0.0.52) makes of comparisons of these shapes, seen in its modules for v5e 8x8."""
-    assert TPU.packed_bytes(np.asarray([shape])).tolist() == [expected]
+    assert TPU.comparison_bytes(np.asarray([shape])).tolist() == [expected]
 
 
 def test_only_tpus_have_tiles() -> None:
