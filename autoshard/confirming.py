@@ -11,6 +11,7 @@ from autoshard.mlir.write import Constraints
 from autoshard.pipeline import plan_loaded, write_planned
 from autoshard.plans import Plan
 from autoshard.progress import Progress, silent
+from autoshard.report import shape_text
 from autoshard.report.units import bytes_text
 from autoshard.xla.compiled import DoesNotFitError
 from autoshard.xla.compiling import compile_planned
@@ -141,16 +142,15 @@ def require_same(loaded: Loaded, target: Target) -> None:
     """Raises AutoshardError: the target is another chip, or has another number of devices or shape, than is planned for."""
     name, devices = profile_of(loaded.hardware.name), loaded.mesh.num_devices
     layout = layout_of(loaded.communication, loaded.hardware)
-    shape = "x".join(map(str, layout.topology or ()))
     reason, fix = "", "confirm on what is planned for, or plan for the target"
     if target.num_devices != devices:
         reason = f"{target} has {target.num_devices} devices, the mesh {devices}"
     elif name in {*PROFILES.values(), *gpu_names()} and target.profile != name:
         reason = f"{target} is another chip than {name}"
-    elif (layout.slices or 1) > 1:
-        reason = f"{target} is one slice, the mesh is on {layout.slices}"
-    elif target.kind == "tpu" and layout.topology != target.topology:
-        reason = f"the mesh is laid on {shape}, the target is {target}"
+    elif (layout.slices or 1) > 1 or (target.kind == "tpu" and layout.topology != target.topology):
+        reason = (
+            f"the mesh is laid on {shape_text(layout.topology or (), layout.slices)}, the target is {target}"
+        )
     if reason:
         raise AutoshardError(reason, where=f"--confirm {target}", fix=fix)
 

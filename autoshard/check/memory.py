@@ -88,7 +88,7 @@ class _Stored:
 
     def __init__(self, planned: Planned, hardware: Hardware, *, narrows: bool) -> None:
         self._planned, self._hardware, self._narrows = planned, hardware, narrows
-        self._written = {value for kernel in planned.program.kernels for value in kernel.results}
+        self.made_at = {value: kernel.time for kernel in planned.program.kernels for value in kernel.results}
 
     def handed_over(self, type_: TensorType, sharding: TensorSharding) -> int:
         """Of an argument or result, which is not in the heap."""
@@ -108,7 +108,7 @@ class _Stored:
     def as_written(self, value: int, type_: TensorType, sharding: TensorSharding) -> int:
         """In the layout of the kernel that makes the value; arguments and other carried values have the smallest."""
         program = self._planned.program
-        dims = (program.minor_dims if value in self._written else program.indexed).get(value)
+        dims = (program.minor_dims if value in self.made_at else program.indexed).get(value)
         return self._bytes(type_, sharding, dims, is_temporary=True)
 
     def where_packed(self, value: int, type_: TensorType, sharding: TensorSharding, bytes_: int) -> int:
@@ -302,7 +302,6 @@ def _peak_of(buffers: Sequence[Buffer]) -> Peak:
 
 def _values(planned: Planned, reads: Reads, stored: _Stored, lives: Lifetimes) -> Iterator[Buffer]:
     handed_over = {argument.value for argument in planned.listing.arguments} | planned.program.returned
-    made = {value: kernel.time for kernel in planned.program.kernels for value in kernel.results}
     for value, type_ in _defined(planned, reads):
         lifetime = lives.get(value)
         if lifetime is not None and (lifetime.is_own_buffer or lifetime.within is not None):
@@ -312,7 +311,8 @@ def _values(planned: Planned, reads: Reads, stored: _Stored, lives: Lifetimes) -
             wide = stored.as_written(value, stored.held(value, type_), settled)
             written = stored.where_packed(value, type_, settled, wide)
             if stored.is_narrowed(value, type_, settled):
-                yield Buffer(made[value], made[value] + 1, wide)
+                made = stored.made_at[value]
+                yield Buffer(made, made + 1, wide)
             bytes_ = stored.handed_over(type_, settled) if value in handed_over else written
             if lifetime.within is not None:
                 bytes_ = max(

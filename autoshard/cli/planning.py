@@ -163,11 +163,12 @@ def plan(
         has_plan = found.fits and found.status in ("optimal", "feasible")
         has_plan = has_plan and (confirmed is None or confirmed.fits)
         if has_plan and output is not None:
-            progress("writing the module", None)
-            files.write_module(
-                output,
-                pipeline.write_planned(loaded, found, constraints=pipeline.constraints_named(constraints)),
-            )
+            text = None if confirmed is None else confirmed.module
+            if text is None:
+                progress("writing the module", None)
+                named = pipeline.constraints_named(constraints)
+                text = pipeline.write_planned(loaded, found, constraints=named)
+            files.write_module(output, text)
         if has_plan and plan_out is not None:
             path = str(Path(model).resolve()) if model not in (None, "-") else ""
             files.write_text(plan_out, replace(found, module_path=path).to_json())

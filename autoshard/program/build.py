@@ -204,6 +204,7 @@ def build_program(
     wholes = made_for_gathers(kernels, listing, may_repeat)
     ample = picked_at_the_end(wholes, kernels, listing, ample, compiler)
     alike = padded_alike(kernels, listing, dims, ample)
+    padding = padding_names(kernels, listing, dims, ample) - alike.keys()
     ranks = {buffer: type_.rank for buffer in alike.values() if (type_ := listing.values[buffer].type)}
     dims = {buffer: last_two(rank) for buffer, rank in ranks.items()} | dims
     as_made = evaluated_as_made(kernels, listing, dims) | named_so | joined | alike.keys()
@@ -243,7 +244,7 @@ def build_program(
         rows | {one.gradient: (one.dims, 0 if one.is_in_state else 1) for one in updates},
         copies_of_rows,
         gathered_tables(kernels, listing, copies_of_rows) if compiler.is_xla_tpu else {},
-        padding_names(kernels, listing, dims, ample),
+        padding,
         worked_on(kernels, listing, dims),
         find_strips(kernels, listing),
         in_pieces(kernels, listing),
@@ -258,7 +259,7 @@ def build_program(
         if compiler.is_xla_tpu
         else {},
         hoisted_casts=hoisted_casts(kernels, listing) if compiler.is_xla_tpu else {},
-        packed=packed_predicates(listing, kernels, pinned, ample, compiler),
+        packed=packed_predicates(listing, kernels, pinned, stored, ample, compiler),
     )
     return replace(program, picked=picked_beside(program, compiler)) if compiler.is_xla_tpu else program
 

@@ -38,8 +38,9 @@ def hoisted_casts(kernels: Sequence[Kernel], listing: Listing) -> dict[int, tupl
             flow = stepped.get(op.operands[0]) if op is not None and op.name == _SLICE else None
             if op is None or flow is None or not flow.begin <= kernel.time < flow.end:
                 continue
-            stack, slices = flow.sources[0].value, _num_slices(op, listing, made_by)
-            if not type_.rank or not slices or (kernel.shape.is_matmul and stack not in alone):
+            stack = flow.sources[0].value
+            is_for_others = kernel.shape.is_matmul and stack not in alone
+            if not type_.rank or is_for_others or not _steps_through(op, listing, made_by):
                 continue
             all_ = listing.values[stack].type
             assert all_ is not None
@@ -64,18 +65,18 @@ def _casts(kernel: Kernel, listing: Listing) -> Iterator[tuple[int, TensorType]]
                 yield use.value, taken
 
 
-def _num_slices(op: Op, listing: Listing, made_by: dict[int, Op]) -> int:
-    """How many slices the operand has along the dimension, of which one is taken each trip; 0 where another or the same part is."""
+def _steps_through(op: Op, listing: Listing, made_by: dict[int, Op]) -> bool:
+    """Whether one slice of the operand is taken each trip, and not another or the same part."""
     stack, part = (listing.values[value].type for value in (op.operands[0], op.results[0]))
     if stack is None or part is None:
-        return 0
+        return False
     cut = [
         dim for dim, (all_, taken) in enumerate(zip(stack.shape, part.shape, strict=True)) if all_ != taken
     ]
     if len(cut) != 1 or part.shape[cut[0]] != 1:
-        return 0
+        return False
     index = _behind_names(made_by.get(op.operands[1 + cut[0]]), made_by)
-    return 0 if index is not None and index.name == "stablehlo.constant" else stack.shape[cut[0]]
+    return index is None or index.name != "stablehlo.constant"
 
 
 def _behind_names(op: Op | None, made_by: dict[int, Op]) -> Op | None:

@@ -7,15 +7,15 @@ need not be there (v5e and v5p: it is stored as they read it); 0.6 of the memory
 on it is stored, as that of a gate (libtpu 0.0.52, `pred_packing` of its passes; 70 small training steps).
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from autoshard.mlir.decisions import Site
-from autoshard.mlir.listing import Listing, Op
+from autoshard.mlir.decisions import Site, sites_of
+from autoshard.mlir.listing import Listing
 from autoshard.program.fusion import is_elementwise, is_reduction
 from autoshard.program.records import Compiler, Kernel, Lifetime
 from autoshard.program.repeating import Readers, is_widened, readers_of
 from autoshard.program.storing import Storing
+from autoshard.program.widths import Widths
 from autoshard.sharding import TensorType, dtype_bits
 
 _COMPARE, _ERFC, _BROADCAST, _CONSTANT = (
@@ -35,19 +35,20 @@ def packed_predicates(
     listing: Listing,
     kernels: Sequence[Kernel],
     pinned: frozenset[int],
+    stored: Widths,
     lives: Mapping[int, Lifetime],
     compiler: Compiler,
 ) -> dict[int, TensorType | None]:
-    """Values with a buffer, and as what they are stored where comparisons are packed; None: not at all."""
+    """Values with a buffer, and as what they are stored where comparisons are packed; None: not at all.
+
+    Args:
+        stored: in what type values are stored where none are.
+    """
     if not (compiler.repeats_packed_erfc or compiler.narrows_packed):
         return {}
-    stored = Storing(listing, kernels, pinned, compiler).types
     without = Storing(listing, kernels, pinned, compiler, _comparisons(listing)).types
     made = {value: kernel for kernel in kernels for value in kernel.results}
-    readers, users = readers_of(kernels), defaultdict[int, list[Op]](list)
-    for op in listing.ops:
-        for operand in op.operands:
-            users[operand].append(op)
+    readers, sites = readers_of(kernels), sites_of(listing)
     found: dict[int, TensorType | None] = {}
     for value, life in lives.items():
         type_ = listing.values[value].type
@@ -60,16 +61,16 @@ def packed_predicates(
         elif compiler.narrows_packed:
             narrow = without.of_value(value)
             is_narrower = dtype_bits(narrow.dtype) < dtype_bits(stored.of_value(value).dtype)
-            if is_narrower and _is_rectified(value, users):
+            if is_narrower and _is_rectified(value, sites, listing):
                 found[value] = narrow
     return found
 
 
-def _is_rectified(value: int, users: Mapping[int, Sequence[Op]]) -> bool:
+def _is_rectified(value: int, sites: Mapping[int, Sequence[Site]], listing: Listing) -> bool:
     """Whether it is compared, a bias added or not, and all else that is made of it is the greater or smaller of two: it is not chosen."""
     left, seen, is_compared = [value], {value}, False
     while left:
-        for op in users.get(left.pop(), ()):
+        for op in (listing.ops[number] for number, _ in sites.get(left.pop(), ()) if number >= 0):
             is_compared |= op.name == _COMPARE
             if op.name in _SHIFTING:
                 left.extend(one for one in op.results if one not in seen)

@@ -110,7 +110,7 @@ class Compiler:
     numbers at once (`counters`); of `keeps_narrow_operands`, `keeps_grouped_operands`, `keeps_erfc`, `doubles_exponentials`,
     `repeats_packed_erfc` and `narrows_packed` see `costmodels.tiles`. One that `ends_products_in_place` writes what is worked out as a
     product leaves the matrix unit over an operand that dies there (`nested.ended_in_place`); of one that `picks_behind_loops` see
-    `picking`, of a device's memory `rowwise`.
+    `picking`, of a device's memory `rowwise`, of how many devices there are `concatenated`.
     """
 
     is_xla_tpu: bool

@@ -28,7 +28,7 @@ def padding_names(
             best = longest.get(buffer)
             if best is None or lives[value].end > lives[best].end:
                 longest[buffer] = value
-    return frozenset(longest.values()) - padded_alike(kernels, listing, dims, lives).keys()
+    return frozenset(longest.values())
 
 
 def padded_alike(

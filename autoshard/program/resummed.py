@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
+from autoshard.mlir.decisions import sites_of
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import BROADCAST, is_elementwise
 from autoshard.program.records import Kernel, Lifetime, Whole
@@ -39,7 +40,6 @@ class _Sum(NamedTuple):
 
 class _Reader(NamedTuple):
     time: int
-    read: int  # the value that is transposed
     sum: int
 
 
@@ -59,24 +59,19 @@ class _Again:
         self._listing = listing
         self._made_by = {value: op for op in listing.ops for value in op.results}
         self._made = {value: kernel for kernel in kernels for value in kernel.results}
-        self._behind = worked_on(listing)
+        self._behind = _worked_on(listing)
         self._held: dict[int, int] = {}  # sums that no kernel makes -> work on them that one does
         for value, one in self._behind.items():
             if value in self._made and one not in self._made:
                 self._held.setdefault(one, value)
         self._sums = self._all_sums()
         self._readers, self._at = readers_of(kernels), {kernel.time: kernel for kernel in kernels}
-        self._taken = {source.value for flow in listing.data_flows for source in flow.sources}
-        self._taken.update(result.value for result in listing.results)
-        self._read_by: defaultdict[int, set[str]] = defaultdict(set)
-        for op in listing.ops:
-            for value in op.operands:
-                self._read_by[value].add(op.name)
+        self._sites = sites_of(listing)
 
     def readers(self) -> dict[int, list[_Reader]]:
         """What reads sums transposed as their branches were made, by what the sums begin with, in order."""
         found: defaultdict[int, list[_Reader]] = defaultdict(list)
-        given = made_of_given(self._listing)
+        given = _made_of_given(self._listing)
         for time, op in enumerate(self._listing.ops):
             if op.name != _TRANSPOSE:
                 continue
@@ -86,7 +81,7 @@ class _Again:
             if sum_ is None or not sum_.is_free or not any(_undoes(order, one) for one in sum_.orders):
                 continue
             if self._is_product(sum_.start, given):
-                found[sum_.start].append(_Reader(time, read, value))
+                found[sum_.start].append(_Reader(time, value))
         return found
 
     def add(self, start: int, readers: Sequence[_Reader]) -> None:
@@ -131,12 +126,8 @@ class _Again:
             (branch,) = added - {before}
             maker, one = self._made_by.get(branch), found.get(before)
             is_turned = maker is not None and maker.name == _TRANSPOSE
-            orders = (
-                frozenset({_order(maker)})
-                if maker is not None and is_turned
-                else frozenset[tuple[int, ...]]()
-            )
-            is_free = maker is not None and (is_turned or maker.is_matmul)
+            orders = frozenset([_order(maker)] if maker is not None and is_turned else [])
+            is_free = is_turned or (maker is not None and maker.is_matmul)
             if one is not None:
                 orders, is_free = orders | one.orders, is_free and one.is_free
             start = before if one is None else one.start
@@ -174,12 +165,17 @@ class _Again:
         adding = self._made.get(last.sum) or self._at.get(last.time)
         if adding is None or value not in self._made or value not in self.lives:
             return
-        if not self._taken.isdisjoint({value, last.sum}) or self._read_by[last.sum] != {_TRANSPOSE}:
+        if None in self._ops_reading(value) or self._ops_reading(last.sum) != {_TRANSPOSE}:
             return
         others = read_times(value, self._readers, besides=last.sum) - {adding.time}
         is_in_loop = any(one.repeat != adding.repeat for one in self._readers.get(value, ()))
         if others and not is_in_loop and self.lives[value].end <= adding.time + 1:
             self.lives[value] = replace(self.lives[value], end=max(others) + 1)
+
+    def _ops_reading(self, value: int) -> set[str | None]:
+        """The names of ops that read it; None: what carries, hands on or returns it."""
+        numbers = (number for number, _ in self._sites.get(value, ()))
+        return {self._listing.ops[number].name if number >= 0 else None for number in numbers}
 
 
 def _order(op: Op) -> tuple[int, ...]:
@@ -195,7 +191,7 @@ def _undoes(order: Sequence[int], before: Sequence[int]) -> bool:
     return len(order) == len(before) > 0 and [before[dim] for dim in order] == list(range(len(order)))
 
 
-def worked_on(listing: Listing) -> dict[int, int]:
+def _worked_on(listing: Listing) -> dict[int, int]:
     """Results of elementwise work on one value, and on what is the same along some dimensions, -> that value."""
     leaves, found = set[int](), dict[int, int]()
     for op in listing.ops:
@@ -206,8 +202,8 @@ def worked_on(listing: Listing) -> dict[int, int]:
     return found
 
 
-def made_of_given(listing: Listing) -> dict[int, int]:
-    """As `worked_on`, of work with nothing else than arguments, constants and what is broadcast of them."""
+def _made_of_given(listing: Listing) -> dict[int, int]:
+    """As `_worked_on`, of work with nothing else than arguments, constants and what is broadcast of them."""
     leaves, found = {argument.value for argument in listing.arguments}, dict[int, int]()
     for op in listing.ops:
         if op.name in _GIVING and leaves.issuperset(op.operands):
