@@ -242,10 +242,13 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         found = self.tiles.stored_bytes(shapes, element_bits, minor)
         return self.tiles.with_gaps(found) if is_temporary else found
 
-    def are_updated_as_made(self, parts: NDArray[Any], whole: Sequence[int]) -> NDArray[np.bool_]:
+    def are_updated_as_made(
+        self, parts: NDArray[Any], whole: Sequence[int], *, is_turned: bool
+    ) -> NDArray[np.bool_]:
         """[K] of parts of these shapes that loops make of a sum, see `tiles`."""
-        none = np.zeros(len(parts), dtype=np.bool_)
-        return none if self.tiles is None or not whole else self.tiles.are_updated_as_made(parts, whole)
+        if self.tiles is None or not whole:
+            return np.zeros(len(parts), dtype=np.bool_)
+        return self.tiles.are_updated_as_made(parts, whole, is_turned=is_turned)
 
     def lie_across(self, shapes: NDArray[Any], element_bits: int) -> NDArray[np.bool_]:
         """Whether tensors of these shapes are stored column by column: see `Tiles`."""

@@ -52,7 +52,7 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     of both for the backward pass. With `masks_apart` scores that a mask is put on which it copies first, as it does not lie as they do,
     are stored so, and their exponentials beside them. With `stores_masks` the masks of long rows of scores are stored as large as
     these. With `looped_columns` what a loop makes column by column, of an operand that is gathered meanwhile, lies in columns, and
-    parts of columns that a loop sums lie as what they update.
+    parts of columns that a loop sums lie in columns too.
 
     Comparisons that are read again are packed into words (`comparison_bytes`), those in error functions of 16 bits from
     `erfc_packed_from_devices` on: these are then made anew. With `narrows_packed` what is compared is stored as products read it.
@@ -175,11 +175,15 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
                 best = lane, row
         return best
 
-    def are_updated_as_made(self, parts: NDArray[Any], whole: Sequence[int]) -> NDArray[np.bool_]:
+    def are_updated_as_made(
+        self, parts: NDArray[Any], whole: Sequence[int], *, is_turned: bool
+    ) -> NDArray[np.bool_]:
         """Of parts of these shapes (one a row), which loops make of a tensor of the shape `whole` that is cut along one dimension: whether
         what they update lies as they do. Else they are copied for it.
 
-        Seen of matrices; of more dimensions those behind the one that is cut count with it, as columns.
+        What is not a multiple of the lanes lies as what it updates, which is in rows; all else is made in rows, or with
+        `looped_columns` what is cut along columns in columns, and `is_turned` (transposed) for the update or not. Seen of matrices; of
+        more dimensions those behind the one that is cut count with it, as columns.
         """
         kept = [dim for dim, size in enumerate(whole) if size > 1] or [0]
         parts = parts[:, kept]
@@ -187,7 +191,8 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
         cut = np.where(is_cut.any(axis=1), is_cut.argmax(axis=1), 0)
         columns = np.take_along_axis(np.cumprod(parts[:, ::-1], axis=1)[:, ::-1], cut[:, None], axis=1)[:, 0]
         sizes = np.where(cut > 0, columns, parts[:, 0])
-        return (bool(self.looped_columns) & (cut > 0)) | (sizes % self.lanes != 0)
+        in_columns = bool(self.looped_columns) & (cut > 0)
+        return (in_columns == is_turned) | (sizes % self.lanes != 0)
 
     def lie_across(self, shapes: NDArray[Any], element_bits: int) -> NDArray[np.bool_]:
         """Whether tensors of these shapes (one a row) are matrices that lie with their rows along the lanes, as that pads less."""

@@ -126,9 +126,10 @@ class _Stored:
         is_kept = self._planned.program.packed.get(value) is not None
         return is_kept and bool(self._hardware.comparison_bytes(_shape(type_, sharding))[0])
 
-    def is_updated_as_made(self, type_: TensorType, sharding: TensorSharding) -> bool:
+    def is_updated_as_made(self, type_: TensorType, sharding: TensorSharding, *, is_turned: bool) -> bool:
         """Whether what is updated with a part that a loop makes lies as that does."""
-        return bool(self._hardware.are_updated_as_made(_shape(type_, sharding), type_.shape)[0])
+        parts = _shape(type_, sharding)
+        return bool(self._hardware.are_updated_as_made(parts, type_.shape, is_turned=is_turned)[0])
 
     def lies_across(self, type_: TensorType, sharding: TensorSharding) -> bool:
         """Whether it is a matrix that is stored column by column."""
@@ -231,7 +232,9 @@ def find_peak(
     if limit is not None and needed.bytes > limit:
         return needed
     scattered = {
-        value: stored.is_updated_as_made(planned.type_of(value), planned.settled[value])
+        value: stored.is_updated_as_made(
+            planned.type_of(value), planned.settled[value], is_turned=deferring.is_turned(value)
+        )
         for value in compiled.looped
     }
     apart = frozenset(_gathered_apart(planned, reads, stored))

@@ -133,8 +133,10 @@ class PeakModel:
             if node.space is not None and node.space in self._looped and self._looped[node.space][choice]:
                 layouts = node.choices.supplies[0][[choice]]
                 type_ = node.space.shape.results[0]
-                (is_as_made,) = self._sizes.are_updated_as_made(type_, layouts).tolist()
-                found[self._graph.program.kernels[node.kernel].results[0]] = is_as_made
+                value = self._graph.program.kernels[node.kernel].results[0]
+                is_turned = self._deferring.is_turned(value)
+                (is_as_made,) = self._sizes.are_updated_as_made(type_, layouts, is_turned=is_turned).tolist()
+                found[value] = is_as_made
         return found
 
     def _gathered_apart(self, chosen: Ints) -> frozenset[int]:

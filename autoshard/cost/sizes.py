@@ -101,10 +101,10 @@ class Sizes:
         shapes = self._graph.layouts[type_.rank].local_shapes(type_, layouts)
         return self._hardware.lie_across(shapes, dtype_bits(type_.dtype))
 
-    def are_updated_as_made(self, type_: TensorType, layouts: Ints) -> NDArray[np.bool_]:
+    def are_updated_as_made(self, type_: TensorType, layouts: Ints, *, is_turned: bool) -> NDArray[np.bool_]:
         """Whether what is updated with a part that a loop makes lies as that does."""
         shapes = self._graph.layouts[type_.rank].local_shapes(type_, layouts)
-        return self._hardware.are_updated_as_made(shapes, type_.shape)
+        return self._hardware.are_updated_as_made(shapes, type_.shape, is_turned=is_turned)
 
     def are_gathered_apart(
         self, table: tuple[TensorType, Ints], made: tuple[TensorType, Ints]

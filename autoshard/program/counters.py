@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from autoshard.mlir.listing import DataFlow, Listing, Op
 from autoshard.program.fusion import BROADCAST, FREE_LEAVES, is_cheap, is_elementwise
+from autoshard.program.handing import BARRIER
 from autoshard.sharding import TensorType
 
 _IOTA = "stablehlo.iota"
@@ -39,7 +40,7 @@ class _Place(NamedTuple):
 def find_counters(listing: Listing) -> Counters:
     """Those of a program."""
     loops = {(flow.begin, flow.end) for flow in listing.data_flows if flow.kind == "while"}
-    barriers = {flow.begin for flow in listing.data_flows if flow.kind == "optimization_barrier"}
+    barriers = {flow.begin for flow in listing.data_flows if flow.kind == BARRIER}
     made_by = {result: op for op in listing.ops for result in op.results}
     alike: defaultdict[_Place, defaultdict[TensorType | None, list[DataFlow]]] = defaultdict(
         lambda: defaultdict(list)

@@ -1,4 +1,4 @@
-"""Data flow that hands a buffer on: into and out of manual computations, and through loops that carry a value unchanged.
+"""Data flow that hands a buffer on: into and out of manual computations, through barriers, and through loops that carry a value unchanged.
 
 What such a flow makes is its source's buffer, or where the sharding changes the copy that the change makes. A loop does not store
 constants that it carries either: XLA sinks them into the body (`WhileLoopConstantSinking`). What is made of an iota it stores.
@@ -8,6 +8,8 @@ from collections import Counter
 
 from autoshard.mlir.listing import DataFlow, Listing
 
+BARRIER = "optimization_barrier"
+
 
 def handing_flows(listing: Listing, free: frozenset[int]) -> tuple[DataFlow, ...]:
     """In program order; `free` are the values that are recomputed wherever they are used."""
@@ -15,7 +17,9 @@ def handing_flows(listing: Listing, free: frozenset[int]) -> tuple[DataFlow, ...
     return tuple(
         flow
         for flow in listing.data_flows
-        if flow.crossing is not None or (is_invariant(flow) and flow.sources[0].value not in free & varying)
+        if flow.crossing is not None
+        or flow.kind == BARRIER
+        or (is_invariant(flow) and flow.sources[0].value not in free & varying)
     )
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from autoshard.mlir.listing import DataFlow, Listing, Op
-from autoshard.program.handing import is_invariant
+from autoshard.program.handing import BARRIER, is_invariant
 from autoshard.program.records import Kernel, Whole
 from autoshard.program.repeating import is_narrowing
 from autoshard.sharding import TensorType
@@ -27,7 +27,7 @@ def hoisted_casts(kernels: Sequence[Kernel], listing: Listing) -> dict[int, tupl
     barred = {
         flow.target: made_by[flow.sources[0].value]
         for flow in listing.data_flows
-        if flow.kind == "optimization_barrier" and flow.sources[0].value in made_by
+        if flow.kind == BARRIER and flow.sources[0].value in made_by
     }
     made_by |= barred  # the cast is moved through
     stepped, alone = _stepped_through(listing)

@@ -206,3 +206,27 @@ def test_copies_that_rows_are_gathered_from(rows: int, columns: int, bits: int, 
         np.asarray([[rows, columns]]), bits, ((1,), (0,), True), is_read=True
     )
     assert (found > 0) == is_copied
+
+
+@pytest.mark.parametrize(
+    ("hardware", "part", "is_turned", "expected"),
+    [
+        ("tpu-v5p", (256, 14336), True, False),
+        ("tpu-v5p", (4096, 896), True, False),
+        ("tpu-v5p", (256, 14336), False, True),
+        ("tpu-v5p", (4096, 896), False, True),
+        ("tpu-v6e", (256, 14336), True, False),
+        ("tpu-v6e", (4096, 896), True, True),
+        ("tpu-v6e", (256, 14336), False, True),
+        ("tpu-v6e", (4096, 896), False, False),
+        ("tpu-v6e", (144, 14336), True, True),
+        ("tpu-v6e", (4096, 900), False, True),
+    ],
+)
+def test_parts_that_lie_as_what_they_update(
+    hardware: str, part: tuple[int, int], is_turned: bool, expected: bool
+) -> None:
+    """Seen of perceptrons whose weights are split over 16 devices by rows and by columns, JAX's (turned) and torch's."""
+    whole = tuple(max(size, full) for size, full in zip(part, (4096, 14336), strict=True))
+    found = costmodels.load(hardware).are_updated_as_made(np.asarray([part]), whole, is_turned=is_turned)
+    assert found.tolist() == [expected]

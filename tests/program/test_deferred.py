@@ -92,3 +92,31 @@ def test_no_loop_is_put_off_behind_a_product_that_waits_for_it(behind: str) -> N
     assert lives.of_values[a].end == times[square]
     assert lives.end_of_handed(times[third]) == times[[square, *last][-1]] + 1
     assert lives.of_values[d].end == times[[square, *last][-1]] + 1
+
+
+@pytest.mark.parametrize(
+    ("between", "is_turned"),
+    [
+        ("%r = stablehlo.tanh %g : tensor<4x6xf32>", False),
+        ("%r = stablehlo.transpose %g, dims = [1, 0] : (tensor<4x6xf32>) -> tensor<6x4xf32>", True),
+        (
+            "%c = stablehlo.convert %g : (tensor<4x6xf32>) -> tensor<4x6xbf16>\n"
+            "%r = stablehlo.transpose %c, dims = [1, 0] : (tensor<4x6xbf16>) -> tensor<6x4xbf16>",
+            True,
+        ),
+        (
+            "%t = stablehlo.transpose %g, dims = [1, 0] : (tensor<4x6xf32>) -> tensor<6x4xf32>\n"
+            "%r = stablehlo.transpose %t, dims = [1, 0] : (tensor<6x4xf32>) -> tensor<4x6xf32>",
+            False,
+        ),
+        ("%r = stablehlo.add %g, %g : tensor<4x6xf32>", False),
+    ],
+)
+def test_gradients_that_are_turned_for_their_update(between: str, is_turned: bool) -> None:
+    """As JAX's are; torch's are turned twice, as its weights are turned for their product."""
+    product = "%g = stablehlo.dot_general %x, %y, contracting_dims = [0] x [0] : (tensor<8x4xf32>, tensor<8x6xf32>) -> tensor<4x6xf32>"
+    result = between.rpartition("tensor")[1] + between.rpartition("tensor")[2]
+    text = f"{product}\n{between}\nreturn %r : {result}"
+    program = build_program(listed(main_of(text, "%x: tensor<8x4xf32>, %y: tensor<8x6xf32>", result)))
+    (gradient,) = products(program)
+    assert Deferring(program).is_turned(gradient) == is_turned

@@ -652,3 +652,21 @@ def test_what_is_left_of_a_softmax_by_dropout(keeps: bool, masked: bool, dropped
     program = build_program(listed(main_of(body, given, f"{V}, {V}")), compiler=compiler)
     (left,) = (k for k in program.kernels if program.listing.ops[k.time].name == "stablehlo.select")
     assert program.ample_lifetimes[left.results[0]].is_own_buffer is (keeps and masked and dropped)
+
+
+def test_what_passes_a_barrier_keeps_its_buffer() -> None:
+    """Weights that a recomputed layer reads again behind the barrier are there once, until their last use behind it."""
+    text = f"""
+  %b = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
+  %c:2 = stablehlo.optimization_barrier %b, %w : {T}, {W}
+  %d = stablehlo.dot_general %c#0, %c#1, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
+  %e = stablehlo.tanh %d : {T}
+  %f = stablehlo.dot_general %e, %c#1, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
+  return %f : {T}"""
+    program = program_of(main_of(text, f"%a: {T} {{tf.aliasing_output = 0 : i32}}, %w: {W}", T))
+    behind = [flow.value for flow in program.flows if flow.kind is FlowKind.CARRIED]
+    products = [kernel.results[0] for kernel in program.kernels if kernel.shape.is_matmul]
+    times = {value: kernel.time for kernel in program.kernels for value in kernel.results}
+    assert [program.lifetimes[value].is_own_buffer for value in behind] == [False, False]
+    assert program.lifetimes[products[0]].end == times[products[1]] + 1
+    assert all(flow.is_handed_on for flow in program.flows if flow.value in behind)
