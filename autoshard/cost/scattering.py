@@ -19,9 +19,20 @@ from collections.abc import Iterable
 
 from autoshard.cost.lowering import CollectivePrices, Emitted
 from autoshard.cost.reshard import Collective
-from autoshard.program import KernelShape
-from autoshard.sharding import PRODUCT, Mesh, cut_in_groups, is_cut_over_all, may_loop, total_size
+from autoshard.program import KernelShape, summed_images
+from autoshard.sharding import (
+    PRODUCT,
+    Mesh,
+    TensorSharding,
+    cut_in_groups,
+    is_cut_over_all,
+    may_loop,
+    total_size,
+)
 from autoshard.space import Strategy
+from costmodels.strips import MOST_IMAGES
+
+FEWEST_CHANNELS = 8
 
 
 def is_scattered_in_product(collectives: Iterable[Collective]) -> bool:
@@ -30,6 +41,20 @@ def is_scattered_in_product(collectives: Iterable[Collective]) -> bool:
         one.kind == "reduce_scatter" and one.emitted and one.emitted[0].kind == "collective_permute"
         for one in collectives
     )
+
+
+def sums_many_images(shape: KernelShape, images: TensorSharding, parts: TensorSharding) -> bool:
+    """Whether it is the gradient of a convolution's filter, of as many images on a device as the compiler does not cut into strips, in
+    parts of enough channels.
+
+    Plans leave the sum of those open. Of others the loop would have all that is stored lie by images, padded to the lanes.
+    """
+    dim = summed_images(shape)
+    if dim is None or not may_loop(shape.name, shape.rule):
+        return False
+    count, result = images.local_shape(shape.operands[0].shape)[dim], shape.results[0].shape
+    channels = [mine for mine, whole in zip(parts.local_shape(result), result, strict=True) if mine != whole]
+    return count > MOST_IMAGES and min(channels, default=0) >= FEWEST_CHANNELS
 
 
 def scattered_in_product(
@@ -41,7 +66,10 @@ def scattered_in_product(
     mesh: Mesh,
 ) -> Collective | None:
     """The collective of a kernel whose sum is scattered that way; None where it is not."""
-    may_be = shape.name == PRODUCT or (strategy.is_open and may_loop(shape.name, shape.rule))
+    is_open = strategy.is_open and may_loop(shape.name, shape.rule)
+    may_be = (
+        shape.name == PRODUCT or is_open or sums_many_images(shape, strategy.operands[0], strategy.settled[0])
+    )
     if prices.lowering != "xla-tpu" or not strategy.is_scattered or not may_be:
         return None
     whole, axes, type_ = strategy.produced[0], strategy.reduced, shape.results[0]

@@ -60,6 +60,7 @@ def write(
     gathers: Gathers | None = None,
     apart: frozenset[int] = frozenset(),
     widened: frozenset[int] = frozenset(),
+    scattered: frozenset[int] = frozenset(),
 ) -> str:
     """The module with the plan in it, as text.
 
@@ -69,10 +70,11 @@ def write(
         gathers: of the xla form: which operands products gather while they run, and so are not constrained as they are read.
         apart: of the xla form: values with a constraint even where propagation decides the same.
         widened: of the xla form: values of which the compiler sends what was widened to make them.
+        scattered: of the xla form: results, beside those of products, whose sum the compiler may scatter while it is made.
     """
     choices = Choices(listing, decisions)
     if form == "xla":
-        emission = Emission("sdy.sharding_constraint", False, gathers=gathers)
+        emission = Emission("sdy.sharding_constraint", False, gathers=gathers, scattered=scattered)
         left = _left_to_readers(widened, listing, choices, gathers)
         emission = _constrained(handles, listing, choices, constraints, emission, left)
         pinned = apart | emission.pinned

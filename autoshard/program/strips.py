@@ -41,6 +41,12 @@ def find_strips(kernels: Sequence[Kernel], listing: Listing) -> Strips:
     return Strips(filters, dict(_kept(kernels, listing, starts, origins)) if late else {})
 
 
+def summed_images(shape: KernelShape) -> int | None:
+    """The dimension of the first operand of a filter's gradient that has the images; None of all else."""
+    images = _filter_images(shape)
+    return None if images is None else images[0].batch
+
+
 def _filter_images(shape: KernelShape) -> tuple[Images, Images] | None:
     """Of the operands of a filter's gradient: windows as large as an image, one for every element of the filter."""
     if shape.name != _CONVOLUTION or not shape.windows:

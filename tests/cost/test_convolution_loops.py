@@ -21,9 +21,11 @@ def sharded(sharding: str) -> str:
     return f"{{sdy.sharding = #sdy.sharding<@mesh, {sharding}>}}"
 
 
-def convolution(dims: str, second: tuple[str, str], result: tuple[str, str], groups: int = 1) -> str:
+def convolution(
+    dims: str, second: tuple[str, str], result: tuple[str, str], groups: int = 1, images: int = 32
+) -> str:
     """Of images that are split over all devices, and what else it reads; the type and the sharding of that and of the result."""
-    x = "tensor<32x32x32x256xf32>"
+    x = f"tensor<{images}x32x32x256xf32>"
     (other, given), (made, returned) = (
         (type_.replace("X", x), sharding) for type_, sharding in (second, result)
     )
@@ -71,11 +73,39 @@ def test_the_compiler_emits_it(text: str, emitted: dict[str, int]) -> None:
     assert found == emitted
 
 
-@pytest.mark.parametrize("text", [GRADIENT, SUMMED_OVER])
-def test_a_plan_constrains_them(text: str) -> None:
-    """And has no loop: parts have few channels."""
+def planned(text: str) -> tuple[dict[str, int], str]:
+    """What the plan has as emitted, which the checker finds right, and the module as XLA gets it."""
     loaded = pipeline.load_module(text.encode(), pipeline.Request(topology=(4, 4), memory_bytes=None))
     plan = pipeline.plan_loaded(loaded)
-    assert "collective_permute" not in emitted_bytes(plan.price)
     assert pipeline.check_plan(text.encode(), plan).passed
-    assert f"@mesh, {WHOLE}>" in pipeline.write_planned(loaded, plan)
+    return emitted_bytes(plan.price), pipeline.write_planned(loaded, plan)
+
+
+NARROW = "tensor<3x3x64x256xf32>"
+OF_NARROW = "tensor<256x32x32x64xf32>"
+OF_MANY = convolution(TO_FILTER, ("X", BATCH), (FILTER, INPUTS), images=256)
+IN_THIN_PARTS = OF_MANY.replace(FILTER, NARROW).replace("tensor<256x32x32x256xf32>", OF_NARROW, 1)
+IN_THIN_PARTS = IN_THIN_PARTS.replace("(tensor<256x32x32x256xf32>,", f"({OF_NARROW},")
+
+
+@pytest.mark.parametrize("text", [GRADIENT, SUMMED_OVER, IN_THIN_PARTS])
+def test_a_plan_constrains_them(text: str) -> None:
+    """And has no loop: with few images, or in parts of few channels, what is stored for it lies by images."""
+    emitted, written = planned(text)
+    assert "collective_permute" not in emitted
+    assert f"@mesh, {WHOLE}>" in written
+
+
+def test_a_plan_scatters_gradients_of_many_images() -> None:
+    """Eight images a device and more are not cut into strips."""
+    emitted, written = planned(OF_MANY)
+    assert emitted == {"collective_permute": 17 * PART_BYTES}
+    assert f"@mesh, {WHOLE}>" not in written
+
+
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
+def test_the_compiler_scatters_them_as_planned() -> None:
+    emitted, written = planned(OF_MANY)
+    found = compile_planned(written.encode(), "tpu:v5e:4x4").collectives
+    assert {one.kind for one in found} == {"collective-permute"}
+    assert sum(one.total_bytes for one in found) == emitted["collective_permute"]
