@@ -18,6 +18,7 @@ from autoshard.program.repeating import readers_of
 from autoshard.sharding import TensorMapping
 
 _CONVOLUTION = "stablehlo.convolution"
+_SPATIAL = 2
 
 
 def find_strips(kernels: Sequence[Kernel], listing: Listing) -> Strips:
@@ -42,9 +43,9 @@ def find_strips(kernels: Sequence[Kernel], listing: Listing) -> Strips:
 
 
 def summed_images(shape: KernelShape) -> int | None:
-    """The dimension of the first operand of a filter's gradient that has the images; None of all else."""
+    """The dimension of the first operand of a filter's gradient that has the images, of rows and columns; None of all else."""
     images = _filter_images(shape)
-    return None if images is None else images[0].batch
+    return images[0].batch if images is not None and len(shape.windows) == _SPATIAL else None
 
 
 def _filter_images(shape: KernelShape) -> tuple[Images, Images] | None:
