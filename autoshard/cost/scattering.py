@@ -58,6 +58,12 @@ def sums_many_images(shape: KernelShape, images: TensorSharding, parts: TensorSh
     return count > MOST_IMAGES and min(channels, default=0) >= FEWEST_CHANNELS
 
 
+def _may_loop(shape: KernelShape, strategy: Strategy) -> bool:
+    if shape.name == PRODUCT or (strategy.is_open and may_loop(shape.name, shape.rule)):
+        return True
+    return bool(strategy.operands) and sums_many_images(shape, strategy.operands[0], strategy.settled[0])
+
+
 def scattered_in_product(
     shape: KernelShape,
     strategy: Strategy,
@@ -67,11 +73,7 @@ def scattered_in_product(
     mesh: Mesh,
 ) -> Collective | None:
     """The collective of a kernel whose sum is scattered that way; None where it is not."""
-    is_open = strategy.is_open and may_loop(shape.name, shape.rule)
-    may_be = (
-        shape.name == PRODUCT or is_open or sums_many_images(shape, strategy.operands[0], strategy.settled[0])
-    )
-    if prices.lowering != "xla-tpu" or not strategy.is_scattered or not may_be:
+    if prices.lowering != "xla-tpu" or not strategy.is_scattered or not _may_loop(shape, strategy):
         return None
     whole, axes, type_ = strategy.produced[0], strategy.reduced, shape.results[0]
     if is_cut_over_all(whole, strategy.settled[0], type_.shape, mesh):
