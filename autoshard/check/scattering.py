@@ -16,7 +16,7 @@ from autoshard.sharding import AxisRef, FactorKind, TensorMapping, TensorShardin
 from costmodels import Hardware
 
 _FEWEST_DEVICES, _MOST_DEVICES = 8, 16
-_MANY_IMAGES, _MANY_CHANNELS = 8, 8
+_LANES, _MANY_CHANNELS = 128, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ def part_bytes(planned: Planned, read: KernelRead, value: int) -> int:
 
 
 def _sums_many_images(read: KernelRead, left: TensorSharding) -> bool:
-    """Whether it is the gradient of a convolution's filter that sums over eight images on each device or more, and leaves it as many
-    channels.
+    """Whether it is the gradient of a convolution's filter that sums over as many images on each device as fill lanes, and leaves it
+    eight channels or more.
     """
     shape, dim = read.kernel.shape, summed_images(read.kernel.shape)
     if dim is None or batch_dims(shape.rule, 0):
@@ -61,7 +61,7 @@ def _sums_many_images(read: KernelRead, left: TensorSharding) -> bool:
         for size, axes in zip(shape.results[0].shape, left.axes, strict=True)
     ]
     channels = [-(-size // shards) for size, shards in cut if shards > 1]
-    return images >= _MANY_IMAGES and min(channels, default=0) >= _MANY_CHANNELS
+    return images % _LANES == 0 and min(channels, default=0) >= _MANY_CHANNELS
 
 
 def _is_one_even_cut(planned: Planned, left: TensorSharding, type_: TensorType) -> bool:

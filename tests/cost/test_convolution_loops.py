@@ -82,22 +82,25 @@ def planned(text: str) -> tuple[dict[str, int], str]:
 
 
 NARROW = "tensor<3x3x64x256xf32>"
-OF_NARROW = "tensor<256x32x32x64xf32>"
-OF_MANY = convolution(TO_FILTER, ("X", BATCH), (FILTER, INPUTS), images=256)
-IN_THIN_PARTS = OF_MANY.replace(FILTER, NARROW).replace("tensor<256x32x32x256xf32>", OF_NARROW, 1)
-IN_THIN_PARTS = IN_THIN_PARTS.replace("(tensor<256x32x32x256xf32>,", f"({OF_NARROW},")
+OF_NARROW = "tensor<2048x32x32x64xf32>"
+OF_MANY = convolution(TO_FILTER, ("X", BATCH), (FILTER, INPUTS), images=2048)
+IN_THIN_PARTS = OF_MANY.replace(FILTER, NARROW).replace("tensor<2048x32x32x256xf32>", OF_NARROW, 1)
+IN_THIN_PARTS = IN_THIN_PARTS.replace("(tensor<2048x32x32x256xf32>,", f"({OF_NARROW},")
 
 
-@pytest.mark.parametrize("text", [GRADIENT, SUMMED_OVER, IN_THIN_PARTS])
+OF_SOME = convolution(TO_FILTER, ("X", BATCH), (FILTER, INPUTS), images=1024)
+
+
+@pytest.mark.parametrize("text", [GRADIENT, SUMMED_OVER, OF_SOME, IN_THIN_PARTS])
 def test_a_plan_constrains_them(text: str) -> None:
-    """And has no loop: with few images, or in parts of few channels, what is stored for it lies by images."""
+    """And has no loop: what is stored for it lies by images, of which few are padded, or in parts of few channels."""
     emitted, written = planned(text)
     assert "collective_permute" not in emitted
     assert f"@mesh, {WHOLE}>" in written
 
 
 def test_a_plan_scatters_gradients_of_many_images() -> None:
-    """Eight images a device and more are not cut into strips."""
+    """128 images a device fill lanes."""
     emitted, written = planned(OF_MANY)
     assert emitted == {"collective_permute": 17 * PART_BYTES}
     assert f"@mesh, {WHOLE}>" not in written
