@@ -189,6 +189,11 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.tiles is not None and bool(self.tiles.stores_masks)
 
     @property
+    def sums_in_place(self) -> bool:
+        """Whether an all-reduce writes over what a product makes for it, see `tiles`."""
+        return self.tiles is not None and bool(self.tiles.sums_in_place)
+
+    @property
     def lays_looped_columns(self) -> bool:
         """Whether what a loop makes column by column lies in columns, see `tiles`."""
         return self.tiles is not None and bool(self.tiles.looped_columns)

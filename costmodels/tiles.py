@@ -54,6 +54,8 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     these. With `looped_columns` what a loop makes column by column, of an operand that is gathered meanwhile, lies in columns, and
     parts of columns that a loop sums lie in columns too.
 
+    With `sums_in_place` an all-reduce writes over what a product makes for it; otherwise both are there for a moment.
+
     Comparisons that are read again are packed into words (`comparison_bytes`), those in error functions of 16 bits from
     `erfc_packed_from_devices` on: these are then made anew. With `narrows_packed` what is compared is stored as products read it.
     """
@@ -70,6 +72,7 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     masks_apart: bool | None = None  # None: no
     stores_masks: bool | None = None  # None: no
     looped_columns: bool | None = None  # None: no
+    sums_in_place: bool | None = None  # None: no
     erfc_packed_from_devices: Count | None = None  # None: never
     narrows_packed: bool | None = None  # None: no
 

@@ -126,6 +126,11 @@ class _Stored:
         is_kept = self._planned.program.packed.get(value) is not None
         return is_kept and bool(self._hardware.comparison_bytes(_shape(type_, sharding))[0])
 
+    @property
+    def sums_in_place(self) -> bool:
+        """Whether an all-reduce writes over what a product makes for it."""
+        return self._hardware.sums_in_place
+
     def is_updated_as_made(self, type_: TensorType, sharding: TensorSharding, *, is_turned: bool) -> bool:
         """Whether what is updated with a part that a loop makes lies as that does."""
         parts = _shape(type_, sharding)
@@ -507,6 +512,8 @@ def _for_loops(
 
 def _summed(planned: Planned, reads: Reads, stored: _Stored, looped: frozenset[int]) -> Iterator[Buffer]:
     """What products make of sums over devices, beside the sums; those over some, cut along one dimension, are cut as they are summed."""
+    if stored.sums_in_place:
+        return
     for read in [read for read in reads.kernels if read.kernel.shape.is_matmul]:
         kernel, value = read.kernel, read.kernel.results[0]
         type_, made = kernel.shape.results[0], planned.produced.get(value)

@@ -1,20 +1,20 @@
 """What a product takes in memory whose sum XLA for TPUs completes over devices.
 
-An all-reduce does not write over what it sums: both are there for a moment, also where parts of the sum are all that is kept (every large
-one in dumps of a vision transformer's random plans; five products of 0.5 and 1 GB cut over all sixteen devices; not what is cut along one
-dimension over some, which XLA splits otherwise first). Where XLA makes a loop of the product, to scatter its sum while it runs
-(`sharding.scattering`), nothing whole is made: it takes six parts, two that come, two that go and two in the gaps between, one of which is
-the result in the end (products of 0.5 to 2 GB on v5e 4x4, cut along either dimension), of which none or two are left in main memory where
-vector memory has room for all (parts of 17 MB and less). The loop is handed its operands as they are, so elementwise work that products
-otherwise repeat inside is stored for it: while it runs, and from when it could first be done where that is behind the product that makes
-what it works on (one fusion makes both), unless that is stored as it is handed (`program/packed.py`). What it is handed narrower than it is
-made, other products read as it is made, which is stored besides, unless what the loop is handed is padded: then they repeat the work
-(gradients of float32 logits in four training steps, 32000 and 64000 words in equal parts, 30522 and 50265 padded). The first operand is
-transposed in front of the loop where its first dimension is summed over, whichever is cut and whichever is larger (four gradients of
-weights on v5e 4x4), in the place of what it is worked out from where that is gone then (`program/sources.py`). Of a part that lies column
-by column, as that pads less (`Tiles.lie_across`: 4096 by 96, not by 128, thirteen products on v5p 2x2x4), it is the second, and the other
-products read what the loop is handed of the first. What goes back to logits is stored for it from when labels are picked, where that is
-beside it (`program/picking.py`). Seen in what libtpu 0.0.51 compiles.
+On v5e an all-reduce does not write over what it sums (`Tiles.sums_in_place`): both are there for a moment, also where parts of the sum are
+all that is kept (every large one in dumps of a vision transformer's random plans; five products of 0.5 and 1 GB cut over all sixteen
+devices; not what is cut along one dimension over some, which XLA splits otherwise first). Where XLA makes a loop of the product, to scatter
+its sum while it runs (`sharding.scattering`), nothing whole is made: it takes six parts, two that come, two that go and two in the gaps
+between, one of which is the result in the end (products of 0.5 to 2 GB on v5e 4x4, cut along either dimension), of which none or two are
+left in main memory where vector memory has room for all (parts of 17 MB and less). The loop is handed its operands as they are, so
+elementwise work that products otherwise repeat inside is stored for it: while it runs, and from when it could first be done where that is
+behind the product that makes what it works on (one fusion makes both), unless that is stored as it is handed (`program/packed.py`). What it
+is handed narrower than it is made, other products read as it is made, which is stored besides, unless what the loop is handed is padded:
+then they repeat the work (gradients of float32 logits in four training steps, 32000 and 64000 words in equal parts, 30522 and 50265
+padded). The first operand is transposed in front of the loop where its first dimension is summed over, whichever is cut and whichever is
+larger (four gradients of weights on v5e 4x4), in the place of what it is worked out from where that is gone then (`program/sources.py`). Of
+a part that lies column by column, as that pads less (`Tiles.lie_across`: 4096 by 96, not by 128, thirteen products on v5p 2x2x4), it is the
+second, and the other products read what the loop is handed of the first. What goes back to logits is stored for it from when labels are
+picked, where that is beside it (`program/picking.py`). Seen in what libtpu 0.0.51 compiles.
 """
 
 from collections.abc import Iterator, Mapping
@@ -62,7 +62,7 @@ class LoopedSums:
         summed = self._are_whole(node.space)
         if looped is not None:
             summed = summed & ~looped
-        if summed.any():
+        if summed.any() and not self._sizes.sums_in_place:
             minor = self._graph.program.minor_dims.get(kernel.results[0])
             before = self._sizes.temporary(shape.results[0], node.space.produced[0], minor)
             partial = np.where(summed, before, 0)

@@ -59,6 +59,11 @@ class Sizes:
         kept = 0 if narrow is None else self.temporary(narrow, layouts, program.minor_dims.get(value))
         return np.where(comparisons > 0, comparisons + kept, bytes_)
 
+    @property
+    def sums_in_place(self) -> bool:
+        """Whether an all-reduce writes over what a product makes for it."""
+        return self._hardware.sums_in_place
+
     def are_packed(self, type_: TensorType, layouts: Ints) -> NDArray[np.bool_]:
         """Whether comparisons of a value's elements are packed."""
         return self._comparison_bytes(type_, layouts) > 0

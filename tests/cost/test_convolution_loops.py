@@ -106,6 +106,14 @@ def test_a_plan_scatters_gradients_of_many_images() -> None:
     assert f"@mesh, {WHOLE}>" not in written
 
 
+def test_a_whole_sum_that_is_constrained_is_no_loop() -> None:
+    """Of a module as it is written."""
+    constrained = f"%1 = sdy.sharding_constraint %0 <@mesh, {WHOLE}> : {FILTER}\n        return %1"
+    asked = pipeline.Request(topology=(4, 4), memory_bytes=None)
+    loaded = pipeline.load_module(OF_MANY.replace("return %0", constrained).encode(), asked)
+    assert emitted_bytes(pipeline.cost_loaded(loaded).price) == {"all_reduce": 16 * PART_BYTES}
+
+
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
 def test_the_compiler_scatters_them_as_planned() -> None:
     emitted, written = planned(OF_MANY)

@@ -1,4 +1,4 @@
-"""An all-reduce does not write over what it sums."""
+"""What an all-reduce sums, and whether it writes over that."""
 
 import pytest
 
@@ -30,13 +30,18 @@ def products(made: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("made", "least", "most"),
-    [("[{}, {}]", 2, 2.3), ('[{"x"}, {}]', 1.25, 1.6), ('[{}, {"y"}]', 0.5, 0.8)],
-    ids=["all", "scattered", "split"],
+    ("hardware", "made", "least", "most"),
+    [
+        ("tpu-v5e", "[{}, {}]", 2, 2.3),
+        ("tpu-v5e", '[{"x"}, {}]', 1.25, 1.6),
+        ("tpu-v5e", '[{}, {"y"}]', 0.5, 0.8),
+        ("tpu-v6e", "[{}, {}]", 1, 1.2),
+    ],
+    ids=["all", "scattered", "split", "in place"],
 )
-def test_a_sum_has_two_buffers(made: str, least: float, most: float) -> None:
-    """What the product makes and the sum; of a sum that is scattered along one dimension the latter is a part."""
-    request = pipeline.Request(hardware="tpu-v5e", topology=(4, 4), memory_bytes=None)
+def test_a_sum_has_two_buffers(hardware: str, made: str, least: float, most: float) -> None:
+    """On v5e what the product makes and the sum, elsewhere one; of a sum that is scattered along one dimension the latter is a part."""
+    request = pipeline.Request(hardware=hardware, topology=(4, 4), memory_bytes=None)
     written = price_as_written(pipeline.load_module(products(made).encode(), request))
     assert least * MADE <= written.priced.expected_peak(written.choice) <= most * MADE
 
@@ -78,9 +83,10 @@ def test_a_loop_that_scatters_makes_nothing_whole(
     assert 0.9 * (arguments + more) <= taken <= 1.1 * (arguments + more)
 
 
-def test_the_checker_counts_both() -> None:
+@pytest.mark.parametrize("hardware", ["tpu-v5e", "tpu-v6e"])
+def test_the_checker_counts_both(hardware: str) -> None:
     """A plan for the module has the peak that the check derives."""
-    request = pipeline.Request(hardware="tpu-v5e", topology=(4, 4), memory_bytes=None)
+    request = pipeline.Request(hardware=hardware, topology=(4, 4), memory_bytes=None)
     loaded = pipeline.load_module(products("[{}, {}]").encode(), request)
     plan = pipeline.plan_loaded(loaded)
     assert check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed
