@@ -84,12 +84,15 @@ class Scheduler(Struct, frozen=True, forbid_unknown_fields=True):
 
     `waited_share`: of asynchronous collectives, what programs wait for in its schedules where nothing is there ahead of time.
     `covering_ratio`: for how many times its least time it takes a product, before its tiles are chosen; so long it covers what is sent.
+    `pass_gb_per_s`: the rate at which a part has to pass in less time than a product's operations take at the nominal peak, for the two to
+    be made a loop.
     """
 
     axis_gb_per_s: GigabytesPerSecond
     counts_whole_gathers: bool
     waited_share: Share | None = None  # None: all
     covering_ratio: Ratio = 1.0
+    pass_gb_per_s: GigabytesPerSecond | None = None  # None: what a pass takes over the links
 
 
 class Torus(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="torus"):

@@ -358,6 +358,13 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             else product_ns
         )
 
+    def taken_pass_ns(self, bytes: int) -> float | None:
+        """How long the compiler takes bytes to pass to the next device where it decides on a loop with a product, whose operations
+        it compares at the nominal peak; None where that is not known.
+        """
+        rate = self.scheduler.pass_gb_per_s if self.scheduler else None
+        return None if rate is None else bytes / rate
+
     def scheduled_product_ns(self, product_ns: float) -> float:
         """How long a product takes by the times of the compiler that decides what waits in vector memory (`occupancy`), by its least."""
         return product_ns if self.vector_memory is None else product_ns * self.vector_memory.product_ratio

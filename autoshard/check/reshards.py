@@ -231,11 +231,11 @@ def gathered_in_products(planned: Planned, reads: Reads, prices: Prices) -> dict
             loop = gathering_loop(planned, run, value, held, read)
             if loop is None:
                 continue
+            part = held.local_bytes(type_)
             pass_ns, latency_ns = (
-                ns_of_one(prices, "collective_permute", bytes_, loop.axes)
-                for bytes_ in (held.local_bytes(type_), 0)
+                ns_of_one(prices, "collective_permute", bytes_, loop.axes) for bytes_ in (part, 0)
             )
-            if is_long_enough(planned, loop, prices.hardware, pass_ns, latency_ns):
+            if is_long_enough(planned, loop, prices.hardware, part, pass_ns - latency_ns):
                 found[value, read.op] = loop
     return found
 

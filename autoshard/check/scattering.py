@@ -79,7 +79,7 @@ def in_product(
     planned: Planned, read: KernelRead, hardware: Hardware, part: int, pass_ns: int, latency_ns: int
 ) -> InProduct | None:
     """How a sum in parts of so many bytes goes, each pass taking `pass_ns` with its latency; None where there is no loop."""
-    if peak_ns(read, hardware) <= pass_ns - latency_ns:
+    if peak_ns(read, hardware) <= _taken_ns(hardware, part, pass_ns - latency_ns):
         return None
     product_ns = kernel_ns(planned, read, hardware)
     devices = planned.mesh.num_devices
@@ -144,12 +144,18 @@ def _batched(run: KernelRead, operand: int) -> list[TensorMapping]:
     return [tuple(tuple(f for f in dim if f in kept) for dim in other) for other in others]
 
 
-def is_long_enough(planned: Planned, loop: Loop, hardware: Hardware, pass_ns: int, latency_ns: int) -> bool:
-    """`pass_ns` of a part as wide as the value is."""
+def is_long_enough(planned: Planned, loop: Loop, hardware: Hardware, part: int, links_ns: int) -> bool:
+    """Of a part of so many bytes, as wide as the value is, which takes so long over the links without latency."""
     root = planned.listing.ops[loop.run.kernel.ops[-1]]
     devices = planned.mesh.num_devices
     rate = hardware.peak_flop_per_s(loop.run.kernel.shape.operands[0].dtype)
-    return root.flops / devices * 1e9 > (pass_ns - latency_ns) * rate
+    return root.flops / devices * 1e9 > _taken_ns(hardware, part, links_ns) * rate
+
+
+def _taken_ns(hardware: Hardware, part: int, links_ns: int) -> float:
+    """How long the compiler takes a part to pass: what it takes over the links, where nothing else is known."""
+    taken = hardware.taken_pass_ns(part)
+    return links_ns if taken is None else taken
 
 
 def in_gathering(

@@ -122,11 +122,14 @@ class CollectivePrices:
     def outlasts_pass(
         self, local_flops: float, dtype: str, part_bytes: int, axes: tuple[AxisRef, ...]
     ) -> bool:
-        """Whether a product takes longer, at the peak rate, than a part of so many bytes takes over the links, latency left out."""
-        pass_ns, latency_ns = (
-            self.ns_of_one("collective_permute", bytes_, axes) for bytes_ in (part_bytes, 0)
-        )
-        return local_flops * 1e9 > (pass_ns - latency_ns) * self.hardware.peak_flop_per_s(dtype)
+        """Whether a product takes longer, at the peak rate, than a part of so many bytes is taken to pass, latency left out."""
+        pass_ns = self.hardware.taken_pass_ns(part_bytes)
+        if pass_ns is None:
+            whole_ns, latency_ns = (
+                self.ns_of_one("collective_permute", bytes_, axes) for bytes_ in (part_bytes, 0)
+            )
+            pass_ns = whole_ns - latency_ns
+        return local_flops * 1e9 > pass_ns * self.hardware.peak_flop_per_s(dtype)
 
     def emitted(
         self, kind: str, bytes_: int, axes: tuple[AxisRef, ...], widening: int = 1

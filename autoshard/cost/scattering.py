@@ -10,9 +10,9 @@ By the times of XLA's scheduler two at a time take as long as one, and the last 
 other work runs: exposed = max(0, n / 2 passes - product), with its time for the product (`Hardware.covered_ns`). Single products of 1.05 to
 8 times a pass on v5e 4x4, v6e 4x4 and v5p 2x2x4 wait for one pass and for that within one and a half (`experiments/fidelity/covering.py`).
 
-XLA makes that loop where the product takes longer than one pass, operations at the peak rate and bytes without latency: seen on v5e 2x4
-and 4x4, v5p 2x2x4 and v6e 4x4, bfloat16 and float32, in products of a tenth to ten times that time, in steps of 6 % near it. Other sums
-go everywhere and are sliced.
+XLA makes that loop where the product takes longer than one pass, operations at the peak rate and bytes without latency as its scheduler has
+them (`Hardware.taken_pass_ns`): seen on v5e 2x4 and 4x4, v5p 2x2x2 and 2x2x4 and v6e 4x4, bfloat16 and float32, in products of a tenth to
+ten times that time, in steps of 1 to 2 % near it. Other sums go everywhere and are sliced.
 """
 
 from collections.abc import Iterable

@@ -58,3 +58,25 @@ def test_other_sums_go_everywhere(rows: int, result: str, y: int) -> None:
     plan, _ = planned(gradient(rows, result, y))
     assert "collective_permute" not in emitted_bytes(plan.price)
     assert all(one.kind != "reduce_scatter" or not one.hidden_ns for one in plan.price.collectives)
+
+
+@pytest.mark.parametrize(
+    ("hardware", "topology", "rows", "is_looped"),
+    [
+        ("tpu-v5e", (4, 4), 262, False),
+        ("tpu-v5e", (4, 4), 264, True),
+        ("tpu-v6e", (4, 4), 610, False),
+        ("tpu-v6e", (4, 4), 620, True),
+        ("tpu-v5p", (2, 2, 4), 262, False),
+        ("tpu-v5p", (2, 2, 4), 266, True),
+        ("tpu-v5p:scheduler", (2, 2, 4), 266, True),
+    ],
+)
+def test_from_which_product_on(hardware: str, topology: tuple[int, ...], rows: int, is_looped: bool) -> None:
+    """Rows a device, as the compiler has it (libtpu 0.0.52): by its own figures of links and operations, not by ours."""
+    asked = pipeline.Request(hardware=hardware, topology=topology, memory_bytes=None)
+    text = (
+        gradient(rows * 16, ROWS).replace(f"{WIDTH}xbf16", "1536xbf16").replace(f"{WIDTH}x1536", "1536x1536")
+    )
+    priced = pipeline.cost_loaded(pipeline.load_module(text.encode(), asked)).price
+    assert ("collective_permute" in emitted_bytes(priced)) == is_looped
