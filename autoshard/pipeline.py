@@ -1,7 +1,7 @@
 """The floors called in order: module in, plan out; an annotated module in, its price out."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from autoshard.annotated import AsWritten, cost_loaded, price_as_written
 from autoshard.baselines import baseline_choices, followed
 from autoshard.check import CheckReport, Subject, check
-from autoshard.cost import CollectivePrices, Operand, bound, is_gathered_in_product, sums_many_images
+from autoshard.cost import CollectivePrices, Operand, bound, is_gathered_in_product
 from autoshard.errors import AutoshardError
 from autoshard.loading import (
     Carry,
@@ -24,24 +24,15 @@ from autoshard.loading import (
     read_planned,
 )
 from autoshard.mlir import passes
-from autoshard.mlir.decisions import Decisions
 from autoshard.mlir.emit import Gathers
 from autoshard.mlir.forms import Form, form_named
 from autoshard.mlir.source import load
-from autoshard.mlir.variants import Choices
 from autoshard.mlir.write import Constraints, write
 from autoshard.plans import Plan
 from autoshard.pricing import price, price_for_planning, repriced
 from autoshard.priorities import solve_by_levels
 from autoshard.problem import Problem
-from autoshard.program import (
-    demands_of,
-    gathered_as,
-    lone_operands,
-    priority_levels,
-    scattered_addends,
-    summed_images,
-)
+from autoshard.program import demands_of, gathered_as, lone_operands, priority_levels, scattered_addends
 from autoshard.progress import Progress, silent
 from autoshard.recording import baseline, plan_of
 from autoshard.scheduling import is_ordered, shortest_in_order
@@ -145,12 +136,10 @@ def write_planned(
     decisions = found.decisions()
     apart: frozenset[int] = frozenset()
     widened: frozenset[int] = frozenset()
-    scattered: frozenset[int] = frozenset()
     if form == "xla" and found.lowering == "xla-tpu":
         apart = scattered_addends(loaded.listing, decisions)
         widened = frozenset(gathered_as(loaded.program))
         decisions = decisions.reduced()
-        scattered = frozenset(_sums_of_many_images(loaded, decisions))
     if decisions.has_partial_sums and not keeps_partial_sums(form):
         raise AutoshardError(
             f"the plan leaves partial sums unreduced, and the {form} form cannot say so",
@@ -167,18 +156,7 @@ def write_planned(
         gathers=_gathers(loaded),
         apart=apart,
         widened=widened,
-        scattered=scattered,
     )
-
-
-def _sums_of_many_images(loaded: Loaded, decisions: Decisions) -> Iterator[int]:
-    """The gradients of filters whose sum the compiler may scatter while they are made."""
-    choices = Choices(loaded.listing, decisions)
-    for kernel in loaded.program.kernels:
-        if summed_images(kernel.shape) is not None:
-            images, parts = choices.operand(kernel.ops[-1], 0), choices.settled(kernel.results[0])
-            if sums_many_images(kernel.shape, images, parts):
-                yield kernel.results[0]
 
 
 def _gathers(loaded: Loaded) -> Gathers:

@@ -11,12 +11,10 @@ from autoshard.check.compute import kernel_ns, peak_ns
 from autoshard.check.parts import num_shards, parts_of
 from autoshard.check.planned import Planned
 from autoshard.check.reads import KernelRead, Read
-from autoshard.program import summed_images
-from autoshard.sharding import AxisRef, FactorKind, TensorMapping, TensorSharding, TensorType, batch_dims
+from autoshard.sharding import AxisRef, FactorKind, TensorMapping, TensorSharding, TensorType
 from costmodels import Hardware
 
 _FEWEST_DEVICES, _MOST_DEVICES = 8, 16
-_LANES, _MANY_CHANNELS = 128, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,32 +34,12 @@ def part_bytes(planned: Planned, read: KernelRead, value: int) -> int:
     type_ = planned.type_of(value)
     made, left = planned.produced[value], planned.settled[value]
     is_product = planned.listing.ops[read.kernel.ops[-1]].name == "stablehlo.dot_general"
-    if (
-        not (is_product or _sums_many_images(read, left))
-        or made.unreduced
-        or num_shards(tuple(p for a in made.axes for p in parts_of(a))) > 1
-    ):
+    if not is_product or made.unreduced or num_shards(tuple(p for a in made.axes for p in parts_of(a))) > 1:
         return 0
     if not _is_one_even_cut(planned, left, type_):
         return 0
     halves = 3 if type_.is_complex else 2  # three real products make the two of a complex one
     return left.local_bytes(type_) * halves // 2
-
-
-def _sums_many_images(read: KernelRead, left: TensorSharding) -> bool:
-    """Whether it is the gradient of a convolution's filter that sums over as many images on each device as fill lanes, and leaves it
-    eight channels or more.
-    """
-    shape, dim = read.kernel.shape, summed_images(read.kernel.shape)
-    if dim is None or batch_dims(shape.rule, 0):
-        return False
-    images = -(-shape.operands[0].shape[dim] // num_shards(parts_of(read.shardings[0].axes[dim])))
-    cut = [
-        (size, num_shards(parts_of(axes)))
-        for size, axes in zip(shape.results[0].shape, left.axes, strict=True)
-    ]
-    channels = [-(-size // shards) for size, shards in cut if shards > 1]
-    return images % _LANES == 0 and min(channels, default=0) >= _MANY_CHANNELS
 
 
 def _is_one_even_cut(planned: Planned, left: TensorSharding, type_: TensorType) -> bool:

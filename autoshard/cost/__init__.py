@@ -22,7 +22,6 @@ from autoshard.cost.readback import (
 from autoshard.cost.recall import recall
 from autoshard.cost.requirements import Requirement, bound, decider, joined, masked, requirement
 from autoshard.cost.reshard import Collective, Decompose, priced_steps, sends_otherwise, sized_steps
-from autoshard.cost.scattering import sums_many_images
 from autoshard.cost.schedule import Schedule, schedule_of
 from autoshard.cost.ties import Tie, Ties, find_ties, tie_table
 
@@ -74,7 +73,6 @@ __all__ = [
     "schedule_of",
     "sends_otherwise",
     "sized_steps",
-    "sums_many_images",
     "tie_table",
     "undominated",
     "wanted_at_levels",

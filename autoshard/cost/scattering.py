@@ -19,19 +19,9 @@ from collections.abc import Iterable
 
 from autoshard.cost.lowering import CollectivePrices, Emitted
 from autoshard.cost.reshard import Collective
-from autoshard.program import KernelShape, summed_images
-from autoshard.sharding import (
-    PRODUCT,
-    Mesh,
-    TensorSharding,
-    cut_in_groups,
-    is_cut_over_all,
-    may_loop,
-    total_size,
-)
+from autoshard.program import KernelShape
+from autoshard.sharding import PRODUCT, Mesh, cut_in_groups, is_cut_over_all, may_loop, total_size
 from autoshard.space import Strategy
-
-LANES, FEWEST_CHANNELS = 128, 8
 
 
 def is_scattered_in_product(collectives: Iterable[Collective]) -> bool:
@@ -40,26 +30,6 @@ def is_scattered_in_product(collectives: Iterable[Collective]) -> bool:
         one.kind == "reduce_scatter" and one.emitted and one.emitted[0].kind == "collective_permute"
         for one in collectives
     )
-
-
-def sums_many_images(shape: KernelShape, images: TensorSharding, parts: TensorSharding) -> bool:
-    """Whether it is the gradient of a convolution's filter, of as many images on a device as fill lanes, in parts of enough channels.
-
-    Plans leave the sum of those open. What is stored for the loop lies by images, so that others are padded (two convnets of 64 images a
-    device 1.6 and 1.8 times the memory, one of videos 2.4 times; of 128 images 0.98 to 1.05).
-    """
-    dim = summed_images(shape)
-    if dim is None or not may_loop(shape.name, shape.rule):
-        return False
-    count, result = images.local_shape(shape.operands[0].shape)[dim], shape.results[0].shape
-    channels = [mine for mine, whole in zip(parts.local_shape(result), result, strict=True) if mine != whole]
-    return count % LANES == 0 and min(channels, default=0) >= FEWEST_CHANNELS
-
-
-def _may_loop(shape: KernelShape, strategy: Strategy) -> bool:
-    if shape.name == PRODUCT or (strategy.is_open and may_loop(shape.name, shape.rule)):
-        return True
-    return bool(strategy.operands) and sums_many_images(shape, strategy.operands[0], strategy.settled[0])
 
 
 def scattered_in_product(
@@ -71,7 +41,8 @@ def scattered_in_product(
     mesh: Mesh,
 ) -> Collective | None:
     """The collective of a kernel whose sum is scattered that way; None where it is not."""
-    if prices.lowering != "xla-tpu" or not strategy.is_scattered or not _may_loop(shape, strategy):
+    may_be = shape.name == PRODUCT or (strategy.is_open and may_loop(shape.name, shape.rule))
+    if prices.lowering != "xla-tpu" or not strategy.is_scattered or not may_be:
         return None
     whole, axes, type_ = strategy.produced[0], strategy.reduced, shape.results[0]
     if is_cut_over_all(whole, strategy.settled[0], type_.shape, mesh):

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from autoshard.cost.graph import Choices, Graph, KernelSpace, Wanted
 from autoshard.cost.layouts import LayoutsByRank
-from autoshard.cost.scattering import sums_many_images
 from autoshard.program import (
     Kernel,
     KernelShape,
@@ -161,10 +160,7 @@ def _is_constrained(graph: Graph, kernel: Kernel, scattered: Strategy) -> bool:
     runs is whole as it is made.
     """
     type_, whole, part = kernel.shape.results[0], scattered.produced[0], scattered.settled[0]
-    may_be = kernel.shape.name == PRODUCT or (
-        bool(scattered.operands) and sums_many_images(kernel.shape, scattered.operands[0], part)
-    )
-    in_product = may_be and is_cut_over_all(whole, part, type_.shape, graph.mesh)
+    in_product = kernel.shape.name == PRODUCT and is_cut_over_all(whole, part, type_.shape, graph.mesh)
     return graph.adds_first and (in_product or kernel.results[0] in graph.program.addends)
 
 

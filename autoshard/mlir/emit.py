@@ -32,7 +32,6 @@ class Emission:
         frozenset()
     )  # values that get their settled sharding by a change even where it is the produced one
     gathers: Gathers | None = None
-    scattered: frozenset[int] = frozenset()  # results whose whole sum is left open, beside those of products
     transposed: frozenset[int] = frozenset()  # ops that transpose what is told apart from what others read
 
 
@@ -259,7 +258,6 @@ class _Emitter:
         """Whether XLA may scatter the sum while the product runs, which it does not do where the whole sum is constrained."""
         type_ = self._listing.values[number].type
         is_product = isinstance(value, ir.OpResult) and value.owner.name == PRODUCT
-        is_product |= number in self._emission.scattered
         produced, settled = self._choices.produced(number), self._choices.settled(number)
         return (
             is_product

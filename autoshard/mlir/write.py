@@ -60,7 +60,6 @@ def write(
     gathers: Gathers | None = None,
     apart: frozenset[int] = frozenset(),
     widened: frozenset[int] = frozenset(),
-    scattered: frozenset[int] = frozenset(),
 ) -> str:
     """The module with the plan in it, as text.
 
@@ -70,11 +69,10 @@ def write(
         gathers: of the xla form: which operands products gather while they run, and so are not constrained as they are read.
         apart: of the xla form: values with a constraint even where propagation decides the same.
         widened: of the xla form: values of which the compiler sends what was widened to make them.
-        scattered: of the xla form: results, beside those of products, whose sum the compiler may scatter while it is made.
     """
     choices = Choices(listing, decisions)
     if form == "xla":
-        emission = Emission("sdy.sharding_constraint", False, gathers=gathers, scattered=scattered)
+        emission = Emission("sdy.sharding_constraint", False, gathers=gathers)
         left = _left_to_readers(widened, listing, choices, gathers)
         emission = _constrained(handles, listing, choices, constraints, emission, left)
         pinned = apart | emission.pinned

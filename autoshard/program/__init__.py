@@ -53,7 +53,6 @@ from autoshard.program.records import (
 from autoshard.program.renamed import lies_as_read
 from autoshard.program.reuse import SHORT_SHARE
 from autoshard.program.sources import Sources
-from autoshard.program.strips import summed_images
 from autoshard.program.unreduced import refuse_unsound, without_unreduced
 
 __all__ = [
@@ -116,7 +115,6 @@ __all__ = [
     "repeated_values",
     "restricted",
     "scattered_addends",
-    "summed_images",
     "sums_after_loops",
     "warnings_of_state",
     "with_group_demands",

@@ -94,11 +94,13 @@ class Deferring:
 
     @cached_property
     def _passed(self) -> dict[int, Op]:
-        """The first op through which a value goes on as it is."""
+        """The op through which a value goes on as it is: the first that transposes it, else the first of the others."""
         found: dict[int, Op] = {}
         for op in self._program.listing.ops:
             if op.name == _TRANSPOSE or op.name in _PASSING:
-                found.setdefault(op.operands[0], op)
+                known = found.get(op.operands[0])
+                if known is None or (op.name == _TRANSPOSE and known.name in _PASSING):
+                    found[op.operands[0]] = op
         return found
 
     @cached_property

@@ -63,6 +63,8 @@ def _groups(kernel: Kernel) -> _Groups | None:
     if kernel.shape.name != _CONVOLUTION or not kernel.shape.is_matmul:
         return None
     rule = kernel.shape.rule
+    if not rule.operands:  # of constants
+        return None
     read, made = (_grouped_dim(kernel, mapping) for mapping in (rule.operands[0], rule.results[0]))
     return None if read is None or made is None else _Groups(read, made)
 

@@ -1,7 +1,8 @@
 """Data flow that hands a buffer on: into and out of manual computations, through barriers, and through loops that carry a value unchanged.
 
 What such a flow makes is its source's buffer, or where the sharding changes the copy that the change makes. A loop does not store
-constants that it carries either: XLA sinks them into the body (`WhileLoopConstantSinking`). What is made of an iota it stores.
+constants that it carries either: XLA sinks them into the body (`WhileLoopConstantSinking`). What is made of an iota it stores, and so is
+any constant behind a barrier.
 """
 
 from collections import Counter
@@ -18,7 +19,7 @@ def handing_flows(listing: Listing, free: frozenset[int]) -> tuple[DataFlow, ...
         flow
         for flow in listing.data_flows
         if flow.crossing is not None
-        or flow.kind == BARRIER
+        or (flow.kind == BARRIER and flow.sources[0].value not in free)
         or (is_invariant(flow) and flow.sources[0].value not in free & varying)
     )
 

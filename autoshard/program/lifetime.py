@@ -4,8 +4,8 @@ A kernel's result exists from its time to its last use; a value that dies at a k
 that kernel's result. Arguments stay for the whole program unless donated, and so do the results that take over no argument's buffer: a
 runtime hands both over before the program runs (XLA reports them apart from temporary memory). Carried state is held once: a loop's
 new value, or a donated argument's successor, takes the old one's buffer when the old one is dead by then. A reshape's result is its
-operand's buffer, and so is what a loop carries unchanged, and what enters or leaves a manual computation. What branches hand on and nobody
-reads (zeros beside the picked elements of `jnp.diagonal`) is removed.
+operand's buffer, and so is what a loop carries unchanged, what passes a barrier, and what enters or leaves a manual computation. What
+branches hand on and nobody reads (zeros beside the picked elements of `jnp.diagonal`) is removed.
 Elementwise results take no memory where a compiler rather repeats the work: see `repeating.Repeatable` and `ample`.
 """
 
@@ -254,12 +254,15 @@ def _sharing_a_buffer(
     begin: dict[int, int],
     last: dict[int, int],
 ) -> set[int]:
-    """Values written into the buffer of the state that they replace."""
+    """Values written into the buffer of the state that they replace; another argument that is returned as the state is not."""
     shared: set[int] = set()
+    arguments = {argument.value for argument in listing.arguments}
     handed = {flow.target: flow.sources[0].value for flow in handing}
     for result, argument in pairs:
         value, state = _behind(listing.results[result].value, handed), listing.arguments[argument].value
-        if value != state and last.get(state, 0) <= begin.get(value, 0) + 1:
+        if value in arguments or value == state:
+            continue
+        if last.get(state, 0) <= begin.get(value, 0) + 1:
             shared.add(value)
     loop_of = {flow.target: flow for flow in listing.data_flows if flow.kind == "while"}
     last_inside = dict.fromkeys(loop_of, 0)

@@ -18,7 +18,7 @@ from autoshard.program.repeating import readers_of
 from autoshard.sharding import TensorMapping
 
 _CONVOLUTION = "stablehlo.convolution"
-_SPATIAL = 2
+_OPERANDS = 2  # without constants
 
 
 def find_strips(kernels: Sequence[Kernel], listing: Listing) -> Strips:
@@ -42,15 +42,9 @@ def find_strips(kernels: Sequence[Kernel], listing: Listing) -> Strips:
     return Strips(filters, dict(_kept(kernels, listing, starts, origins)) if late else {})
 
 
-def summed_images(shape: KernelShape) -> int | None:
-    """The dimension of the first operand of a filter's gradient that has the images, of rows and columns; None of all else."""
-    images = _filter_images(shape)
-    return images[0].batch if images is not None and len(shape.windows) == _SPATIAL else None
-
-
 def _filter_images(shape: KernelShape) -> tuple[Images, Images] | None:
     """Of the operands of a filter's gradient: windows as large as an image, one for every element of the filter."""
-    if shape.name != _CONVOLUTION or not shape.windows:
+    if shape.name != _CONVOLUTION or not shape.windows or len(shape.rule.operands) < _OPERANDS:
         return None
     if any(window.size <= window.count or window.stride != 1 for window in shape.windows):
         return None
@@ -70,6 +64,8 @@ def _filter_images(shape: KernelShape) -> tuple[Images, Images] | None:
 
 def _made_images(shape: KernelShape) -> Images | None:
     """Of what a convolution of images makes that all channels are in."""
+    if not shape.rule.operands:
+        return None
     first, result = shape.rule.operands[0], shape.rule.results[0]
     slid = {window.dim for window in shape.windows}
     batch = [d for d in range(len(first)) if d not in slid and _has_role(shape, first[d], "m")]

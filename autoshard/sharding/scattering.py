@@ -19,8 +19,7 @@ batch dimension of the product (experts) are gathered so too, but wait for most 
 
 Convolutions are such loops too, unless they are in groups or depthwise (3x3, 1x1 and 7x7, of stride 1 and 2, bfloat16 and float32, v5e 4x4,
 v6e 4x4, v5p 2x2x4). Their parts have few channels: what a training step of few images stores for them lies by images, padded to the lanes
-(0.96 GB of a U-Net's that takes 0.49 otherwise). Plans have constraints there, and none on the gradients of filters of 128 images a
-device or a multiple of that; modules as they are written have those loops.
+(0.96 GB of a U-Net's that takes 0.49 otherwise). Plans have constraints there; modules as they are written have those loops.
 A filter that is reversed goes without the pass ahead, 6 % fewer bytes than are counted.
 """
 

@@ -110,6 +110,11 @@ def test_no_loop_is_put_off_behind_a_product_that_waits_for_it(behind: str) -> N
             False,
         ),
         ("%r = stablehlo.add %g, %g : tensor<4x6xf32>", False),
+        (
+            "%n = stablehlo.reshape %g : (tensor<4x6xf32>) -> tensor<24xf32>\n"
+            "%r = stablehlo.transpose %g, dims = [1, 0] : (tensor<4x6xf32>) -> tensor<6x4xf32>",
+            True,
+        ),
     ],
 )
 def test_gradients_that_are_turned_for_their_update(between: str, is_turned: bool) -> None:

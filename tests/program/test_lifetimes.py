@@ -670,3 +670,26 @@ def test_what_passes_a_barrier_keeps_its_buffer() -> None:
     assert [program.lifetimes[value].is_own_buffer for value in behind] == [False, False]
     assert program.lifetimes[products[0]].end == times[products[1]] + 1
     assert all(flow.is_handed_on for flow in program.flows if flow.value in behind)
+
+
+def test_constants_behind_a_barrier_are_stored() -> None:
+    """XLA does not sink them into their readers."""
+    text = f"""
+  %i = stablehlo.iota dim = 0 : {W}
+  %c = stablehlo.optimization_barrier %i : {W}
+  %d = stablehlo.dot_general %a, %c, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
+  return %d : {T}"""
+    program = program_of(main_of(text, f"%a: {T}", T))
+    (behind,) = [flow.value for flow in program.flows if flow.kind is FlowKind.CARRIED]
+    assert program.lifetimes[behind].is_own_buffer
+
+
+@pytest.mark.parametrize("behind", ["", "%b = stablehlo.optimization_barrier %w : "])
+def test_an_argument_returned_as_the_state_keeps_its_buffer(behind: str) -> None:
+    """It is not the state's, which is donated."""
+    text = f"""
+  {behind + W if behind else ""}
+  return {"%b" if behind else "%w"} : {W}"""
+    program = program_of(main_of(text, f"%a: {W} {{tf.aliasing_output = 0 : i32}}, %w: {W}", W), [(0, 0)])
+    held = [program.lifetimes[argument.value].is_own_buffer for argument in program.listing.arguments]
+    assert held == [True, True]

@@ -1,5 +1,7 @@
 """What training steps store of few images."""
 
+import pytest
+
 from tests.mlir.modules import main_of
 from tests.program.modules import program_of
 
@@ -72,3 +74,13 @@ def test_patches_are_no_gradients() -> None:
       return %0 : {result}"""
     program = program_of(main_of(text, f"%x: tensor<4x64x64x3xf32>, %w: {filter_}", result))
     assert not program.strips.filters
+
+
+@pytest.mark.parametrize("made_of", ["%x", "%c"])
+def test_gradients_of_constants_store_nothing(made_of: str) -> None:
+    """What goes back to a plain sum is a constant, which the convolution's kernel does not read."""
+    text = f"""
+      %c = stablehlo.constant dense<1.0> : {IMAGE}
+      {gradient("%0", made_of, "%c")}
+      return %0 : {FILTER}"""
+    assert not program_of(main_of(text, f"%x: {IMAGE}", FILTER)).strips.filters
