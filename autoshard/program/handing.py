@@ -1,25 +1,28 @@
 """Data flow that hands a buffer on: into and out of manual computations, through barriers, and through loops that carry a value unchanged.
 
 What such a flow makes is its source's buffer, or where the sharding changes the copy that the change makes. A loop does not store
-constants that it carries either: XLA sinks them into the body (`WhileLoopConstantSinking`). What is made of an iota it stores, and so is
-any constant behind a barrier.
+constants that it carries either: XLA sinks them into the body (`WhileLoopConstantSinking`). What is made of an iota it stores, and so are
+constants and broadcasts behind a barrier, which have no buffer in front of it.
 """
 
 from collections import Counter
 
 from autoshard.mlir.listing import DataFlow, Listing
+from autoshard.program.additions import PASSED
+from autoshard.program.fusion import BROADCAST
+from autoshard.program.records import MOVES
 
 BARRIER = "optimization_barrier"
 
 
 def handing_flows(listing: Listing, free: frozenset[int]) -> tuple[DataFlow, ...]:
     """In program order; `free` are the values that are recomputed wherever they are used."""
-    varying = _made_of_iota(listing)
+    varying, spread = _made_of_iota(listing), _broadcasts(listing)
     return tuple(
         flow
         for flow in listing.data_flows
         if flow.crossing is not None
-        or (flow.kind == BARRIER and flow.sources[0].value not in free)
+        or (flow.kind == BARRIER and flow.sources[0].value not in free | spread)
         or (is_invariant(flow) and flow.sources[0].value not in free & varying)
     )
 
@@ -63,5 +66,14 @@ def _made_of_iota(listing: Listing) -> frozenset[int]:
     found: set[int] = set()
     for op in listing.ops:
         if op.name == "stablehlo.iota" or not found.isdisjoint(op.operands):
+            found.update(op.results)
+    return frozenset(found)
+
+
+def _broadcasts(listing: Listing) -> frozenset[int]:
+    """Under other shapes too."""
+    found: set[int] = set()
+    for op in listing.ops:
+        if op.name == BROADCAST or (op.name in MOVES | PASSED and not found.isdisjoint(op.operands)):
             found.update(op.results)
     return frozenset(found)

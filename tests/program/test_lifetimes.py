@@ -672,14 +672,23 @@ def test_what_passes_a_barrier_keeps_its_buffer() -> None:
     assert all(flow.is_handed_on for flow in program.flows if flow.value in behind)
 
 
-def test_constants_behind_a_barrier_are_stored() -> None:
-    """XLA does not sink them into their readers."""
+@pytest.mark.parametrize(
+    "made",
+    [
+        f"%i = stablehlo.iota dim = 0 : {W}",
+        f"%i = stablehlo.broadcast_in_dim %s, dims = [0] : (tensor<16xf32>) -> {W}",
+        f"%h = stablehlo.broadcast_in_dim %s, dims = [0] : (tensor<16xf32>) -> {W}\n"
+        f"%i = stablehlo.transpose %h, dims = [1, 0] : ({W}) -> {W}",
+    ],
+)
+def test_what_has_no_buffer_is_stored_behind_a_barrier(made: str) -> None:
+    """XLA does not make it in its readers there."""
     text = f"""
-  %i = stablehlo.iota dim = 0 : {W}
+  {made}
   %c = stablehlo.optimization_barrier %i : {W}
   %d = stablehlo.dot_general %a, %c, contracting_dims = [1] x [0] : ({T}, {W}) -> {T}
   return %d : {T}"""
-    program = program_of(main_of(text, f"%a: {T}", T))
+    program = program_of(main_of(text, f"%a: {T}, %s: tensor<16xf32>", T))
     (behind,) = [flow.value for flow in program.flows if flow.kind is FlowKind.CARRIED]
     assert program.lifetimes[behind].is_own_buffer
 
