@@ -97,7 +97,7 @@ class Deferring:
         """The op through which a value goes on as it is: the first that transposes it, else the first of the others."""
         found: dict[int, Op] = {}
         for op in self._program.listing.ops:
-            if op.name == _TRANSPOSE or op.name in _PASSING:
+            if op.operands and (op.name == _TRANSPOSE or op.name in _PASSING):  # none of constants
                 known = found.get(op.operands[0])
                 if known is None or (op.name == _TRANSPOSE and known.name in _PASSING):
                     found[op.operands[0]] = op

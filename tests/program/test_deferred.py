@@ -111,6 +111,12 @@ def test_no_loop_is_put_off_behind_a_product_that_waits_for_it(behind: str) -> N
         ),
         ("%r = stablehlo.add %g, %g : tensor<4x6xf32>", False),
         (
+            "%k = stablehlo.constant dense<1> : tensor<4x6xi32>\n"
+            "%l = stablehlo.convert %k : (tensor<4x6xi32>) -> tensor<4x6xf32>\n"
+            "%r = stablehlo.add %g, %l : tensor<4x6xf32>",
+            False,
+        ),
+        (
             "%n = stablehlo.reshape %g : (tensor<4x6xf32>) -> tensor<24xf32>\n"
             "%r = stablehlo.transpose %g, dims = [1, 0] : (tensor<4x6xf32>) -> tensor<6x4xf32>",
             True,
