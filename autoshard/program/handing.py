@@ -6,6 +6,7 @@ constants and broadcasts behind a barrier, which have no buffer in front of it.
 """
 
 from collections import Counter
+from collections.abc import Collection
 
 from autoshard.mlir.listing import DataFlow, Listing
 from autoshard.program.additions import PASSED
@@ -17,7 +18,8 @@ BARRIER = "optimization_barrier"
 
 def handing_flows(listing: Listing, free: frozenset[int]) -> tuple[DataFlow, ...]:
     """In program order; `free` are the values that are recomputed wherever they are used."""
-    varying, spread = _made_of_iota(listing), _broadcasts(listing)
+    varying = _made_of(listing, "stablehlo.iota")
+    spread = _made_of(listing, BROADCAST, MOVES | PASSED)  # under other shapes too
     return tuple(
         flow
         for flow in listing.data_flows
@@ -62,18 +64,11 @@ def residuals(listing: Listing) -> dict[int, int]:
     return found
 
 
-def _made_of_iota(listing: Listing) -> frozenset[int]:
+def _made_of(listing: Listing, name: str, through: Collection[str] | None = None) -> frozenset[int]:
+    """What such ops make, and what is made of that by others; `through` are their names, any unless given."""
     found: set[int] = set()
     for op in listing.ops:
-        if op.name == "stablehlo.iota" or not found.isdisjoint(op.operands):
-            found.update(op.results)
-    return frozenset(found)
-
-
-def _broadcasts(listing: Listing) -> frozenset[int]:
-    """Under other shapes too."""
-    found: set[int] = set()
-    for op in listing.ops:
-        if op.name == BROADCAST or (op.name in MOVES | PASSED and not found.isdisjoint(op.operands)):
+        goes_on = (through is None or op.name in through) and not found.isdisjoint(op.operands)
+        if op.name == name or goes_on:
             found.update(op.results)
     return frozenset(found)
