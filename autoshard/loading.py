@@ -93,7 +93,9 @@ def compiler_of(form: Form, hardware: Hardware, devices: int) -> Compiler:
     """What is known of the compiler of so many devices; on one nothing is gathered."""
     is_xla_tpu = lowering_of(form, hardware) == "xla-tpu"
     if not is_xla_tpu:
-        return Compiler(is_xla_tpu, memory_bytes=hardware.hbm_bytes)
+        return Compiler(
+            is_xla_tpu, products_apart=bool(hardware.chip.products_apart), memory_bytes=hardware.hbm_bytes
+        )
     return Compiler(
         is_xla_tpu,
         hardware.keeps_narrow_operands,

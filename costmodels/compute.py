@@ -3,11 +3,14 @@
 1. kernel = max(FLOP/(peak·efficiency), bytes/(bandwidth·efficiency)) + overhead [1].
 2. A matrix product of [m, k] by [k, n] works on whole tiles: 2·⌈m⌉·⌈k⌉·⌈n⌉ FLOP with each size rounded up to
    the tile [2]; where the vector unit does the unpadded product sooner (a size is 1, say), it does it.
+3. On chips whose copy engine takes whole rows only in multiples of 16 bytes [3], a product of which m, k or n elements are no
+   multiple is that much slower (which of them is a row is not known here).
 
 Units are those of `figures`; 1 TFLOP/s is 1000 FLOP/ns.
 
 [1] Williams et al., Roofline, 2009.
 [2] "How to Scale Your Model", chapter on TPUs: sizes are padded to 128, 256 on v6e, to fill the matrix unit.
+[3] NVIDIA, CUDA C++ programming guide, tensor memory access: strides of a multiple of 16 bytes.
 """
 
 from dataclasses import dataclass
@@ -67,6 +70,25 @@ def matrix_flop_per_ns(chip: Chip, dtype: str) -> float | None:
     return None if peak is None else peak * 1e3 / chip.devices_per_chip
 
 
+def matrix_efficiency(chip: Chip, dtype: str) -> float:
+    """The share of that peak which large products reach."""
+    width = bits(dtype)
+    match dtype:
+        case "bf16" | "f16":
+            own = None
+        case "f32" | "complex<f32>":
+            own = chip.f32_matrix_efficiency
+        case "f64" | "complex<f64>":
+            own = chip.f64_matrix_efficiency
+        case _ if dtype.startswith("f"):
+            own = chip.f8_matrix_efficiency if chip.f8_tflop_per_s else None
+        case _ if width <= 8:
+            own = chip.i8_matrix_efficiency if chip.i8_top_per_s else None
+        case _:
+            own = None
+    return chip.matrix_efficiency if own is None else own
+
+
 def vector_flop_per_ns(chip: Chip, dtype: str) -> float:
     """Peak of one device's vector unit: lanes of 32 bits, so wider elements take several."""
     return chip.elementwise_gflop_per_s / max(1, bits(dtype) // 32) / chip.devices_per_chip
@@ -107,7 +129,7 @@ class Roofline:
 def kernel_roofline(chip: Chip, flops: Quantity, bytes: Quantity, dtype: str, unit: Unit) -> Roofline:
     """Formula 1. `flops` count real operations; a type without matrix unit runs on the vector unit."""
     peak = matrix_flop_per_ns(chip, dtype) if unit == "matrix" else None
-    rate = vector_flop_per_ns(chip, dtype) if peak is None else peak * chip.matrix_efficiency
+    rate = vector_flop_per_ns(chip, dtype) if peak is None else peak * matrix_efficiency(chip, dtype)
     where = "vector" if peak is None else "matrix"
     return Roofline(flops / rate, memory_ns(chip, bytes), chip.kernel_overhead_us * 1e3, where)
 
@@ -132,10 +154,11 @@ def matmul_roofline(
     if peak is not None:
         tile = chip.matrix_tile
         padded = matmul_flops(_padded(m, tile), _padded(k, tile), _padded(n, tile), batch, dtype)
-        on_matrix = padded / (peak * chip.matrix_efficiency)
+        on_matrix = padded / (peak * matrix_efficiency(chip, dtype) * _alignment(chip, m, k, n, dtype))
         unit = np.where(np.asarray(on_matrix) <= work, "matrix", "vector")
         work = np.minimum(work, on_matrix)
-    return Roofline(work, memory_ns(chip, moved), chip.kernel_overhead_us * 1e3, unit)
+    overhead_us = chip.kernel_overhead_us + (chip.matrix_overhead_us or 0.0)
+    return Roofline(work, memory_ns(chip, moved), overhead_us * 1e3, unit)
 
 
 def scheduled_flops(m: Quantity, k: Quantity, n: Quantity, batch: Quantity, dtype: str) -> Quantity:
@@ -149,6 +172,15 @@ def product_at_peak(chip: Chip, flops: Quantity, dtype: str) -> Roofline:
     has_unit = matrix_flop_per_ns(chip, dtype) is not None
     work = flops / (chip.bf16_tflop_per_s * 1e3 / chip.devices_per_chip) if has_unit else 0.0 * flops
     return Roofline(work, 0.0 * work, 0.0, "matrix")
+
+
+def _alignment(chip: Chip, m: Quantity, k: Quantity, n: Quantity, dtype: str) -> Quantity:
+    """Formula 3: what of the speed is left."""
+    if chip.row_bytes is None or chip.misaligned_efficiency is None:
+        return 1.0
+    width, row = bits(dtype) / 8, chip.row_bytes
+    rest = np.asarray(m) * width % row + np.asarray(k) * width % row + np.asarray(n) * width % row
+    return np.where(rest > 0, chip.misaligned_efficiency, 1.0)
 
 
 def _padded(size: Quantity, tile: int) -> Quantity:

@@ -21,7 +21,12 @@ Teraflops = Annotated[float, Meta(ge=1e-3, le=1_000_000)]
 
 
 class Chip(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[chip]`: memory, matrix unit, vector unit and the overhead of a kernel."""
+    """`[chip]`: memory, matrix unit, vector unit and the overhead of a kernel, `matrix_overhead_us` more of one that fills the matrix unit.
+
+    Types with an efficiency of their own have it instead of `matrix_efficiency`. Products with a row of an operand or of the result
+    that is no multiple of `row_bytes` reach `misaligned_efficiency` of what others reach. Where `products_apart`, products are a
+    library's: they share nothing on the chip with other kernels.
+    """
 
     hbm_gb_per_s: GigabytesPerSecond
     hbm_efficiency: Fraction
@@ -38,9 +43,19 @@ class Chip(Struct, frozen=True, forbid_unknown_fields=True):
     f8_tflop_per_s: Teraflops | None = None
     f64_tflop_per_s: Teraflops | None = None
     i8_top_per_s: Teraflops | None = None
+    f32_matrix_efficiency: Fraction | None = None
+    f64_matrix_efficiency: Fraction | None = None
+    f8_matrix_efficiency: Fraction | None = None
+    i8_matrix_efficiency: Fraction | None = None
+    matrix_overhead_us: Microseconds | None = None
+    row_bytes: Count | None = None
+    misaligned_efficiency: Fraction | None = None
+    products_apart: bool | None = None
     devices_per_chip: Count = 1
 
     def __post_init__(self) -> None:
+        if (self.row_bytes is None) != (self.misaligned_efficiency is None):
+            raise ValueError("row_bytes and misaligned_efficiency go together")
         if (self.hbm_gb is None) == (self.hbm_gib is None):
             raise ValueError("give exactly one of hbm_gb (decimal) and hbm_gib (binary)")
 

@@ -3,10 +3,11 @@
 The figures are `knobs`, `descent` finds their values.
 
 A knob that no measurement depends on stays at the base's figure. Overhead and latency that cannot be told apart (one group
-size) keep the base's ratio. What still cannot be told apart, or is not visible in the noise, is an error.
+size), or the overheads of a kernel and of a product (products only), keep the base's ratio. What still cannot be told apart,
+or is not visible in the noise, is an error.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from .knobs import (
     all_reduce_speedup,
     candidates,
     overhead_and_latency,
+    overheads_of_products,
     turned,
     values_of,
 )
@@ -97,16 +99,21 @@ def _visible(
 def _distinct(
     base: "Hardware", knobs: Sequence[Knob], batches: Sequence[Batch], measured: Floats
 ) -> list[Knob]:
-    """Knobs that the measurements tell apart: overhead and latency of a link are joined where they do not.
+    """Knobs that the measurements tell apart: overhead and latency of a link, and overheads of kernels, are joined where they do not.
 
     Raises:
         HardwareError: too few points for the knobs, or knobs that still look alike.
     """
     found = list(knobs)
-    for table in ("link", "network"):
-        pair = [knob for knob in found if knob.name in (f"{table}.overhead", f"{table}.latency")]
+    joined: dict[tuple[str, str], Callable[[], Knob]] = {
+        ("link.overhead", "link.latency"): lambda: overhead_and_latency("link", base),
+        ("network.overhead", "network.latency"): lambda: overhead_and_latency("network", base),
+        ("chip.kernel_overhead", "chip.matrix_overhead"): lambda: overheads_of_products(base),
+    }
+    for names, join in joined.items():
+        pair = [knob for knob in found if knob.name in names]
         if len(pair) == 2 and _alike(base, pair, batches, measured):
-            found[found.index(pair[0])] = overhead_and_latency(table, base)
+            found[found.index(pair[0])] = join()
             found.remove(pair[1])
     names = [knob.name for knob in found]
     if not names:
@@ -158,10 +165,9 @@ def _within_reason(
         HardwareError: a unit faster than its peak.
     """
     warnings: list[str] = []
-    for key, peak in (
-        ("matrix_efficiency", "the peak of the matrix unit"),
-        ("hbm_efficiency", "hbm_gb_per_s"),
-    ):
+    keys = [key for knob in fitted for figure in knob.knob.figures for key in [figure.removeprefix("chip.")]]
+    for key in [key for key in keys if key.endswith("_efficiency")]:
+        peak = "hbm_gb_per_s" if key == "hbm_efficiency" else "the peak of the matrix unit"
         efficiency = getattr(hardware.chip, key)
         if efficiency > CLAMPED:
             raise HardwareError(

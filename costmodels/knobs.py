@@ -53,7 +53,10 @@ def candidates(base: "Hardware", batches: Sequence[Batch]) -> list[Knob]:
         if base.core_link
         else []
     )
-    return [*knobs, _efficiency("matrix"), _efficiency("hbm"), _KERNEL_OVERHEAD]
+    of_types = [f"{type_}_matrix" for type_ in ("f32", "f64", "f8", "i8")]
+    given = [of for of in (*of_types, "misaligned") if getattr(base.chip, f"{of}_efficiency") is not None]
+    overheads = [of for of in ("kernel", "matrix") if getattr(base.chip, f"{of}_overhead_us") is not None]
+    return [*knobs, *(_efficiency(of) for of in ("matrix", *given, "hbm")), *map(_overhead, overheads)]
 
 
 def _link_knobs(table: str) -> list[Knob]:
@@ -97,15 +100,15 @@ def _efficiency(of: str) -> Knob:
     )
 
 
-_KERNEL_OVERHEAD = Knob(
-    "chip.kernel_overhead",
-    ("chip.kernel_overhead_us",),
-    LEAST_US * 1e3,
-    lambda h: h.chip.kernel_overhead_us * 1e3,
-    lambda h, ns: msgspec.structs.replace(
-        h, chip=msgspec.structs.replace(h.chip, kernel_overhead_us=ns / 1e3)
-    ),
-)
+def _overhead(of: str) -> Knob:
+    key = f"{of}_overhead_us"
+    return Knob(
+        f"chip.{of}_overhead",
+        (f"chip.{key}",),
+        LEAST_US * 1e3,
+        lambda h: getattr(h.chip, key) * 1e3,
+        lambda h, ns: msgspec.structs.replace(h, chip=msgspec.structs.replace(h.chip, **{key: ns / 1e3})),
+    )
 
 
 def all_reduce_speedup(hardware: "Hardware") -> float:
@@ -136,6 +139,18 @@ def overhead_and_latency(table: str, base: "Hardware") -> Knob:
         lambda h, value: latency.turn(
             overhead.turn(h, value * overhead.value(base)), value * latency.value(base)
         ),
+    )
+
+
+def overheads_of_products(base: "Hardware") -> Knob:
+    """That of a kernel and what products take beyond it, scaled alike."""
+    kernel, matrix = _overhead("kernel"), _overhead("matrix")
+    return Knob(
+        f"{kernel.name} and {matrix.name}",
+        (*kernel.figures, *matrix.figures),
+        max(LEAST_US * 1e3 / kernel.value(base), LEAST_US * 1e3 / matrix.value(base)),
+        lambda h: kernel.value(h) / kernel.value(base),
+        lambda h, value: kernel.turn(matrix.turn(h, value * matrix.value(base)), value * kernel.value(base)),
     )
 
 

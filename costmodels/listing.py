@@ -17,6 +17,7 @@ _UNITS = {
     "_us": "µs",
     "_chips": "chips",
     "_tile": "elements",
+    "row_bytes": "B",
     "lanes": "elements",
     "word_bits": "bits",
 }

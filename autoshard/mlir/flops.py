@@ -2,8 +2,10 @@
 
 A multiply-add counts 2. What a convolution would read between the elements of a dilated operand, as gradients of strided ones do, counts
 nothing: XLA:TPU leaves it out (libtpu 0.0.51, v5e, full channels: the gradient by the input of 4x4 windows at stride 2 takes the cycles
-of the convolution itself). An FFT of length N counts 5 N log2 N (the usual figure for radix 2; Cooley and Tukey), a sort n log2 n
-comparisons. Pure data movement counts 0: its price is its bytes. So do collectives, whose price is that of their communication.
+of the convolution itself). An FFT of length N counts 5 N log2 N (the usual figure for radix 2; Cooley and Tukey). A sort is a network of
+n/2 exchanges in L (L + 1) / 2 stages, L = log2 n (Batcher), of 52 operations each; the largest few of n take half as many (both by the
+times of XLA on an H200: experiments/calibration). Pure data movement counts 0: its price is its bytes. So do collectives, whose price is
+that of their communication.
 """
 
 import math
@@ -41,13 +43,16 @@ DATA_MOVEMENT = frozenset(
 
 _RUNNING_BLOCK = 128
 
-# Vector operations per element of a software expansion, rounded: polynomials and range reduction of Cephes-like libraries.
+_EXCHANGE = 52
+
+# Vector operations per element of a software expansion, rounded: polynomials and range reduction of Cephes-like libraries; erf and
+# erfc, all of whose branches are worked out, by XLA's times on an H200 (experiments/calibration).
 _WEIGHTS = {
     "stablehlo.divide": 4, "stablehlo.sqrt": 4, "stablehlo.rsqrt": 4, "stablehlo.cbrt": 10,
     "stablehlo.exponential": 8, "stablehlo.exponential_minus_one": 10, "stablehlo.log": 10,
     "stablehlo.log_plus_one": 12, "stablehlo.logistic": 12, "stablehlo.tanh": 12, "stablehlo.sine": 16,
     "stablehlo.cosine": 16, "stablehlo.tan": 20, "stablehlo.atan2": 20, "stablehlo.power": 20,
-    "stablehlo.remainder": 8, "chlo.erf": 16, "chlo.erfc": 24, "chlo.erf_inv": 24, "chlo.lgamma": 40,
+    "stablehlo.remainder": 8, "chlo.erf": 26, "chlo.erfc": 80, "chlo.erf_inv": 24, "chlo.lgamma": 40,
     "chlo.digamma": 40, "chlo.polygamma": 80, "chlo.zeta": 80, "chlo.bessel_i1e": 40, "stablehlo.rng": 20,
     "stablehlo.rng_bit_generator": 20,
 }  # fmt: skip
@@ -128,9 +133,12 @@ def _fft(op: TypedOp, _: OpShardingRule | None) -> int:
 
 
 def _sort(op: TypedOp, _: OpShardingRule | None) -> int:
+    """Of `_EXCHANGE` and stages see above."""
     dimension = ir.IntegerAttr(op.op.attributes["dimension"]).value if "dimension" in op.op.attributes else -1
     shape = _shape(op.operands[0])
-    return int(_largest(op.operands) * math.log2(max(shape[dimension] if shape else 1, 2)))
+    length = math.log2(max(shape[dimension] if shape else 1, 2))
+    exchanges = _largest(op.operands) / 2 * length * (length + 1) / 2
+    return int(exchanges * _EXCHANGE / (2 if op.name == "chlo.top_k" else 1))
 
 
 def _reduce_window(op: TypedOp, _: OpShardingRule | None) -> int:

@@ -86,7 +86,7 @@ def keep_costly(
         cut: what slices without a buffer are cut from.
         compiler: one that keeps narrow operands stores them for products, one that keeps those of groups only the quotients of a softmax
             whose queries share keys, all of them narrow, one that keeps complementary error functions these in float32 too, beside their
-            operand.
+            operand; one whose products are apart makes the exponentials of a softmax again in the backward pass, of the scores.
         held: in what type values are stored.
     """
     kernels = [_as_left(kernel, behind) for kernel in kernels]
@@ -153,7 +153,8 @@ def keep_costly(
         is_stored, is_in_place, whole = False, kernel.is_in_place, as_cut(stored, cut)
         if may_repeat.includes(root, len(reads)):
             is_just_widened = value in reduced and softmaxes.are_just_widened(value)
-            is_dear_itself = is_costly(kernel.ops, listing) and not is_just_widened
+            is_made_again = compiler.products_apart and root.name == _EXPONENTIAL and value in reduced
+            is_dear_itself = is_costly(kernel.ops, listing) and not is_just_widened and not is_made_again
             is_dear = is_dear_itself or not costly.isdisjoint(reads)
             is_wide_inside = is_widened(root, listing) or (compiler.keeps_erfc and root.name == _ERFC)
             is_narrower = (is_narrowing(root, listing) and value in of_exponentials) or is_wide_inside

@@ -126,12 +126,16 @@ def build_program(
     may_repeat = repeatable(listing, zeros, pinned)
     widths = Widths(listing)
     made_once = _with_renamed(pinned.difference(behind.values()), listing)
+    if compiler.products_apart:
+        read = frozenset(value for op in listing.ops if op.is_matmul for value in op.operands)
+        made_once |= _with_renamed(read, listing)
     constants = free_values(listing, demanded=True)
     joined, summed = frozenset[int](), frozenset[int]()
     if compiler.is_xla_tpu:
         parts = made_where_read(listing, made_once | pinned, may_repeat.transposed, constants)
         joined = frozenset(parts)
         made_once |= read_again(listing, parts, may_repeat.transposed)
+    ended = frozenset(result.value for result in listing.results)
     kernels = tuple(
         _kernel(
             group,
@@ -148,12 +152,13 @@ def build_program(
             addends,
             constants,
             joined,
+            ended if compiler.products_apart else None,
         )
         for group in fusion.groups
     )
-    kernels = cut_where_read(
-        fuse_into_products(kernels, listing, roots, pinned, interned), listing, pinned, zeros
-    )
+    if not compiler.products_apart:
+        kernels = fuse_into_products(kernels, listing, roots, pinned, interned)
+    kernels = cut_where_read(kernels, listing, pinned, zeros)
     if compiler.is_xla_tpu:
         kernels, summed = made_by_readers(kernels, listing, pinned, compiler)
         joined |= summed
@@ -317,6 +322,7 @@ def _kernel(
     addends: Addends,
     constants: frozenset[int],
     joined: frozenset[int],
+    apart: frozenset[int] | None,
 ) -> Kernel:
     root = listing.ops[group.root]
     by_read = _sites(group)
@@ -348,7 +354,9 @@ def _kernel(
     ]
     is_free = not constants.isdisjoint(root.results)
     moves_nothing = is_alias or is_free
-    moved = ((0,) * len(uses), 0) if moves_nothing else traffic(root, uses, roots, segment, is_fused=is_fused)
+    moved = (0,) * len(uses), 0
+    if not moves_nothing:
+        moved = traffic(root, uses, roots, segment, apart, is_fused=is_fused)
     demands = () if root.demand is None else (root.demand, *root.other_demands)
     shape = KernelShape(
         root.name,
@@ -383,7 +391,7 @@ def _kernel(
         tuple((op, operand, mapping) for op, operand, _, mapping in group.free_reads),
         group.root,
         root.repeat,
-        root.name in _IN_PLACE or is_elementwise(root),
+        root.name in _IN_PLACE or (is_elementwise(root) and apart is None),
         is_alias,
         ways,
         tuple(added for _, added in additions),

@@ -59,13 +59,23 @@ def products(hardware: Hardware, noise: float = 0.0) -> str:
     return "\n".join(rows) + "\n"
 
 
+def streams(hardware: Hardware, noise: float = 0.0) -> str:
+    """CSV of kernels that only read and write, from launches to long ones."""
+    random_ = random.Random(9)
+    rows = ["kind,bytes,time_us"]
+    for size in (0, 10**4, 10**5, 10**7, 10**8, 10**9):
+        rows.append(f"memory,{size},{hardware.kernel_ns(0, size, 'f32') * random_.gauss(1, noise) / 1e3!r}")
+    return "\n".join(rows) + "\n"
+
+
 def calibrated(name: str, noise: float) -> Hardware:
     """A shipped profile fitted to what a changed one would measure, written and read again."""
     truth = changed(load(name))
     with tempfile.TemporaryDirectory() as folder:
-        tables = [Path(folder) / "collectives.csv", Path(folder) / "products.csv"]
+        tables = [Path(folder) / f"{name}.csv" for name in ("collectives", "products", "streams")]
         tables[0].write_text(collectives(truth, GROUPS.get(name, TORUS), noise, ("all_gather", "all_reduce")))
         tables[1].write_text(products(truth, noise))
+        tables[2].write_text(streams(truth, noise))
         made = Path(folder) / "made.toml"
         made.write_text(calibrate(name, tables).text())
         return load(made)

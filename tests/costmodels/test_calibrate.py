@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from costmodels import Hardware, HardwareError, calibrate, load
 from costmodels.descent import bounded_least_squares
 
-from .synthetic import GROUPS, TORUS, changed, collectives, products
+from .synthetic import GROUPS, TORUS, changed, collectives, products, streams
 
 NAMES = ["h100", "mi300x", "tpu-v5e", "tpu7x"]
 
@@ -21,9 +21,10 @@ def figures(hardware: Hardware) -> dict[str, object]:
 
 
 def tables(folder: Path, hardware: Hardware, noise: float = 0.0) -> list[Path]:
-    paths = [folder / "collectives.csv", folder / "products.csv"]
+    paths = [folder / f"{name}.csv" for name in ("collectives", "products", "streams")]
     paths[0].write_text(collectives(hardware, GROUPS.get(hardware.name, TORUS), noise))
     paths[1].write_text(products(hardware, noise))
+    paths[2].write_text(streams(hardware, noise))
     return paths
 
 
@@ -100,7 +101,7 @@ def test_the_file_is_the_profile(tmp_path: Path) -> None:
     assert calibrate("h100", paths, name="mine").text() == made.text()
     calibration = made.calibration
     assert calibration.base == "h100"
-    assert [len(sha) for sha in calibration.sha256] == [64, 64]
+    assert [len(sha) for sha in calibration.sha256] == [64, 64, 64]
     assert len(calibration.residual) == sum(len(path.read_text().splitlines()) - 1 for path in paths)
     again = calibrate(tmp_path / "mine.toml", paths)
     assert again.hardware.link.bytes_per_ns == pytest.approx(made.hardware.link.bytes_per_ns, rel=1e-3)
@@ -303,5 +304,38 @@ def test_launch_and_memory(tmp_path: Path) -> None:
     made = calibrate("h100", [tmp_path / "t.csv"]).hardware
     assert made.chip.hbm_efficiency == pytest.approx(0.8, rel=1e-3)
     assert made.chip.kernel_overhead_us == pytest.approx(4.2, rel=1e-3)
-    assert msgspec.structs.replace(made.chip, hbm_efficiency=0.9, kernel_overhead_us=3) == load("h100").chip
+    was = load("h100").chip
+    figures = {"hbm_efficiency": was.hbm_efficiency, "kernel_overhead_us": was.kernel_overhead_us}
+    assert msgspec.structs.replace(made.chip, **figures) == was
     assert made.link == load("h100").link
+
+
+def test_the_shipped_h200_is_what_its_tables_say() -> None:
+    """`autoshard calibrate` on the tables that were measured gives the profile's figures back, from the figures of another."""
+    folder = Path(__file__).parents[2] / "experiments" / "calibration" / "results" / "h200"
+    tables = [folder / f"{name}.csv" for name in ("matmul", "memory", "launch")]
+    shipped = load("h200")
+    made = calibrate("h200", tables)
+    assert shipped.calibration is not None
+    assert made.calibration.sha256 == shipped.calibration.sha256
+    assert set(made.calibration.fitted) == set(shipped.calibration.fitted)
+    expected, found = figures(shipped), figures(made.hardware)
+    for key in made.calibration.fitted:
+        assert found[key] == pytest.approx(expected[key], rel=5e-3), key
+
+
+def test_products_alone_scale_both_overheads(tmp_path: Path) -> None:
+    """That of a kernel and what a product takes beyond it cannot be told apart without kernels that are no products."""
+    truth = msgspec.structs.replace(
+        load("h200"), chip=msgspec.structs.replace(load("h200").chip, kernel_overhead_us=2.64)
+    )
+    (tmp_path / "m.csv").write_text(products(truth))
+    base, made = load("h200").chip, calibrate("h200", [tmp_path / "m.csv"]).hardware.chip
+    assert base.matrix_overhead_us is not None
+    assert made.matrix_overhead_us is not None
+    assert made.kernel_overhead_us + made.matrix_overhead_us == pytest.approx(
+        2.64 + base.matrix_overhead_us, rel=1e-3
+    )
+    assert made.kernel_overhead_us / made.matrix_overhead_us == pytest.approx(
+        base.kernel_overhead_us / base.matrix_overhead_us, rel=1e-3
+    )

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from costmodels import HardwareError, load, names
 
-V5E, V6E, H100 = load("tpu-v5e"), load("tpu-v6e"), load("h100")
+V5E, V6E, H100, H200 = load("tpu-v5e"), load("tpu-v6e"), load("h100"), load("h200")
 
 dims = st.integers(1, 5000)
 
@@ -92,3 +92,35 @@ def test_unknown_types_are_refused(dtype: str) -> None:
     """Nothing unknown is free: the error lists the known types."""
     with pytest.raises(HardwareError, match="is not a known element type"):
         V5E.kernel_ns(1, 1, dtype)
+
+
+def test_types_with_an_efficiency_of_their_own() -> None:
+    """8192^3 on an H200 in types whose kernels differ; bf16 and f16 are the profile's own."""
+    chip, flops = H200.chip, 2 * 8192**3
+    overhead = 1e3 * (chip.kernel_overhead_us + (chip.matrix_overhead_us or 0))
+    for dtype, peak, efficiency in (
+        ("bf16", 989e3, chip.matrix_efficiency),
+        ("f16", 989e3, chip.matrix_efficiency),
+        ("f32", 494.5e3, chip.f32_matrix_efficiency),
+        ("f64", 67e3, chip.f64_matrix_efficiency),
+        ("f8E4M3FN", 1979e3, chip.f8_matrix_efficiency),
+        ("i8", 1979e3, chip.i8_matrix_efficiency),
+    ):
+        assert efficiency is not None
+        expected = flops / (peak * efficiency) + overhead
+        assert H200.matmul_ns(m=8192, k=8192, n=8192, dtype=dtype) == pytest.approx(expected, rel=1e-6), dtype
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(4095, 4096, 4096), (4096, 4095, 4096), (4096, 4096, 4095)])
+def test_rows_that_are_no_multiple_of_16_bytes(m: int, k: int, n: int) -> None:
+    """Slower on Hopper, whatever the size that is odd; 8 elements of bf16 and 4 of f32 are 16 bytes; TPUs pad and do not mind."""
+    even = H200.matmul_roofline(m=4096, k=4096, n=4096, dtype="bf16").work_ns
+    odd = H200.matmul_roofline(m=m, k=k, n=n, dtype="bf16").work_ns
+    assert odd == pytest.approx(even / (H200.chip.misaligned_efficiency or 1))
+    by_four = {"m": m // 4 * 4 + 4, "k": k // 4 * 4 + 4, "n": n // 4 * 4 + 4}
+    assert H200.matmul_roofline(**by_four, dtype="f32").work_ns == pytest.approx(
+        H200.matmul_roofline(m=4096, k=4096, n=4096, dtype="f32").work_ns, rel=0.1
+    )
+    assert V5E.matmul_ns(m=m, k=k, n=n, dtype="bf16") == V5E.matmul_ns(
+        m=4096, k=4096, n=4096, dtype="bf16", bytes=(m * k + k * n + m * n) * 2
+    )

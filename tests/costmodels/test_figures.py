@@ -24,10 +24,11 @@ BOUNDS = {
     "_gb_per_s": (1, 10_000),
     "_us": (0.1, 100),
     "_fraction": (0.5, 1),
-    "_efficiency": (0.5, 1),
+    "_efficiency": (0.4, 1),
     "_share": (0.1, 1),
     "_speedup": (1, 2),
     "matrix_tile": (8, 256),
+    "row_bytes": (16, 128),
     "_chips": (4, 10_000),
     "dimensions": (2, 3),
     "wraparound_multiple": (4, 16),
@@ -49,6 +50,7 @@ def figures(name: str) -> list[tuple[str, str, Any, str]]:
     return [
         (table, key, value, entries.get(f"{key}_source", entries.get("source", "")))
         for table, entries in tables.items()
+        if table != "calibration"
         for key, value in entries.items()
         if not key.endswith("source")
     ]

@@ -47,7 +47,12 @@ T = "tensor<8x16xf32>"
             f" %l = stablehlo.compare LT, %x, %y : (tensor<f32>, tensor<f32>) -> tensor<i1>"
             f" stablehlo.return %l : tensor<i1> }}) : ({T}) -> {T}",
             f"%a: {T}",
-            8 * 16 * 4,
+            8 * 16 // 2 * (4 * 5 // 2) * 52,
+        ),
+        (
+            "%0:2 = chlo.top_k(%a, k = 2) : tensor<8x16xf32> -> (tensor<8x2xf32>, tensor<8x2xi32>)",
+            f"%a: {T}",
+            8 * 16 // 2 * (4 * 5 // 2) * 26,
         ),
         (
             f'%0 = "stablehlo.reduce_window"(%a, %z) <{{window_dimensions = array<i64: 2, 4>, window_strides = array<i64: 2, 4>}}> '

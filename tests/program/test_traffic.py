@@ -2,7 +2,9 @@
 
 import pytest
 
-from autoshard.program import Kernel
+from autoshard.program import Compiler, Kernel, build_program
+from autoshard.sharding import TensorType
+from tests.mlir.modules import listed
 from tests.program.modules import program_of
 
 ADDED = """
@@ -70,3 +72,100 @@ def test_slice_of_a_product(is_returned: bool) -> None:
     assert product.shape.is_fused_product is not is_returned
     if not is_returned:
         assert program.lifetimes[product.results[0]].end == program.lifetimes[slice_.results[0]].begin
+
+
+APART = Compiler(is_xla_tpu=False, products_apart=True)
+
+
+def apart(text: str) -> dict[str, Kernel]:
+    return {kernel.shape.name: kernel for kernel in build_program(listed(text), compiler=APART).kernels}
+
+
+def test_products_that_are_apart_store_what_they_make() -> None:
+    """A library's product is written, and what is added to it reads it and takes memory of its own."""
+    text = ADDED.replace("RESULTS", "tensor<64x16xf32>").replace("MORE", "return %z : tensor<64x16xf32>")
+    found = apart(text)
+    assert not found["stablehlo.dot_general"].shape.is_fused_product
+    assert found["stablehlo.add"].shape.reads == (1, 1)
+    assert not found["stablehlo.add"].is_in_place
+
+
+def test_what_products_that_are_apart_read_is_stored() -> None:
+    """Both products read the tangent from memory, where others work it out from its operand."""
+    text = """
+sdy.mesh @mesh = <["x"=2]>
+func.func @main(%x: tensor<64x32xf32>, %w: tensor<32x16xf32>, %v: tensor<32x16xf32>) -> (tensor<64x16xf32>, tensor<64x16xf32>) {
+  %s = stablehlo.negate %x : tensor<64x32xf32>
+  %y = stablehlo.dot_general %s, %w, contracting_dims = [1] x [0] : (tensor<64x32xf32>, tensor<32x16xf32>) -> tensor<64x16xf32>
+  %z = stablehlo.dot_general %s, %v, contracting_dims = [1] x [0] : (tensor<64x32xf32>, tensor<32x16xf32>) -> tensor<64x16xf32>
+  return %y, %z : tensor<64x16xf32>, tensor<64x16xf32>
+}
+"""
+    assert not apart(text)["stablehlo.negate"].is_alias
+    assert apart(text)["stablehlo.negate"].shape.writes == 1
+    fused = {kernel.shape.name: kernel for kernel in program_of(text).kernels}
+    assert fused["stablehlo.negate"].is_alias
+
+
+NORMALIZED = """
+sdy.mesh @mesh = <["x"=2]>
+func.func @main(%x: tensor<64x32xf32>) -> tensor<64x64xf32> {
+  %c = stablehlo.constant dense<0.0> : tensor<f32>
+  %s = stablehlo.reduce(%x init: %c) applies stablehlo.add across dimensions = [1] : (tensor<64x32xf32>, tensor<f32>) -> tensor<64xf32>
+  %b = stablehlo.broadcast_in_dim %s, dims = [0] : (tensor<64xf32>) -> tensor<64x32xf32>
+  %d = stablehlo.divide %x, %b : tensor<64x32xf32>
+  %p = stablehlo.dot_general %d, %x, contracting_dims = [1] x [1] : (tensor<64x32xf32>, tensor<64x32xf32>) -> tensor<64x64xf32>
+  return %p : tensor<64x64xf32>
+}
+"""
+
+
+def test_a_reduction_and_the_work_behind_it_read_once() -> None:
+    """A normalization is one kernel: its rows are read by the sum, and not again by the quotient."""
+    found = apart(NORMALIZED)
+    assert found["stablehlo.reduce"].shape.reads == (1,)
+    assert (
+        dict(
+            zip(found["stablehlo.divide"].shape.operands, found["stablehlo.divide"].shape.reads, strict=True)
+        )[TensorType((64, 32), "f32")]
+        == 0
+    )
+
+
+def test_state_is_updated_side_by_side() -> None:
+    """Momentum and parameter: what the one writes the other does not read again, and the gradient goes to both."""
+    text = """
+sdy.mesh @mesh = <["x"=2]>
+func.func @main(%g: tensor<64xf32>, %m: tensor<64xf32>, %p: tensor<64xf32>) -> (tensor<64xf32>, tensor<64xf32>) {
+  %n = stablehlo.add %m, %g : tensor<64xf32>
+  %r = stablehlo.multiply %n, %g : tensor<64xf32>
+  %q = stablehlo.subtract %p, %r : tensor<64xf32>
+  return %n, %q : tensor<64xf32>, tensor<64xf32>
+}
+"""
+    shapes = [kernel.shape for kernel in build_program(listed(text), compiler=APART).kernels]
+    assert sum(sum(shape.reads) + shape.writes for shape in shapes) == 5  # of g, m and p, and to m and p
+
+
+@pytest.mark.parametrize(("is_apart", "writes"), [(True, 1), (False, 0)])
+def test_a_scatter_into_zeros_writes_them_first(is_apart: bool, writes: int) -> None:
+    text = """
+sdy.mesh @mesh = <["x"=2]>
+func.func @main(%i: tensor<8x1xi32>, %u: tensor<8x16xf32>) -> tensor<64x16xf32> {
+  %z = stablehlo.constant dense<0.0> : tensor<64x16xf32>
+  %s = "stablehlo.scatter"(%z, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1],
+    inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %c = stablehlo.add %a, %b : tensor<f32>
+    stablehlo.return %c : tensor<f32>
+  }) : (tensor<64x16xf32>, tensor<8x1xi32>, tensor<8x16xf32>) -> tensor<64x16xf32>
+  return %s : tensor<64x16xf32>
+}
+"""
+    compiler = Compiler(is_xla_tpu=False, products_apart=is_apart)
+    (scatter,) = (
+        k
+        for k in build_program(listed(text), compiler=compiler).kernels
+        if k.shape.name == "stablehlo.scatter"
+    )
+    assert scatter.shape.writes == writes
