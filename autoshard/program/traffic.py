@@ -8,8 +8,8 @@ Nor is a product of which a slice alone is read: XLA slices the operands (logits
 
 A compiler whose products are apart (XLA for GPUs, where they are a library's) does less. Products store what they make, and each kernel
 reads what it needs, but for two cases: reductions of rows are one kernel with the elementwise work that reads these next (softmax, layer
-normalization), and what a step returns is worked out side by side. A scatter into a constant writes that first. Seen in the kernels of 26 programs on an H200
-(experiments/calibration).
+normalization), and what a step returns is worked out side by side. A scatter into a constant writes that first. Seen in the kernels of 26
+programs on an H200 (experiments/calibration).
 """
 
 from collections.abc import Mapping, Sequence

@@ -162,7 +162,6 @@ def others() -> Iterator[Point]:
     yield other("sum_rows", lambda x: x.sum(1), wide)
     yield other("sum_columns", lambda x: x.sum(0), wide)
     yield other("sum_all", lambda x: x.sum(), wide)
-    yield other("transpose", lambda x: x.T + 0.0, wide)
     yield other("transpose_bf16_heads", lambda x: jnp.transpose(x, (0, 2, 1, 3)), ((64, 1024, 16, 64), bf16))
     yield other("softmax_rows", lambda x: jax.nn.softmax(x), ((65536, 1024), f32))
     yield other(
@@ -188,12 +187,6 @@ def others() -> Iterator[Point]:
     yield other("sort", lambda x: jnp.sort(x), ((4096, 4096), f32))
     yield other("top_k", lambda x: lax.top_k(x, 8), ((8192, 4096), f32))
     yield other("cumsum", lambda x: jnp.cumsum(x, -1), ((4096, 4096), f32))
-    yield other(
-        "update_slice",
-        lambda c, x: lax.dynamic_update_slice(c, x, (0, 100, 0, 0)),
-        ((32, 2048, 8, 128), bf16),
-        ((32, 1, 8, 128), bf16),
-    )
     yield other("concatenate", lambda x, y: jnp.concatenate([x, y], 1), wide, wide)
     yield other("pad", lambda x: jnp.pad(x, ((1, 1), (1, 1))), wide)
     yield other(
