@@ -109,6 +109,8 @@ def keep_costly(
         return any(time > made_at for time in times)
 
     def keeps(value: int, stored: Collection[int]) -> bool:
+        if compiler.products_apart and value in as_stored.all:
+            return True
         uses = made[value].uses if value in made else ()
         read = permanent.intersection(use.value for use in uses) | frozenset(stored)
         is_read_by_products = compiler.is_xla_tpu and value in as_stored.products

@@ -85,7 +85,7 @@ from autoshard.program.storing import Storing
 from autoshard.program.strips import find_strips
 from autoshard.program.summed import made_by_readers
 from autoshard.program.traded import Traffic
-from autoshard.program.traffic import Segment, fuse_into_products, traffic
+from autoshard.program.traffic import Apart, Segment, fuse_into_products, traffic
 from autoshard.program.transforms import transforms
 from autoshard.program.updates import row_copies, updated_at_once, updates_in_rows
 from autoshard.program.widths import Widths
@@ -96,7 +96,8 @@ _ALIAS = frozenset(
     {"stablehlo.reshape", "stablehlo.bitcast_convert"}
     | {"sdy.sharding_constraint", "sdy.reshard", "sdy.propagation_barrier"}
 )
-_IN_PLACE = _ALIAS | {"stablehlo.dynamic_update_slice", "stablehlo.scatter", "stablehlo.transpose"}
+_SCATTER = "stablehlo.scatter"
+_IN_PLACE = _ALIAS | {"stablehlo.dynamic_update_slice", _SCATTER, "stablehlo.transpose"}
 
 
 def build_program(
@@ -126,16 +127,13 @@ def build_program(
     may_repeat = repeatable(listing, zeros, pinned)
     widths = Widths(listing)
     made_once = _with_renamed(pinned.difference(behind.values()), listing)
-    if compiler.products_apart:
-        read = frozenset(value for op in listing.ops if op.is_matmul for value in op.operands)
-        made_once |= _with_renamed(read, listing)
     constants = free_values(listing, demanded=True)
     joined, summed = frozenset[int](), frozenset[int]()
     if compiler.is_xla_tpu:
         parts = made_where_read(listing, made_once | pinned, may_repeat.transposed, constants)
         joined = frozenset(parts)
         made_once |= read_again(listing, parts, may_repeat.transposed)
-    ended = frozenset(result.value for result in listing.results)
+    apart = _apart(listing) if compiler.products_apart else None
     kernels = tuple(
         _kernel(
             group,
@@ -152,7 +150,7 @@ def build_program(
             addends,
             constants,
             joined,
-            ended if compiler.products_apart else None,
+            apart,
         )
         for group in fusion.groups
     )
@@ -302,6 +300,13 @@ def _with_renamed(pinned: frozenset[int], listing: Listing) -> frozenset[int]:
     return frozenset(found)
 
 
+def _apart(listing: Listing) -> Apart:
+    stored = {value for op in listing.ops if op.is_matmul for value in op.operands}
+    stored |= {value for op in listing.ops if op.name == _SCATTER for value in op.results}
+    returned = frozenset(result.value for result in listing.results)
+    return Apart(returned, _with_renamed(frozenset(stored), listing))
+
+
 def _fused(listing: Listing, pinned: frozenset[int], addends: Addends) -> Fusion:
     grouped = frozenset(member.value for group in listing.groups for member in group.members)
     return fuse(listing, pinned | grouped | addends.sums, grouped)
@@ -322,7 +327,7 @@ def _kernel(
     addends: Addends,
     constants: frozenset[int],
     joined: frozenset[int],
-    apart: frozenset[int] | None,
+    apart: Apart | None,
 ) -> Kernel:
     root = listing.ops[group.root]
     by_read = _sites(group)
@@ -342,7 +347,9 @@ def _kernel(
         stored = stored_operands(root, [value for value, _ in by_read], listing, roots, permanent)
         is_read_whole = may_repeat.is_stored_whole(root.results[0], stored)
         may_be_repeated = may_repeat.includes(root, len(by_read)) and not is_read_whole
-        is_alias = is_alias or (may_be_repeated and may_repeat.is_recomputed(root, stored, listing))
+        is_stored = apart is not None and root.results[0] in apart.stored
+        is_recomputed = may_be_repeated and may_repeat.is_recomputed(root, stored, listing)
+        is_alias = is_alias or (is_recomputed and not is_stored)
         if is_alias:
             roots[root.results[0]] = stored
         elif may_be_repeated:

@@ -14,6 +14,7 @@ programs on an H200 (experiments/calibration).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import is_elementwise
@@ -38,6 +39,13 @@ _SLICE = "stablehlo.slice"
 Traffic = tuple[tuple[int, ...], int]  # how often the bytes of each operand move, and of the results
 
 
+class Apart(NamedTuple):
+    """Of a program whose compiler's products are apart: what it returns, and what products read and scatters make, which is stored."""
+
+    returned: frozenset[int]
+    stored: frozenset[int]
+
+
 @dataclass(slots=True)
 class Segment:
     """The buffers that kernels since the last matrix product have on the chip, by region; and those that the update of state has."""
@@ -51,7 +59,7 @@ def traffic(
     uses: Sequence[tuple[int, Sequence[int]]],
     buffers: Mapping[int, frozenset[int]],
     segment: Segment,
-    apart: frozenset[int] | None,
+    apart: Apart | None,
     *,
     is_fused: bool,
 ) -> Traffic:
@@ -60,11 +68,11 @@ def traffic(
     Args:
         uses: value and positions among the root's operands (none where an inner op reads it) of each operand of the kernel.
         buffers: those behind each value that is recomputed.
-        apart: what the program returns, where the compiler's products are apart, else None.
+        apart: None where products are not.
         is_fused: elementwise, or a reduction.
     """
     is_apart = apart is not None
-    is_returned = is_apart and not apart.isdisjoint(root.results)
+    is_returned = apart is not None and not apart.returned.isdisjoint(root.results)
     if root.name in MOVES_NOTHING:
         return (0,) * len(uses), 0
     if root.name in READS_WHAT_IT_WRITES:
