@@ -141,18 +141,6 @@ def timesformer_train() -> Program:
     return training(loss, optax.sgd(0.1, 0.9), weights, buffers, clips, Shape((64,), I32))
 
 
-def sam_fwd() -> Program:
-    """The image encoder of Segment Anything, base: windows and distances, 32 images of 1024 x 1024; bfloat16."""
-    from transformers import SamVisionConfig, SamVisionModel
-
-    run, weights, buffers = torch_model(lambda: SamVisionModel(SamVisionConfig()), False)
-
-    def answer(weights: Tree, buffers: Tree, images: Any) -> Any:
-        return run(weights, buffers, images, of=lambda a: a.last_hidden_state)
-
-    return answer, (cast(weights), cast(buffers), Shape((32, 3, 1024, 1024), BF16)), ()
-
-
 def flux_fwd() -> Program:
     """FLUX.1 with 4 blocks of two streams and 8 of one, 16 latents of 64 x 64 and 512 words; bfloat16."""
     from diffusers import FluxTransformer2DModel
@@ -232,7 +220,7 @@ def inception_fwd() -> Program:
 
 
 PROGRAMS = (
-    opt_train, falcon_fwd, stablelm_train, phi_prefill, deberta_train, mbart_train, hubert_train, timesformer_train, sam_fwd, flux_fwd,
+    opt_train, falcon_fwd, stablelm_train, phi_prefill, deberta_train, mbart_train, hubert_train, timesformer_train, flux_fwd,
     vae_train, hiera_train, pvt_train, vgg_train, inception_fwd,
 )  # fmt: skip
 
