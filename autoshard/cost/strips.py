@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from autoshard.cost.graph import Graph, Node
 from autoshard.cost.sizes import Item, Sizes
 from autoshard.program import Lifetime
+from autoshard.sharding import TensorType
 
 NO_OVERLAP = 1
 
@@ -13,7 +14,7 @@ def strip_items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Life
     """Bytes are of every choice of the node, 0 for those that leave a device more images.
 
     Of a filter's gradient a copy of the images for each of its columns, from when the first of such gradients could be made until the last
-    is, and what went back to it from when it is there; of a normalization what is summed again.
+    is, and what went back to it from when it is there; of a normalization what is summed again, and statistics that are spread.
     """
     if node.space is None:
         return
@@ -33,6 +34,9 @@ def strip_items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Life
     for value, type_, layouts in zip(
         kernel.results, kernel.shape.results, node.choices.supplies, strict=False
     ):
+        for one in strips.spread.get(value, ()):
+            spread = sizes.strips(TensorType(type_.shape, one.dtype), layouts, one.images, one.taps)
+            yield Item(one.begin, one.end, spread, note="statistics of groups, as large as what they are of")
         life = lives.get(value)
         if value in strips.kept and life is not None and not life.is_own_buffer:
             held = sizes.held(value, type_)

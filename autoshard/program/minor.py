@@ -27,8 +27,8 @@ _UPDATES = 2  # operand of a scatter of one table
 
 
 def minor_dims(kernels: Sequence[Kernel], listing: Listing, compiler: Compiler) -> dict[int, MinorDims]:
-    """Of every value that a matmul or a gather makes, or that has no other maker with a say and is read by a matmul, a scatter or a pooling,
-    also as a part of what these make where they read it."""
+    """Of every value that a matmul or a gather makes, or that has no other maker with a say and is read by a matmul, a scatter or a
+    pooling, also as a part of what these make where they read it."""
     found: dict[int, MinorDims] = {}
     for kernel in kernels:
         dims = _written(kernel, listing, found)

@@ -294,11 +294,23 @@ class Updates(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """A statistic of images that is as large as they are, from time to time; `taps` of the convolution that made them."""
+
+    images: Images
+    taps: int
+    dtype: str
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Strips:
     """What a compiler stores besides where it cuts few images into strips (`strips.find_strips`)."""
 
     filters: dict[int, FilterGradient] = field(default_factory=dict[int, FilterGradient])  # by time
     kept: dict[int, Images] = field(default_factory=dict[int, Images])  # values that have no buffer otherwise
+    spread: dict[int, tuple[Spread, ...]] = field(default_factory=dict[int, tuple[Spread, ...]])  # by value
 
 
 @dataclass(frozen=True, slots=True)

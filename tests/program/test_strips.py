@@ -84,3 +84,46 @@ def test_gradients_of_constants_store_nothing(made_of: str) -> None:
       {gradient("%0", made_of, "%c")}
       return %0 : {FILTER}"""
     assert not program_of(main_of(text, f"%x: {IMAGE}", FILTER)).strips.filters
+
+
+CHANNELS_FIRST, GROUPS, MEANS = "tensor<32x16x64x64xbf16>", "tensor<128x16384xf32>", "tensor<128xf32>"
+
+
+def normalized(merged: str, back: str) -> str:
+    """A convolution whose groups of channels are centred, between two reshapes, and a second one with its filter's gradient."""
+    dims = "dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1], window = {pad = [[1, 1], [1, 1]]}"
+    kind = f"{dims} {{{ROLES}}} : ({CHANNELS_FIRST}, tensor<16x16x3x3xbf16>) -> {CHANNELS_FIRST}"
+    return f"""
+      %0 = stablehlo.convolution(%x, %v) {kind}
+      {merged}
+      %2 = stablehlo.convert %1 : (tensor<128x16384xbf16>) -> {GROUPS}
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %3 = stablehlo.reduce(%2 init: %zero) applies stablehlo.add across dimensions = [1] : ({GROUPS}, tensor<f32>) -> {MEANS}
+      %4 = stablehlo.broadcast_in_dim %3, dims = [0] : ({MEANS}) -> {GROUPS}
+      %5 = stablehlo.subtract %2, %4 : {GROUPS}
+      %6 = stablehlo.convert %5 : ({GROUPS}) -> tensor<128x16384xbf16>
+      {back}
+      %8 = stablehlo.convolution(%7, %w) {kind}
+      %9 = stablehlo.convolution(%7, %8) dim_numbers = [f, b, 0, 1]x[i, o, 0, 1]->[f, b, 0, 1],
+        window = {{pad = [[1, 1], [1, 1]]}} {{{ROLES}}} : ({CHANNELS_FIRST}, {CHANNELS_FIRST}) -> tensor<16x16x3x3xbf16>
+      return %9 : tensor<16x16x3x3xbf16>"""
+
+
+def test_statistics_of_groups_that_are_merged_with_images() -> None:
+    """The sum of each group, spread over it in float32, is kept for as long as what it is taken from is read; images are found again."""
+    text = normalized(
+        f"%1 = stablehlo.reshape %0 : ({CHANNELS_FIRST}) -> tensor<128x16384xbf16>",
+        f"%7 = stablehlo.reshape %6 : (tensor<128x16384xbf16>) -> {CHANNELS_FIRST}",
+    )
+    filters = "%v: tensor<16x16x3x3xbf16>, %w: tensor<16x16x3x3xbf16>"
+    program = program_of(main_of(text, f"%x: {CHANNELS_FIRST}, {filters}", "tensor<16x16x3x3xbf16>"))
+    times = [kernel.time for kernel in program.kernels if kernel.shape.name == "stablehlo.convolution"]
+    ((value, spread),) = program.strips.spread.items()
+    assert str(program.listing.values[value].type) == CHANNELS_FIRST
+    ((images, taps, dtype, begin, end),) = (
+        (one.images, one.taps, one.dtype, one.begin, one.end) for one in spread
+    )
+    assert (images, taps, dtype) == ((0, 3, (1,)), 3, "f32")
+    assert times[0] < begin < times[1] < end == times[2] + 1
+    (gradient_,) = program.strips.filters.values()
+    assert (gradient_.first, gradient_.end) == (times[2], times[2] + 1)
