@@ -3,8 +3,8 @@
 1. kernel = max(FLOP/(peak·efficiency), bytes/(bandwidth·efficiency)) + overhead [1].
 2. A matrix product of [m, k] by [k, n] works on whole tiles: 2·⌈m⌉·⌈k⌉·⌈n⌉ FLOP with each size rounded up to
    the tile [2]; where the vector unit does the unpadded product sooner (a size is 1, say), it does it.
-3. On chips whose copy engine takes whole rows only in multiples of 16 bytes [3], a product of which m, k or n elements are no
-   multiple is that much slower (which of them is a row is not known here).
+3. On chips whose copy engine takes rows only in multiples of 16 bytes [3], a product with a row that is none is that much
+   slower. Rows are of k and of n elements unless other ones are given.
 
 Units are those of `figures`; 1 TFLOP/s is 1000 FLOP/ns.
 
@@ -13,6 +13,7 @@ Units are those of `figures`; 1 TFLOP/s is 1000 FLOP/ns.
 [3] NVIDIA, CUDA C++ programming guide, tensor memory access: strides of a multiple of 16 bytes.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -145,16 +146,25 @@ def matmul_flops(m: Quantity, k: Quantity, n: Quantity, batch: Quantity, dtype: 
 
 
 def matmul_roofline(
-    chip: Chip, m: Quantity, k: Quantity, n: Quantity, batch: Quantity, dtype: str, bytes: Quantity | None
+    chip: Chip,
+    m: Quantity,
+    k: Quantity,
+    n: Quantity,
+    batch: Quantity,
+    dtype: str,
+    bytes: Quantity | None,
+    rows: Sequence[Quantity] | None = None,
 ) -> Roofline:
-    """Formula 2 within formula 1; `bytes` None: `matmul_bytes`."""
+    """Formulas 2 and 3 within formula 1; `bytes` None: `matmul_bytes`, `rows` None: of k and n elements."""
     moved = matmul_bytes(m, k, n, batch, dtype) if bytes is None else bytes
     work, unit = matmul_flops(m, k, n, batch, dtype) / vector_flop_per_ns(chip, dtype), "vector"
     peak = matrix_flop_per_ns(chip, dtype)
     if peak is not None:
         tile = chip.matrix_tile
         padded = matmul_flops(_padded(m, tile), _padded(k, tile), _padded(n, tile), batch, dtype)
-        on_matrix = padded / (peak * matrix_efficiency(chip, dtype) * _alignment(chip, m, k, n, dtype))
+        on_matrix = padded / (
+            peak * matrix_efficiency(chip, dtype) * _alignment(chip, (k, n) if rows is None else rows, dtype)
+        )
         unit = np.where(np.asarray(on_matrix) <= work, "matrix", "vector")
         work = np.minimum(work, on_matrix)
     overhead_us = chip.kernel_overhead_us + (chip.matrix_overhead_us or 0.0)
@@ -174,12 +184,11 @@ def product_at_peak(chip: Chip, flops: Quantity, dtype: str) -> Roofline:
     return Roofline(work, 0.0 * work, 0.0, "matrix")
 
 
-def _alignment(chip: Chip, m: Quantity, k: Quantity, n: Quantity, dtype: str) -> Quantity:
+def _alignment(chip: Chip, rows: Sequence[Quantity], dtype: str) -> Quantity:
     """Formula 3: what of the speed is left."""
     if chip.row_bytes is None or chip.misaligned_efficiency is None:
         return 1.0
-    width, row = bits(dtype) / 8, chip.row_bytes
-    rest = np.asarray(m) * width % row + np.asarray(k) * width % row + np.asarray(n) * width % row
+    rest = sum((np.asarray(row) * (bits(dtype) / 8) % chip.row_bytes for row in rows), np.asarray(0.0))
     return np.where(rest > 0, chip.misaligned_efficiency, 1.0)
 
 

@@ -23,8 +23,8 @@ Teraflops = Annotated[float, Meta(ge=1e-3, le=1_000_000)]
 class Chip(Struct, frozen=True, forbid_unknown_fields=True):
     """`[chip]`: memory, matrix unit, vector unit and the overhead of a kernel, `matrix_overhead_us` more of one that fills the matrix unit.
 
-    Types with an efficiency of their own have it instead of `matrix_efficiency`. Products with a row of an operand or of the result
-    that is no multiple of `row_bytes` reach `misaligned_efficiency` of what others reach. Where `products_apart`, products are a
+    Types with an efficiency of their own have it instead of `matrix_efficiency`. Products of which a row of an operand or of the result
+    is no multiple of `row_bytes` reach `misaligned_efficiency` of what others reach. Where `products_apart`, products are a
     library's: they share nothing on the chip with other kernels.
     """
 

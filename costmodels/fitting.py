@@ -3,8 +3,8 @@
 The figures are `knobs`, `descent` finds their values.
 
 A knob that no measurement depends on stays at the base's figure. Overhead and latency that cannot be told apart (one group
-size), or the overheads of a kernel and of a product (products only), keep the base's ratio. What still cannot be told apart,
-or is not visible in the noise, is an error.
+size), or the overheads of a kernel and of a product (products only), keep the base's ratio; where all products are misaligned,
+what that loses stays the base's. What still cannot be told apart, or is not visible in the noise, is an error.
 """
 
 from collections.abc import Callable, Sequence
@@ -115,6 +115,11 @@ def _distinct(
         if len(pair) == 2 and _alike(base, pair, batches, measured):
             found[found.index(pair[0])] = join()
             found.remove(pair[1])
+    efficiencies = ("chip.matrix_efficiency", "chip.misaligned_efficiency")
+    if len(pair := [knob for knob in found if knob.name in efficiencies]) == 2 and _alike(
+        base, pair, batches, measured
+    ):
+        found.remove(pair[1])
     names = [knob.name for knob in found]
     if not names:
         raise HardwareError(
@@ -169,6 +174,11 @@ def _within_reason(
     for key in [key for key in keys if key.endswith("_efficiency")]:
         peak = "hbm_gb_per_s" if key == "hbm_efficiency" else "the peak of the matrix unit"
         efficiency = getattr(hardware.chip, key)
+        if efficiency > CLAMPED and key == "misaligned_efficiency":
+            raise HardwareError(
+                f"the fit would make chip.{key} {efficiency:.3g} or more: rows that are no multiple of row_bytes faster than others",
+                fix="Check the sizes, or take row_bytes and misaligned_efficiency out of the base.",
+            )
         if efficiency > CLAMPED:
             raise HardwareError(
                 f"the fit would make chip.{key} {efficiency:.3g} or more: faster than {peak} in {base.name}",

@@ -552,8 +552,9 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         dtype: str,
         batch: Quantity = 1,
         bytes: Quantity | None = None,
+        rows: Sequence[Quantity] | None = None,
     ) -> Roofline:
-        """The parts of `matmul_ns`, and which of them bounds the product.
+        """The parts of `matmul_ns`, and which of them bounds the product; `rows`: elements of those of operands and result, None: k and n.
 
         Raises:
             HardwareError: an unknown element type, or an amount that is negative or not finite.
@@ -561,7 +562,7 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         check_amounts(m=m, k=k, n=n, batch=batch, bytes=bytes)
         if self.is_scheduled:
             return compute.product_at_peak(self.chip, compute.scheduled_flops(m, k, n, batch, dtype), dtype)
-        return compute.matmul_roofline(self.chip, m, k, n, batch, dtype, bytes)
+        return compute.matmul_roofline(self.chip, m, k, n, batch, dtype, bytes, rows)
 
     def _on_own_dimensions(self, axes: Sequence[int]) -> tuple[Communication, list[str]]:
         mesh = [(str(index), size) for index, size in enumerate(axes)]

@@ -42,6 +42,9 @@ from costmodels import Hardware, Roofline, whole_ns
 Floats = NDArray[np.float64]
 
 
+_DOTS = frozenset({"stablehlo.dot_general", "stablehlo.dot"})
+
+
 @dataclass(frozen=True, slots=True)
 class KernelPrices:
     """Per strategy: compute, communication of the op itself (both ns for one run), and what that consists of."""
@@ -88,19 +91,22 @@ def _whole_sum_ns(strategy: Strategy, collectives: Sequence[Collective]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LocalWork:
-    """[K] what one device does in one run under each strategy; `matmul` is m, k, n and batch of a contraction."""
+    """[K] what one device does in one run under each strategy; `matmul` is m, k, n and batch of a contraction, `rows` a dot's."""
 
     flops: Floats
     bytes: Floats
     dtype: str
     matmul: tuple[Floats, Floats, Floats, Floats] | None
+    rows: tuple[Floats, ...]
 
     def roofline(self, hardware: Hardware) -> Roofline:
         """What bounds it; arrays [K]."""
         if self.matmul is None:
             return hardware.kernel_roofline(self.flops, self.bytes, self.dtype)
         m, k, n, batch = self.matmul
-        return hardware.matmul_roofline(m=m, k=k, n=n, batch=batch, dtype=self.dtype, bytes=self.bytes)
+        return hardware.matmul_roofline(
+            m=m, k=k, n=n, batch=batch, dtype=self.dtype, bytes=self.bytes, rows=self.rows
+        )
 
 
 def local_work(shape: KernelShape, strategies: Sequence[Strategy], hardware: Hardware) -> LocalWork:
@@ -120,7 +126,15 @@ def local_work(shape: KernelShape, strategies: Sequence[Strategy], hardware: Har
     bytes_ = np.asarray([_bytes_moved(shape, s, hardware) for s in strategies], dtype=np.float64)
     tensors = shape.operands + shape.results if shape.is_matmul else shape.results + shape.operands
     dtype = tensors[0].dtype if tensors else "f32"
-    return LocalWork(flops, bytes_, dtype, _matmul_dims(shape, sizes) if shape.is_matmul else None)
+    dims = _matmul_dims(shape, sizes) if shape.is_matmul else None
+    return LocalWork(flops, bytes_, dtype, dims, tuple(_rows(shape, sizes)))
+
+
+def _rows(shape: KernelShape, sizes: Floats) -> Iterator[Floats]:
+    """[K] elements of the last dimension of a dot's operands and result; of convolutions a library chooses which is last."""
+    if shape.name in _DOTS:
+        for mapping in (*shape.rule.operands, *shape.rule.results):
+            yield np.prod(sizes[:, list(mapping[-1])], axis=1) if mapping else np.ones(len(sizes))
 
 
 def compute_ns(shape: KernelShape, strategies: Sequence[Strategy], hardware: Hardware) -> Ints:

@@ -133,7 +133,7 @@ def build_program(
         parts = made_where_read(listing, made_once | pinned, may_repeat.transposed, constants)
         joined = frozenset(parts)
         made_once |= read_again(listing, parts, may_repeat.transposed)
-    apart = _apart(listing) if compiler.products_apart else None
+    apart = _apart(listing, pairs) if compiler.products_apart else None
     kernels = tuple(
         _kernel(
             group,
@@ -300,11 +300,11 @@ def _with_renamed(pinned: frozenset[int], listing: Listing) -> frozenset[int]:
     return frozenset(found)
 
 
-def _apart(listing: Listing) -> Apart:
+def _apart(listing: Listing, pairs: Sequence[tuple[int, int]]) -> Apart:
     stored = {value for op in listing.ops if op.is_matmul for value in op.operands}
     stored |= {value for op in listing.ops if op.name == _SCATTER for value in op.results}
-    returned = frozenset(result.value for result in listing.results)
-    return Apart(returned, _with_renamed(frozenset(stored), listing))
+    state = frozenset(listing.results[result].value for result, _ in pairs)
+    return Apart(state, _with_renamed(frozenset(stored), listing))
 
 
 def _fused(listing: Listing, pinned: frozenset[int], addends: Addends) -> Fusion:

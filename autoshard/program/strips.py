@@ -88,6 +88,7 @@ def _has_role(shape: KernelShape, factors: Sequence[int], roles: str) -> bool:
 class _Origin(NamedTuple):
     images: Images
     buffer: int  # the value that is stored
+    stored: Images  # where they are in it
     taps: int  # of the convolution
     merged: tuple[
         int, ...
@@ -126,7 +127,7 @@ def _origins(kernels: Sequence[Kernel], listing: Listing) -> dict[int, _Origin]:
         if shape.name == _CONVOLUTION:
             images = _made_images(shape)
             if images is not None:
-                found[value] = _Origin(images, value, shape.windows[-1].size)
+                found[value] = _Origin(images, value, images, shape.windows[-1].size)
         elif kernel.is_alias or is_elementwise(listing.ops[kernel.time]):
             known = (
                 (found.get(use.value), dims)
@@ -136,7 +137,8 @@ def _origins(kernels: Sequence[Kernel], listing: Listing) -> dict[int, _Origin]:
             if before is not None:
                 origin = _behind(*before, kernel)
                 if origin is not None:
-                    found[value] = origin if kernel.is_alias else origin._replace(buffer=value)
+                    is_name = kernel.is_alias or origin.merged
+                    found[value] = origin if is_name else origin._replace(buffer=value, stored=origin.images)
     return found
 
 
@@ -181,7 +183,7 @@ def _spread(
             assert type_ is not None
             mine, key = found.setdefault(origin.buffer, {}), (op.operands[0], type_.dtype)
             begin, until = (mine[key].begin, mine[key].end) if key in mine else (kernel.time, 0)
-            mine[key] = Spread(origin.images, origin.taps, type_.dtype, begin, max(until, end + 1))
+            mine[key] = Spread(origin.stored, origin.taps, type_.dtype, begin, max(until, end + 1))
     return {value: tuple(mine.values()) for value, mine in found.items()}
 
 

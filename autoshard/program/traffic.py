@@ -8,7 +8,7 @@ Nor is a product of which a slice alone is read: XLA slices the operands (logits
 
 A compiler whose products are apart (XLA for GPUs, where they are a library's) does less. Products store what they make, and each kernel
 reads what it needs, but for two cases: reductions of rows are one kernel with the elementwise work that reads these next (softmax, layer
-normalization), and what a step returns is worked out side by side. A scatter into a constant writes that first. Seen in the kernels of 26
+normalization), and new state is worked out side by side. A scatter into what has no buffer writes that first. Seen in the kernels of 26
 programs on an H200 (experiments/calibration).
 """
 
@@ -34,24 +34,27 @@ MOVES_NOTHING = frozenset(
 READS_WHAT_IT_WRITES = frozenset({"stablehlo.gather", "stablehlo.slice", "stablehlo.dynamic_slice"})
 UPDATES_IN_PLACE = frozenset({"stablehlo.dynamic_update_slice", "stablehlo.scatter"})
 
-_SLICE = "stablehlo.slice"
+_SLICE, _REDUCE = "stablehlo.slice", "stablehlo.reduce"
 
 Traffic = tuple[tuple[int, ...], int]  # how often the bytes of each operand move, and of the results
 
 
 class Apart(NamedTuple):
-    """Of a program whose compiler's products are apart: what it returns, and what products read and scatters make, which is stored."""
+    """Of a program whose compiler's products are apart: new state, and what products read and scatters make, which is stored."""
 
-    returned: frozenset[int]
+    state: frozenset[int]
     stored: frozenset[int]
 
 
 @dataclass(slots=True)
 class Segment:
-    """The buffers that kernels since the last matrix product have on the chip, by region; and those that the update of state has."""
+    """What kernels since the last matrix product have on the chip, by region: what is behind values; where products are apart, single
+    buffers that sums of rows have read or made, and, whatever comes between, those that the update of state has.
+    """
 
     on_chip: set[tuple[int, frozenset[int]]] = field(default_factory=set[tuple[int, frozenset[int]]])
-    updating: set[tuple[int, frozenset[int]]] = field(default_factory=set[tuple[int, frozenset[int]]])
+    rows: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
+    updating: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
 
 
 def traffic(
@@ -71,32 +74,73 @@ def traffic(
         apart: None where products are not.
         is_fused: elementwise, or a reduction.
     """
-    is_apart = apart is not None
-    is_returned = apart is not None and not apart.returned.isdisjoint(root.results)
     if root.name in MOVES_NOTHING:
         return (0,) * len(uses), 0
     if root.name in READS_WHAT_IT_WRITES:
         return (0,) * len(uses), 2
     if root.name in UPDATES_IN_PLACE:
-        updated = [any(p < len(root.results) for p in positions) for _, positions in uses]
-        return tuple(0 if is_it else 2 for is_it in updated), int(is_apart and not any(updated))
+        return _updated(root, uses, buffers, is_apart=apart is not None)
     if root.is_matmul:
         segment.on_chip.clear()
+        segment.rows.clear()
     if not is_fused:
         return (1,) * len(uses), 1
-    is_reduction = root.name == "stablehlo.reduce"
-    on_chip = segment.updating if is_returned else segment.on_chip
-    stays = not is_apart or is_returned or (is_reduction and _is_of_rows(root))
+    if apart is not None:
+        return _apart(root, uses, buffers, segment, apart)
     counts: list[int] = []
     for value, _ in uses:
         key = (root.region, buffers.get(value, frozenset({value})))
-        counts.append(0 if key in on_chip else 1)
-        if stays:
-            on_chip.add(key)
+        counts.append(0 if key in segment.on_chip else 1)
+        segment.on_chip.add(key)
+    if root.name != _REDUCE:
+        segment.on_chip.update((root.region, frozenset({value})) for value in root.results)
+    return tuple(counts), 1
+
+
+def _updated(
+    root: Op,
+    uses: Sequence[tuple[int, Sequence[int]]],
+    buffers: Mapping[int, frozenset[int]],
+    *,
+    is_apart: bool,
+) -> Traffic:
+    """Of an update in place; where products are apart, what is updated and has no buffer is made for it."""
+    is_whole = [any(p < len(root.results) for p in positions) for _, positions in uses]
+    is_made = is_apart and not any(
+        is_it and value not in buffers for is_it, (value, _) in zip(is_whole, uses, strict=True)
+    )
+    read = [
+        int(is_made and value in buffers) if is_it else 2
+        for is_it, (value, _) in zip(is_whole, uses, strict=True)
+    ]
+    return tuple(read), int(is_made)
+
+
+def _apart(
+    root: Op,
+    uses: Sequence[tuple[int, Sequence[int]]],
+    buffers: Mapping[int, frozenset[int]],
+    segment: Segment,
+    apart: Apart,
+) -> Traffic:
+    """Of elementwise work or a reduction where products are apart."""
+    is_update = not apart.state.isdisjoint(root.results)
+    is_reduction = root.name == _REDUCE and _is_of_rows(root)
+    counts: list[int] = []
+    for value, _ in uses:
+        read = {(root.region, buffer) for buffer in buffers.get(value, (value,))}
+        counts.append(0 if read <= segment.rows or (is_update and read <= segment.updating) else 1)
+        if is_update:
+            segment.updating |= read
+        elif is_reduction:
+            segment.rows |= read
         else:
-            on_chip.discard(key)
-    if stays and not is_reduction:
-        on_chip.update((root.region, frozenset({value})) for value in root.results)
+            segment.rows -= read
+    made = {(root.region, value) for value in root.results}
+    if is_update:
+        segment.updating |= made
+    elif is_reduction:
+        segment.rows |= made
     return tuple(counts), 1
 
 

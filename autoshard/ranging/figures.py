@@ -59,6 +59,7 @@ class ScaledFigure:
 _UNITS = (("gb_per_s", "GB/s"), ("tflop_per_s", "TFLOP/s"), ("gflop_per_s", "GFLOP/s"), ("_us", "µs"))
 _BANDWIDTH = ("achievable_gb_per_s", "nominal_gb_per_s")
 _LATENCY = ("latency_us", "overhead_us")
+_OVERHEADS = ("kernel_overhead_us", "matrix_overhead_us")
 
 FIGURES = (
     ScaledFigure("link-bandwidth", "link", _BANDWIDTH, is_rate=True, is_linear=True),
@@ -69,10 +70,11 @@ FIGURES = (
     ScaledFigure("matrix-peak", "chip", (*_PEAKS, "i8_top_per_s"), is_rate=True, is_linear=False),
     ScaledFigure("vector-peak", "chip", ("elementwise_gflop_per_s",), is_rate=True, is_linear=False),
     ScaledFigure("hbm-bandwidth", "chip", ("hbm_gb_per_s",), is_rate=True, is_linear=False),
-    ScaledFigure("kernel-overhead", "chip", ("kernel_overhead_us",), is_rate=False, is_linear=True),
+    ScaledFigure("kernel-overhead", "chip", _OVERHEADS, is_rate=False, is_linear=True),
     ScaledFigure("scheduler-bandwidth", "scheduler", ("axis_gb_per_s",), is_rate=True, is_linear=True),
 )
-"""All that can be asked for; latencies are those of a hop and of a whole collective together, a peak that of all element types."""
+"""All that can be asked for; latencies are those of a hop and of a whole collective together, a peak that of all element types,
+overheads those of a kernel and of a product."""
 
 _OF_A_SCHEDULER = ("matrix-peak", "scheduler-bandwidth")
 

@@ -1,5 +1,6 @@
 """Fitting profiles: what was put in comes out, what cannot be is refused, and a profile knows what it was fitted to."""
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import costmodels
 from costmodels import Hardware, HardwareError, calibrate, load
 from costmodels.descent import bounded_least_squares
 
@@ -310,18 +312,51 @@ def test_launch_and_memory(tmp_path: Path) -> None:
     assert made.link == load("h100").link
 
 
-def test_the_shipped_h200_is_what_its_tables_say() -> None:
-    """`autoshard calibrate` on the tables that were measured gives the profile's figures back, from the figures of another."""
+def test_the_shipped_h200_is_what_its_tables_say(tmp_path: Path) -> None:
+    """`autoshard calibrate` on the tables that were measured gives the profile's figures back, from other ones."""
     folder = Path(__file__).parents[2] / "experiments" / "calibration" / "results" / "h200"
     tables = [folder / f"{name}.csv" for name in ("matmul", "memory", "launch")]
     shipped = load("h200")
-    made = calibrate("h200", tables)
     assert shipped.calibration is not None
+    text = (Path(costmodels.__file__).parent / "hardware" / "h200.toml").read_text()
+    text = text[: text.index("\n[calibration]\n")]
+    for figure in shipped.calibration.fitted:
+        key = figure.removeprefix("chip.")
+        text = re.sub(rf"^{key} = .*$", f"{key} = {3.0 if key.endswith('_us') else 0.75}", text, flags=re.M)
+    (tmp_path / "other.toml").write_text(text)
+    made = calibrate(tmp_path / "other.toml", tables)
     assert made.calibration.sha256 == shipped.calibration.sha256
     assert set(made.calibration.fitted) == set(shipped.calibration.fitted)
     expected, found = figures(shipped), figures(made.hardware)
     for key in made.calibration.fitted:
         assert found[key] == pytest.approx(expected[key], rel=5e-3), key
+
+
+def test_misaligned_products_alone_keep_what_they_lose(tmp_path: Path) -> None:
+    """What they lose cannot be told from what all products lose."""
+    rows = [
+        f"1024,{k},4095,bf16,{load('h200').matmul_ns(m=1024, k=k, n=4095, dtype='bf16') * 1.2 / 1e3}"
+        for k in (1023, 4095, 8191, 16383)
+    ]
+    (tmp_path / "m.csv").write_text("m,k,n,dtype,time_us\n" + "\n".join(rows))
+    made = calibrate("h200", [tmp_path / "m.csv"])
+    assert made.hardware.chip.misaligned_efficiency == load("h200").chip.misaligned_efficiency
+    assert made.hardware.chip.matrix_efficiency == pytest.approx(
+        load("h200").chip.matrix_efficiency / 1.2, rel=0.02
+    )
+
+
+def test_misaligned_products_that_are_faster_are_no_measurements(tmp_path: Path) -> None:
+    """The message names the sizes, not a peak."""
+    hardware = load("h200")
+    sizes = [(4096, k, n) for k in (4096, 8192, 1024) for n in (4096, 4095)]
+    rows = [
+        f"{m},{k},{n},bf16,{hardware.matmul_ns(m=m, k=k, n=4096, dtype='bf16') * (0.8 if n % 8 else 1) / 1e3}"
+        for m, k, n in sizes
+    ]
+    (tmp_path / "m.csv").write_text("m,k,n,dtype,time_us\n" + "\n".join(rows))
+    with pytest.raises(HardwareError, match="no multiple of row_bytes faster than others"):
+        calibrate("h200", [tmp_path / "m.csv"])
 
 
 def test_products_alone_scale_both_overheads(tmp_path: Path) -> None:

@@ -111,16 +111,19 @@ def test_types_with_an_efficiency_of_their_own() -> None:
         assert H200.matmul_ns(m=8192, k=8192, n=8192, dtype=dtype) == pytest.approx(expected, rel=1e-6), dtype
 
 
-@pytest.mark.parametrize(("m", "k", "n"), [(4095, 4096, 4096), (4096, 4095, 4096), (4096, 4096, 4095)])
+@pytest.mark.parametrize(("m", "k", "n"), [(4096, 4095, 4096), (4096, 4096, 4095)])
 def test_rows_that_are_no_multiple_of_16_bytes(m: int, k: int, n: int) -> None:
-    """Slower on Hopper, whatever the size that is odd; 8 elements of bf16 and 4 of f32 are 16 bytes; TPUs pad and do not mind."""
+    """Slower on Hopper: 8 elements of bf16 and 4 of f32 are 16 bytes. m is no row; TPUs pad and do not mind."""
     even = H200.matmul_roofline(m=4096, k=4096, n=4096, dtype="bf16").work_ns
     odd = H200.matmul_roofline(m=m, k=k, n=n, dtype="bf16").work_ns
     assert odd == pytest.approx(even / (H200.chip.misaligned_efficiency or 1))
-    by_four = {"m": m // 4 * 4 + 4, "k": k // 4 * 4 + 4, "n": n // 4 * 4 + 4}
-    assert H200.matmul_roofline(**by_four, dtype="f32").work_ns == pytest.approx(
-        H200.matmul_roofline(m=4096, k=4096, n=4096, dtype="f32").work_ns, rel=0.1
-    )
-    assert V5E.matmul_ns(m=m, k=k, n=n, dtype="bf16") == V5E.matmul_ns(
-        m=4096, k=4096, n=4096, dtype="bf16", bytes=(m * k + k * n + m * n) * 2
+    assert H200.matmul_roofline(m=4095, k=4096, n=4096, dtype="bf16").work_ns == even
+    assert H200.matmul_roofline(m=m, k=k, n=n, dtype="bf16", rows=()).work_ns == even
+    assert H200.matmul_roofline(m=4096, k=4096, n=4096, dtype="bf16", rows=(4095,)).work_ns == odd
+    k4, n4 = k // 4 * 4 + 4, n // 4 * 4 + 4
+    ratio = k4 * n4 / 4096**2
+    f32 = H200.matmul_roofline(m=4096, k=4096, n=4096, dtype="f32").work_ns
+    assert H200.matmul_roofline(m=m, k=k4, n=n4, dtype="f32").work_ns == pytest.approx(f32 * ratio, rel=0.05)
+    assert V5E.matmul_ns(m=m, k=k, n=n, dtype="bf16", bytes=0) == V5E.matmul_ns(
+        m=4096, k=4096, n=4096, dtype="bf16", bytes=0
     )

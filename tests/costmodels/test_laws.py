@@ -186,7 +186,10 @@ def test_zero_bytes_cost_at_most_the_latency(name: str, data: st.DataObject, kin
 @few
 @given(m=sizes, k=sizes, n=sizes, batch=st.integers(1, 8), parts=st.sampled_from([2, 4, 8]))
 def test_work_in_parts(name: str, m: int, k: int, n: int, batch: int, parts: int) -> None:
-    """No product is faster than its peak or its memory traffic; a part of it takes no longer than the whole, all parts no less."""
+    """No product is faster than its peak or its memory traffic; a part of it takes no longer than the whole, all parts no less.
+
+    Rows are of k and of n elements, so that parts of m are as aligned as the whole.
+    """
     hardware = HARDWARE[name]
     whole = hardware.matmul_ns(m=m * parts, k=k, n=n, dtype="bf16", batch=batch)
     part = hardware.matmul_ns(m=m, k=k, n=n, dtype="bf16", batch=batch)
