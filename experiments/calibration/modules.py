@@ -5,7 +5,7 @@ that of a call among many that do not wait for each other (`step_us`), and of on
 
     python experiments/calibration/modules.py FOLDER MODULE... [--seconds 240]
 
-writes programs.csv (name, step_us, alone_us, compile_s, argument, output and temporary bytes) into FOLDER, each row as soon as it is
+writes measured.csv (name, step_us, alone_us, compile_s, argument, output and temporary bytes) into FOLDER, each row as soon as it is
 measured, and of each module NAME.json.gz: time of each kernel in the profile of a step, and the HLO that XLA compiled it to.
 """
 
@@ -154,7 +154,7 @@ def main() -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
     columns = ["name", "step_us", "alone_us", "compile_s", "argument_bytes", "output_bytes", "temp_bytes"]
-    with (options.folder / "programs.csv").open("w", newline="") as file:
+    with (options.folder / "measured.csv").open("w", newline="") as file:
         table = csv.DictWriter(file, columns)
         table.writeheader()
         for path in options.modules:

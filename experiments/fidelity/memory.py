@@ -7,7 +7,7 @@ Reads the plans of FOLDER and what the judge said of them (`plans.py` makes both
 that a change of the model needs no new compilation. Writes a row a plan: predicted bytes, compiled bytes, their ratio, whether it
 compiled, and whether nothing was looked up in the program before (`--held-out`), and plots both beside the table; prints the share of
 compiled plans within 10 % of the prediction, the largest excess, the largest among plans predicted within a tenth of their budget (what
-`MEMORY_MARGINS` has to cover), and every plan that was said to fit and did not compile. A prediction beyond the plan's budget is of a
+`TPU_MARGIN` has to cover), and every plan that was said to fit and did not compile. A prediction beyond the plan's budget is of a
 plan that was not said to fit. `--compile` asks `autoshard compile` instead of reading what a judge said, for slices of which a fast
 compilation's own report counts what computations on the sparse core are given a second time (v5p, v6e).
 """

@@ -75,7 +75,7 @@ def phi_prefill() -> Program:
 
 
 def deberta_train() -> Program:
-    """DeBERTa V2 large, 12 of its layers, distances in attention, tells 3 classes of 128 texts of 256 tokens; bfloat16 on float32, AdamW."""
+    """DeBERTa V2 large, 12 of its layers, distances in attention, 3 classes of 128 texts of 256 tokens; bfloat16 on float32, AdamW."""
     from transformers import DebertaV2Config, DebertaV2ForSequenceClassification
 
     config = DebertaV2Config(
