@@ -22,7 +22,9 @@ def opt_train() -> Program:
     """OPT 1.3B, 12 of its layers, 64 sequences of 1024 tokens; bfloat16 on float32, AdamW."""
     from transformers import OPTConfig, OPTForCausalLM
 
-    config = OPTConfig(hidden_size=2048, num_hidden_layers=12, ffn_dim=8192, num_attention_heads=32, dropout=0.0)
+    config = OPTConfig(
+        hidden_size=2048, num_hidden_layers=12, ffn_dim=8192, num_attention_heads=32, dropout=0.0
+    )
     run, weights, buffers = torch_model(lambda: OPTForCausalLM(config))
     ids = Shape((64, 1024), I32)
     return training(causal_lm(run, narrowed=True), ADAMW, weights, buffers, ids, ids)
@@ -60,7 +62,9 @@ def phi_prefill() -> Program:
     """Phi-2, 16 of its layers, 32 prompts of 1024 tokens and the keys and values of all; bfloat16."""
     from transformers import PhiConfig, PhiForCausalLM
 
-    config = PhiConfig(hidden_size=2560, intermediate_size=10240, num_hidden_layers=16, num_attention_heads=32)
+    config = PhiConfig(
+        hidden_size=2560, intermediate_size=10240, num_hidden_layers=16, num_attention_heads=32
+    )
     run, weights, buffers = torch_model(lambda: PhiForCausalLM(config), False)
 
     def prefill(weights: Tree, buffers: Tree, ids: Any) -> Any:
@@ -156,7 +160,11 @@ def flux_fwd() -> Program:
         )
 
     latents, words = Shape((16, 1024, 64), BF16), Shape((16, 512, 4096), BF16)
-    return noise, (cast(weights), cast(buffers), latents, words, Shape((16, 768), BF16), Shape((16,), BF16)), ()
+    return (
+        noise,
+        (cast(weights), cast(buffers), latents, words, Shape((16, 768), BF16), Shape((16,), BF16)),
+        (),
+    )
 
 
 def vae_train() -> Program:
