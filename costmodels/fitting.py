@@ -99,7 +99,8 @@ def _visible(
 def _distinct(
     base: "Hardware", knobs: Sequence[Knob], batches: Sequence[Batch], measured: Floats
 ) -> list[Knob]:
-    """Knobs that the measurements tell apart: overhead and latency of a link, and overheads of kernels, are joined where they do not.
+    """Knobs that the measurements tell apart: overhead and latency of a link, and overheads of kernels, are joined where they do not, and
+    what misaligned products lose stays the base's.
 
     Raises:
         HardwareError: too few points for the knobs, or knobs that still look alike.
@@ -115,11 +116,10 @@ def _distinct(
         if len(pair) == 2 and _alike(base, pair, batches, measured):
             found[found.index(pair[0])] = join()
             found.remove(pair[1])
-    efficiencies = ("chip.matrix_efficiency", "chip.misaligned_efficiency")
-    if len(pair := [knob for knob in found if knob.name in efficiencies]) == 2 and _alike(
-        base, pair, batches, measured
-    ):
-        found.remove(pair[1])
+    products = [knob for knob in found if knob.name.endswith(("matrix_efficiency", "misaligned_efficiency"))]
+    lost = [knob for knob in products if knob.name == "chip.misaligned_efficiency"]
+    if lost and len(products) > 1 and _alike(base, products, batches, measured):
+        found.remove(lost[0])
     names = [knob.name for knob in found]
     if not names:
         raise HardwareError(

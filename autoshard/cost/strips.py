@@ -36,7 +36,8 @@ def strip_items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Life
     ):
         for one in strips.spread.get(value, ()):
             spread = sizes.strips(TensorType(type_.shape, one.dtype), layouts, one.images, one.taps)
-            yield Item(one.begin, one.end, spread, note="statistics of groups, as large as what they are of")
+            note = "statistics of groups, as large as what they are of"
+            yield Item(one.begin, one.end, spread, note=note, value=one.value)
         life = lives.get(value)
         if value in strips.kept and life is not None and not life.is_own_buffer:
             held = sizes.held(value, type_)

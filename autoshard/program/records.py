@@ -295,8 +295,9 @@ class Updates(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A statistic of images that is as large as they are, from time to time; `taps` of the convolution that made them."""
+    """A statistic that is as large as the images that it is of, read where `value` is; `taps` of the convolution that made them."""
 
+    value: int
     images: Images
     taps: int
     dtype: str

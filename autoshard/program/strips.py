@@ -43,7 +43,7 @@ def find_strips(kernels: Sequence[Kernel], listing: Listing) -> Strips:
         lives = (starts[region], ends[region]) if kernel.time in late else (kernel.time, kernel.time + 1)
         filters[kernel.time] = FilterGradient(images, taps, *lives)
     kept = dict(_kept(kernels, listing, starts, origins)) if late else {}
-    return Strips(filters, kept, _spread(kernels, listing, origins) if late else {})
+    return Strips(filters, kept, _spread(kernels, listing, starts, origins))
 
 
 def _filter_images(shape: KernelShape) -> tuple[Images, Images] | None:
@@ -149,21 +149,29 @@ def _behind(origin: _Origin, before: TensorMapping, kernel: Kernel) -> _Origin |
         if made == origin.merged:
             return origin._replace(merged=())
         return origin if math.prod(made) == math.prod(origin.merged) else None
-    images = _carried(origin.images, before, kernel.shape.rule.results[0])
+    after = kernel.shape.rule.results[0]
+    images = _carried(origin.images, before, after)
     if images is not None:
         return origin._replace(images=images)
-    if kernel.shape.name != _RESHAPE:
+    if kernel.shape.name != _RESHAPE or not _merges_groups(origin.images, before, after):
         return None
     return origin._replace(merged=kernel.shape.operands[0].shape)
 
 
+def _merges_groups(images: Images, before: TensorMapping, after: TensorMapping) -> bool:
+    """Whether groups of channels, and nothing else, share a dimension with all images."""
+    batch, channels = set(before[images.batch]), {factor for dim in images.channels for factor in before[dim]}
+    shared = [set(dim) - batch for dim in after if batch and batch <= set(dim)]
+    return len(shared) == 1 and bool(shared[0]) and shared[0] <= channels
+
+
 def _spread(
-    kernels: Sequence[Kernel], listing: Listing, origins: Mapping[int, _Origin]
+    kernels: Sequence[Kernel], listing: Listing, starts: Mapping[int, int], origins: Mapping[int, _Origin]
 ) -> dict[int, tuple[Spread, ...]]:
     """Statistics of groups that are merged with images, spread over all of a group; by the value with a buffer that they are of.
 
     What makes strips of images cannot look through that reshape: they are written, of each statistic and type once, and kept from pass to
-    pass.
+    pass. Those of the backward pass, which `starts`, go as they come.
     """
     last = _last_reads(kernels)
     found: dict[int, dict[tuple[int, str], Spread]] = {}
@@ -182,8 +190,11 @@ def _spread(
             type_ = listing.values[op.results[0]].type
             assert type_ is not None
             mine, key = found.setdefault(origin.buffer, {}), (op.operands[0], type_.dtype)
-            begin, until = (mine[key].begin, mine[key].end) if key in mine else (kernel.time, 0)
-            mine[key] = Spread(origin.stored, origin.taps, type_.dtype, begin, max(until, end + 1))
+            known = mine.get(key)
+            if known is None or known.end <= end:
+                begin = kernel.time if known is None else known.begin
+                value = kernel.results[0]
+                mine[key] = Spread(value, origin.stored, origin.taps, type_.dtype, begin, end + 1)
     return {value: tuple(mine.values()) for value, mine in found.items()}
 
 

@@ -332,18 +332,21 @@ def test_the_shipped_h200_is_what_its_tables_say(tmp_path: Path) -> None:
         assert found[key] == pytest.approx(expected[key], rel=5e-3), key
 
 
-def test_misaligned_products_alone_keep_what_they_lose(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtypes", [["bf16"], ["f32"], ["bf16", "f32"]], ids="+".join)
+def test_misaligned_products_alone_keep_what_they_lose(dtypes: list[str], tmp_path: Path) -> None:
     """What they lose cannot be told from what all products lose."""
+    hardware = load("h200")
     rows = [
-        f"1024,{k},4095,bf16,{load('h200').matmul_ns(m=1024, k=k, n=4095, dtype='bf16') * 1.2 / 1e3}"
+        f"1024,{k},4095,{dtype},{hardware.matmul_ns(m=1024, k=k, n=4095, dtype=dtype) * 1.2 / 1e3}"
+        for dtype in dtypes
         for k in (1023, 4095, 8191, 16383)
     ]
     (tmp_path / "m.csv").write_text("m,k,n,dtype,time_us\n" + "\n".join(rows))
-    made = calibrate("h200", [tmp_path / "m.csv"])
-    assert made.hardware.chip.misaligned_efficiency == load("h200").chip.misaligned_efficiency
-    assert made.hardware.chip.matrix_efficiency == pytest.approx(
-        load("h200").chip.matrix_efficiency / 1.2, rel=0.02
-    )
+    made = calibrate("h200", [tmp_path / "m.csv"]).hardware.chip
+    assert made.misaligned_efficiency == hardware.chip.misaligned_efficiency
+    for dtype in dtypes:
+        key = "matrix_efficiency" if dtype == "bf16" else f"{dtype}_matrix_efficiency"
+        assert getattr(made, key) == pytest.approx(getattr(hardware.chip, key) / 1.2, rel=0.02)
 
 
 def test_misaligned_products_that_are_faster_are_no_measurements(tmp_path: Path) -> None:

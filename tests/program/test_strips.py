@@ -127,3 +127,21 @@ def test_statistics_of_groups_that_are_merged_with_images() -> None:
     assert times[0] < begin < times[1] < end == times[2] + 1
     (gradient_,) = program.strips.filters.values()
     assert (gradient_.first, gradient_.end) == (times[2], times[2] + 1)
+
+
+def test_statistics_of_pixels_are_not_spread() -> None:
+    """Tokens of an image merge rows with columns, and no images: what is normalized then is looked through."""
+    text = normalized(
+        f"%1 = stablehlo.reshape %0 : ({CHANNELS_FIRST}) -> tensor<512x4096xbf16>",
+        f"%7 = stablehlo.reshape %6 : (tensor<512x4096xbf16>) -> {CHANNELS_FIRST}",
+    )
+    text = text.replace("128x16384", "512x4096").replace("tensor<128xf32>", "tensor<512xf32>")
+    filters = "%v: tensor<16x16x3x3xbf16>, %w: tensor<16x16x3x3xbf16>"
+    whole = program_of(main_of(text, f"%x: {CHANNELS_FIRST}, {filters}", "tensor<16x16x3x3xbf16>"))
+    assert whole.strips.spread  # instance normalization: all channels share a dimension with images
+    tokens = text.replace("512x4096", "32x16x4096").replace("tensor<512xf32>", "tensor<32x16xf32>")
+    tokens = tokens.replace("across dimensions = [1]", "across dimensions = [2]").replace(
+        "dims = [0]", "dims = [0, 1]", 1
+    )
+    program = program_of(main_of(tokens, f"%x: {CHANNELS_FIRST}, {filters}", "tensor<16x16x3x3xbf16>"))
+    assert not program.strips.spread
