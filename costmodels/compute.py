@@ -52,42 +52,35 @@ def matrix_flop_per_ns(chip: Chip, dtype: str) -> float | None:
 
     Types that the unit lacks run as the next wider one that it has.
     """
-    width = bits(dtype)
-    match dtype:
-        case "bf16":
-            peak = chip.bf16_tflop_per_s
-        case "f16":
-            peak = chip.f16_tflop_per_s or chip.bf16_tflop_per_s
-        case "f32" | "complex<f32>":
-            peak = chip.f32_tflop_per_s
-        case "f64" | "complex<f64>":
-            peak = chip.f64_tflop_per_s
-        case _ if dtype.startswith("f"):
-            peak = chip.f8_tflop_per_s or chip.bf16_tflop_per_s
-        case _ if width <= 8:
-            peak = chip.i8_top_per_s or chip.bf16_tflop_per_s
-        case _:
-            peak = None
+    peak, _ = _matrix_unit(chip, dtype)
     return None if peak is None else peak * 1e3 / chip.devices_per_chip
 
 
 def matrix_efficiency(chip: Chip, dtype: str) -> float:
     """The share of that peak which large products reach."""
-    width = bits(dtype)
-    match dtype:
-        case "bf16" | "f16":
-            own = None
-        case "f32" | "complex<f32>":
-            own = chip.f32_matrix_efficiency
-        case "f64" | "complex<f64>":
-            own = chip.f64_matrix_efficiency
-        case _ if dtype.startswith("f"):
-            own = chip.f8_matrix_efficiency if chip.f8_tflop_per_s else None
-        case _ if width <= 8:
-            own = chip.i8_matrix_efficiency if chip.i8_top_per_s else None
-        case _:
-            own = None
+    _, own = _matrix_unit(chip, dtype)
     return chip.matrix_efficiency if own is None else own
+
+
+def _matrix_unit(chip: Chip, dtype: str) -> tuple[float | None, float | None]:
+    """The chip's peak on a type, and the efficiency that the type has of its own."""
+    width = bits(dtype)
+    bf16 = chip.bf16_tflop_per_s, None
+    match dtype:
+        case "bf16":
+            return bf16
+        case "f16":
+            return chip.f16_tflop_per_s or chip.bf16_tflop_per_s, None
+        case "f32" | "complex<f32>":
+            return chip.f32_tflop_per_s, chip.f32_matrix_efficiency
+        case "f64" | "complex<f64>":
+            return chip.f64_tflop_per_s, chip.f64_matrix_efficiency
+        case _ if dtype.startswith("f"):
+            return (chip.f8_tflop_per_s, chip.f8_matrix_efficiency) if chip.f8_tflop_per_s else bf16
+        case _ if width <= 8:
+            return (chip.i8_top_per_s, chip.i8_matrix_efficiency) if chip.i8_top_per_s else bf16
+        case _:
+            return None, None
 
 
 def vector_flop_per_ns(chip: Chip, dtype: str) -> float:

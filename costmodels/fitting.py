@@ -170,8 +170,8 @@ def _within_reason(
         HardwareError: a unit faster than its peak.
     """
     warnings: list[str] = []
-    keys = [key for knob in fitted for figure in knob.knob.figures for key in [figure.removeprefix("chip.")]]
-    for key in [key for key in keys if key.endswith("_efficiency")]:
+    figures = [figure for each in fitted for figure in each.knob.figures if figure.endswith("_efficiency")]
+    for key in (figure.removeprefix("chip.") for figure in figures):
         peak = "hbm_gb_per_s" if key == "hbm_efficiency" else "the peak of the matrix unit"
         efficiency = getattr(hardware.chip, key)
         if efficiency > CLAMPED and key == "misaligned_efficiency":

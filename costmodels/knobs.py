@@ -130,27 +130,23 @@ SPEEDUP = Knob(
 def overhead_and_latency(table: str, base: "Hardware") -> Knob:
     """Overhead and latency of a link, scaled alike."""
     overhead, latency, _ = _link_knobs(table)
-    scale = max(LEAST_US * 1e3 / latency.value(base), 1e-6)
-    return Knob(
-        f"{table}.overhead and {table}.latency",
-        (*overhead.figures, *latency.figures) if overhead.value(base) else latency.figures,
-        scale,
-        lambda h: latency.value(h) / latency.value(base),
-        lambda h, value: latency.turn(
-            overhead.turn(h, value * overhead.value(base)), value * latency.value(base)
-        ),
-    )
+    return _scaled_alike(base, overhead, latency)
 
 
 def overheads_of_products(base: "Hardware") -> Knob:
     """That of a kernel and what products take beyond it, scaled alike."""
-    kernel, matrix = _overhead("kernel"), _overhead("matrix")
+    return _scaled_alike(base, _overhead("kernel"), _overhead("matrix"))
+
+
+def _scaled_alike(base: "Hardware", first: Knob, second: Knob) -> Knob:
+    """Both times what they are in the base, where the first may be nothing."""
+    mine = [knob for knob in (first, second) if knob.value(base)]
     return Knob(
-        f"{kernel.name} and {matrix.name}",
-        (*kernel.figures, *matrix.figures),
-        max(LEAST_US * 1e3 / kernel.value(base), LEAST_US * 1e3 / matrix.value(base)),
-        lambda h: kernel.value(h) / kernel.value(base),
-        lambda h, value: kernel.turn(matrix.turn(h, value * matrix.value(base)), value * kernel.value(base)),
+        f"{first.name} and {second.name}",
+        tuple(figure for knob in mine for figure in knob.figures),
+        max(1e-6, *(knob.least / knob.value(base) for knob in mine)),
+        lambda h: second.value(h) / second.value(base),
+        lambda h, value: second.turn(first.turn(h, value * first.value(base)), value * second.value(base)),
     )
 
 

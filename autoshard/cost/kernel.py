@@ -25,7 +25,7 @@ from autoshard.cost.padding import scattered
 from autoshard.cost.reshard import Collective, ReshardPrices
 from autoshard.cost.running import emitted_spanning, spans_all
 from autoshard.cost.scattering import scattered_in_product
-from autoshard.program import KernelShape, minor_of_sum
+from autoshard.program import DOTS, KernelShape, minor_of_sum
 from autoshard.sharding import (
     AxisRef,
     FactorKind,
@@ -40,9 +40,6 @@ from autoshard.space import Strategy
 from costmodels import Hardware, Roofline, whole_ns
 
 Floats = NDArray[np.float64]
-
-
-_DOTS = frozenset({"stablehlo.dot_general", "stablehlo.dot"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +129,7 @@ def local_work(shape: KernelShape, strategies: Sequence[Strategy], hardware: Har
 
 def _rows(shape: KernelShape, sizes: Floats) -> Iterator[Floats]:
     """[K] elements of the last dimension of a dot's operands and result; of convolutions a library chooses which is last."""
-    if shape.name in _DOTS:
+    if shape.name in DOTS:
         for mapping in (*shape.rule.operands, *shape.rule.results):
             yield np.prod(sizes[:, list(mapping[-1])], axis=1) if mapping else np.ones(len(sizes))
 

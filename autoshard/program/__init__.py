@@ -14,7 +14,7 @@ from autoshard.program.demands import (
     priority_levels,
     restricted,
 )
-from autoshard.program.fusion import free_values
+from autoshard.program.fusion import DOTS, free_values
 from autoshard.program.generators import with_whole_generators
 from autoshard.program.groups import both, with_group_demands
 from autoshard.program.linearity import LinearWay
@@ -56,6 +56,7 @@ from autoshard.program.sources import Sources
 from autoshard.program.unreduced import refuse_unsound, without_unreduced
 
 __all__ = [
+    "DOTS",
     "MOVES",
     "PASSED",
     "RESULT_SITE",

@@ -19,7 +19,7 @@ RESHAPING = frozenset(
 )
 MAX_OPS = 128  # of a kernel; compilers split larger ones, and joining looks through all reads
 BROADCAST = "stablehlo.broadcast_in_dim"
-_DOTS = frozenset({"stablehlo.dot_general", "stablehlo.dot"})
+DOTS = frozenset({"stablehlo.dot_general", "stablehlo.dot"})
 NOT_FUSED = frozenset(
     {
         "sdy.sharding_constraint", "sdy.reshard", "sdy.propagation_barrier", "stablehlo.custom_call", "stablehlo.all_reduce",
@@ -100,13 +100,13 @@ def adds_unit_dims(op: Op) -> bool:
 
 def is_reduction(op: Op) -> bool:
     """A reduction, also one that is written as a dot; what makes its operands is evaluated inside."""
-    return op.name == "stablehlo.reduce" or (op.name in _DOTS and not op.is_matmul and not is_elementwise(op))
+    return op.name == "stablehlo.reduce" or (op.name in DOTS and not op.is_matmul and not is_elementwise(op))
 
 
 def _is_of(operand: TensorMapping, result: TensorMapping, op: Op) -> bool:
     """Whether each element of the result reads one of this operand; a dot that sums nothing broadcasts its operands."""
     return operand in (result, ()) or (
-        op.name in _DOTS and not op.is_matmul and all(dim in result for dim in operand)
+        op.name in DOTS and not op.is_matmul and all(dim in result for dim in operand)
     )
 
 

@@ -22,7 +22,6 @@ from autoshard.sharding import TensorMapping
 
 _TABLE_RANK = 2
 _POOLING = frozenset({"stablehlo.reduce_window", "stablehlo.select_and_scatter"})
-_IMAGES = ("batch", "channels")  # dimensions that no window slides over
 _UPDATES = 2  # operand of a scatter of one table
 
 
@@ -211,9 +210,11 @@ def _reads(
         elif kernel.shape.name in _POOLING:
             slid = {window.dim for window in kernel.shape.windows if window.size > 1}
             for use, type_ in zip(kernel.uses, kernel.shape.operands, strict=True):
-                rest = [dim for dim in range(type_.rank) if dim not in slid]
-                if len(slid) > 1 and len(rest) == len(_IMAGES):
-                    yield use.value, ((rest[0],), (rest[1],), False)
+                match [dim for dim in range(type_.rank) if dim not in slid]:
+                    case [batch, channels] if len(slid) > 1:
+                        yield use.value, ((batch,), (channels,), False)
+                    case _:
+                        pass
         updates = _updates(listing.ops[kernel.time], listing, compiler)
         if updates is not None:
             yield updates

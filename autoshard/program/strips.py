@@ -17,7 +17,7 @@ from typing import NamedTuple
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import BROADCAST, is_elementwise, is_reduction
 from autoshard.program.records import FilterGradient, Images, Kernel, KernelShape, Spread, Strips
-from autoshard.program.repeating import readers_of
+from autoshard.program.repeating import read_times, readers_of
 from autoshard.sharding import TensorMapping
 
 _CONVOLUTION, _RESHAPE = "stablehlo.convolution", "stablehlo.reshape"
@@ -90,9 +90,7 @@ class _Origin(NamedTuple):
     buffer: int  # the value that is stored
     stored: Images  # where they are in it
     taps: int  # of the convolution
-    merged: tuple[
-        int, ...
-    ] = ()  # the shape of the images, where groups of their channels are merged with them
+    merged: tuple[int, ...] = ()  # the images' shape, where groups of their channels are merged with them
 
 
 def _kept(
@@ -106,10 +104,8 @@ def _kept(
             continue
         (value,) = kernel.results
         start = starts.get(listing.ops[kernel.time].region)
-        if origin.merged:
-            continue
         sums = [one for one in readers.get(value, ()) if is_reduction(listing.ops[one.time])]
-        if start is None or kernel.time > start or all(one.time < start for one in sums):
+        if origin.merged or start is None or kernel.time > start or all(one.time < start for one in sums):
             continue
         is_first = origin.buffer not in replaced
         replaced.add(origin.buffer)
@@ -173,16 +169,16 @@ def _spread(
     What makes strips of images cannot look through that reshape: they are written, of each statistic and type once, and kept from pass to
     pass. Those of the backward pass, which `starts`, go as they come.
     """
-    last = _last_reads(kernels)
+    readers = readers_of(kernels)
     found: dict[int, dict[tuple[int, str], Spread]] = {}
     for kernel in kernels:
         read = (origins.get(use.value) for use in kernel.uses)
         origin = next((one for one in read if one is not None and one.merged), None)
         if origin is None or not kernel.results:
             continue
-        end = (
-            max(last.get(value, kernel.time) for value in kernel.results) if kernel.is_alias else kernel.time
-        )
+        end = kernel.time
+        if kernel.is_alias:
+            end = max(read_times(kernel.results[0], readers), default=kernel.time)
         for index in kernel.ops:
             op = listing.ops[index]
             if op.name != BROADCAST or not _spreads(op, listing, origin):
@@ -203,17 +199,6 @@ def _spreads(broadcast: Op, listing: Listing, origin: _Origin) -> bool:
     if given is None or made is None or made.num_elements != math.prod(origin.merged):
         return False
     return 1 < given.num_elements < made.num_elements
-
-
-def _last_reads(kernels: Sequence[Kernel]) -> dict[int, int]:
-    """When each value is last read, what has no buffer by what reads that."""
-    found: dict[int, int] = {}
-    for kernel in reversed(kernels):
-        ends = [found.get(value, kernel.time) for value in kernel.results] if kernel.is_alias else []
-        at = max(ends, default=kernel.time)
-        for use in kernel.uses:
-            found[use.value] = max(found.get(use.value, 0), at)
-    return found
 
 
 def _carried(images: Images, before: TensorMapping, after: TensorMapping) -> Images | None:

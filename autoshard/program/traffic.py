@@ -106,14 +106,9 @@ def _updated(
 ) -> Traffic:
     """Of an update in place; where products are apart, what is updated and has no buffer is made for it."""
     is_whole = [any(p < len(root.results) for p in positions) for _, positions in uses]
-    is_made = is_apart and not any(
-        is_it and value not in buffers for is_it, (value, _) in zip(is_whole, uses, strict=True)
-    )
-    read = [
-        int(is_made and value in buffers) if is_it else 2
-        for is_it, (value, _) in zip(is_whole, uses, strict=True)
-    ]
-    return tuple(read), int(is_made)
+    updated = {value for is_it, (value, _) in zip(is_whole, uses, strict=True) if is_it}
+    is_made = int(is_apart and updated <= buffers.keys())
+    return tuple(is_made if is_it else 2 for is_it in is_whole), is_made
 
 
 def _apart(

@@ -227,12 +227,13 @@ def measure(point: Point, pool: Any) -> tuple[float, int, float]:
     sets = int(min(max(_SET_BYTES // point.bytes, 2), _MOST_SETS))
     sets = 1 if point.bytes * sets > 20_000_000_000 else sets
     operands = [
-        tuple(_filled(pool, *each, i + j) for j, each in enumerate(point.operands)) for i in range(sets)
+        tuple(
+            _filled(pool, i + j, shape, jnp.dtype(dtype)) for j, (shape, dtype) in enumerate(point.operands)
+        )
+        for i in range(sets)
     ]
-    first, made = (
-        jax.eval_shape(lambda of: of, x) for x in (operands[0][0], jax.eval_shape(point.op, *operands[0]))
-    )
-    is_chain = jax.tree.leaves(made) == [first]
+    made = jax.tree.leaves(jax.eval_shape(point.op, *operands[0]))
+    is_chain = [(one.shape, one.dtype) for one in made] == [(operands[0][0].shape, operands[0][0].dtype)]
 
     @jax.jit
     def run(operands: Any) -> Any:
@@ -251,31 +252,28 @@ def measure(point: Point, pool: Any) -> tuple[float, int, float]:
     compiling = time.perf_counter() - start
     calls, last = 1, 0.0
     while True:
-        last = _timed(run, operands, calls)
+        last = timed(lambda: run(operands), calls)
         if last > _ROUND_S / 2:
             break
         calls *= 4
     calls = max(1, round(calls * _ROUND_S / last))
-    rounds = [_timed(run, operands, calls) / calls / sets for _ in range(_ROUNDS)]
+    rounds = [timed(lambda: run(operands), calls) / calls / sets for _ in range(_ROUNDS)]
     return statistics.median(rounds) * 1e6, sets, compiling
 
 
-def _timed(run: Any, operands: Any, calls: int) -> float:
+def timed(call: Callable[[], Any], calls: int) -> float:
+    """Seconds of so many calls that do not wait for each other."""
     start = time.perf_counter()
     out = None
     for _ in range(calls):
-        out = run(operands)
+        out = call()
     jax.block_until_ready(out)
     return time.perf_counter() - start
 
 
-def _filled(pool: Any, shape: tuple[int, ...], dtype: Any, seed: int) -> Any:
-    """Random values; no two operands of one point are equal, and a product's are no larger than its second operand's rows."""
-    return _fill(pool, seed, shape, jnp.dtype(dtype))
-
-
 @partial(jax.jit, static_argnums=(2, 3))
-def _fill(pool: Any, seed: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+def _filled(pool: Any, seed: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """Random values, other ones for each seed, so small that products of products stay finite."""
     values = jnp.resize(jnp.roll(pool, seed), (math.prod(shape),)).reshape(shape)
     if dtype == jnp.int32:
         return (jnp.abs(values) * 1e6).astype(dtype)
@@ -292,7 +290,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9, help="start no point after so many")
     parser.add_argument("--skip", type=Path, help="a folder whose points are not measured again")
     parser.add_argument(
-        "--scale", type=int, default=1, help="leave out points of more than 2^34 / scale operations or bytes"
+        "--scale", type=int, default=1, help="leave out points of more than 2^34 / scale bytes"
     )
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)

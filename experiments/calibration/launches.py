@@ -9,52 +9,44 @@ program's fusions that touch less than 64 KiB.
 import argparse
 import gzip
 import json
-import math
 import re
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from autoshard.xla.hlo import bytes_of, parse_hlo
+
 _SMALL = 65536
-_WIDTHS = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "f32": 4, "s32": 4, "u32": 4, "f64": 8, "s64": 8}
-_TYPE = re.compile(r"\b(" + "|".join(_WIDTHS) + r")\[([\d,]*)\]")
-_LINE = re.compile(r"\s*(?:ROOT )?%?([\w.\-]+) = (\([^=]*?\)|\S+) ([\w\-]+)\((.*)")
-
-
-def size(types: str) -> int:
-    """Bytes of all types in a text."""
-    return sum(
-        _WIDTHS[name] * math.prod(map(int, filter(None, dims.split(","))))
-        for name, dims in _TYPE.findall(types)
-    )
+_OTHERS = {"dot", "scatter", "convolution"}
 
 
 def fusions(hlo: str) -> dict[str, int]:
     """Bytes that each fusion reads and writes, by the name of its kernel; products and scatters are none."""
-    parsed = [match for line in hlo.splitlines() if (match := _LINE.match(line))]
-    types = {match[1]: match[2] for match in parsed}
-    inside = {name for name, body in _computations(hlo) if re.search(r" (dot|scatter|convolution)\(", body)}
+    module = parse_hlo(hlo)
+    types = {one.name: one.type for one in module.instructions}
     found: dict[str, int] = {}
-    for match in parsed:
-        called = re.search(r"calls=%?([\w.\-]+)", match[4])
-        if match[3] == "fusion" and called is not None and called[1] not in inside:
-            operands = re.findall(r"%([\w.\-]+)", match[4].split("), ")[0])
-            name = re.sub(r"[.\-]", "_", match[1])
-            found[name] = size(match[2]) + sum(size(types.get(operand, "")) for operand in operands)
+    for one in module.instructions:
+        body = module.computations.get(one.callee("calls") or "")
+        if (
+            one.opcode == "fusion"
+            and body
+            and _OTHERS.isdisjoint(inner.opcode for inner in body.instructions)
+        ):
+            read = sum(bytes_of(types[operand]) for operand in one.operands)
+            found[_kernel_name(one.name)] = bytes_of(one.type) + read
     return found
 
 
-def _computations(hlo: str) -> Iterator[tuple[str, str]]:
-    for match in re.finditer(r"^(?:ENTRY )?%?([\w.\-]+) \([^\n]*\{\n(.*?)^\}", hlo, re.S | re.M):
-        yield match[1], match[2]
+def _kernel_name(name: str) -> str:
+    return re.sub(r"[.\-]", "_", name)
 
 
 def small_kernels(program: dict[str, Any]) -> Iterator[tuple[int, float]]:
     """Bytes and nanoseconds of each run of a small fusion."""
     sizes = fusions(program["hlo"])
     for kernel in program["kernels"]:
-        name = re.sub(r"[.\-]", "_", kernel["op"].partition("|")[2])
+        name = _kernel_name(kernel["op"].partition("|")[2])
         if sizes.get(name, _SMALL) < _SMALL:
             yield from [(sizes[name], kernel["ns"] / kernel["times"])] * int(kernel["times"])
 

@@ -13,6 +13,7 @@ import argparse
 import csv
 import gzip
 import json
+import re
 import statistics
 import tempfile
 import time
@@ -27,6 +28,7 @@ import numpy as np
 from jax._src.interpreters import mlir
 from jaxlib import xla_client
 from jaxlib.mlir import ir
+from kernels import timed
 
 _ROUND_S = 0.2
 _ROUNDS = 5
@@ -41,12 +43,7 @@ def argument(type_: Any, seed: int) -> np.ndarray[Any, Any]:
     """Random values of a tensor type."""
     shape, element = tuple(type_.shape), str(type_.element_type)
     names = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "f64": "float64", "i1": "bool"}
-    name = (
-        names.get(element) or element.replace("ui", "uint").replace("i", "int")
-        if "u" not in element
-        else "uint" + element[2:]
-    )
-    dtype = jax.numpy.dtype(name)
+    dtype = jax.numpy.dtype(names.get(element) or re.sub(r"^(u?)i", r"\1int", element))
     values = np.resize(np.roll(_POOL, seed), shape)
     if dtype.kind == "b":
         return values > 0
@@ -102,9 +99,9 @@ def measure(path: Path, folder: Path) -> dict[str, Any]:
         return results
 
     jax.block_until_ready(call())
-    one = min(_timed(call, 1) for _ in range(3))
+    one = min(timed(call, 1) for _ in range(3))
     times = max(2, min(int(_ROUND_S / one), 200))
-    rounds = [_timed(call, times) / times for _ in range(_ROUNDS)]
+    rounds = [timed(call, times) / times for _ in range(_ROUNDS)]
     memory = executable.get_compiled_memory_stats()
     name = path.name.partition(".")[0]
     kept = {
@@ -132,15 +129,6 @@ def _state(main: Any, count: int) -> dict[int, int]:
         if "tf.aliasing_output" in attributes:
             found[i] = ir.IntegerAttr(attributes["tf.aliasing_output"]).value
     return found
-
-
-def _timed(call: Any, times: int) -> float:
-    start = time.perf_counter()
-    results = None
-    for _ in range(times):
-        results = call()
-    jax.block_until_ready(results)
-    return time.perf_counter() - start
 
 
 def main() -> None:

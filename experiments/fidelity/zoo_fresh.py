@@ -15,7 +15,17 @@ import optax
 from jax import ShapeDtypeStruct as Shape
 from programs import BF16, F32, I32, Program, Tree, cross_entropy, lower
 from zoo_packages import forward, whole
-from zoo_torch import ADAMW, cast, causal_lm, images_train, logits, remat_layers, torch_model, training
+from zoo_torch import (
+    ADAMW,
+    cast,
+    causal_lm,
+    images_train,
+    logits,
+    prefilling,
+    remat_layers,
+    torch_model,
+    training,
+)
 
 
 def opt_train() -> Program:
@@ -67,15 +77,7 @@ def phi_prefill() -> Program:
     )
     run, weights, buffers = torch_model(lambda: PhiForCausalLM(config), False)
 
-    def prefill(weights: Tree, buffers: Tree, ids: Any) -> Any:
-        def of(answer: Any) -> Any:
-            return answer.logits[:, -1], [
-                (layer.keys, layer.values) for layer in answer.past_key_values.layers
-            ]
-
-        return run(weights, buffers, ids, use_cache=True, of=of, logits_to_keep=1)
-
-    return prefill, (cast(weights), buffers, Shape((32, 1024), I32)), ()
+    return prefilling(run, logits_to_keep=1), (cast(weights), buffers, Shape((32, 1024), I32)), ()
 
 
 def deberta_train() -> Program:

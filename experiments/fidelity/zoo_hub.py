@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 from jax import ShapeDtypeStruct as Shape
 from programs import BF16, F32, I32, Program, Tree, cross_entropy, lower
-from zoo_torch import ADAMW, cast, causal_lm, logits, remat_layers, torch_model, training
+from zoo_torch import ADAMW, cast, causal_lm, logits, prefilling, remat_layers, torch_model, training
 
 
 def mistral_train() -> Program:
@@ -200,15 +200,7 @@ def cohere_prefill() -> Program:
     config = CohereConfig(num_hidden_layers=8, num_key_value_heads=8)
     run, weights, buffers = torch_model(lambda: CohereForCausalLM(config), False)
 
-    def prefill(weights: Tree, buffers: Tree, ids: Any) -> Any:
-        def of(answer: Any) -> Any:
-            return answer.logits[:, -1], [
-                (layer.keys, layer.values) for layer in answer.past_key_values.layers
-            ]
-
-        return run(weights, buffers, ids, use_cache=True, of=of, logits_to_keep=1)
-
-    return prefill, (cast(weights), buffers, Shape((16, 2048), I32)), ()
+    return prefilling(run, logits_to_keep=1), (cast(weights), buffers, Shape((16, 2048), I32)), ()
 
 
 def glm4_train() -> Program:

@@ -108,6 +108,20 @@ def causal_lm(run: Any, narrowed: bool = False) -> Callable[..., Any]:
     return loss
 
 
+def prefilling(run: Any, **options: Any) -> Callable[..., Any]:
+    """The last word's logits, and the keys and values of all layers."""
+
+    def prefill(weights: Tree, buffers: Tree, ids: Any) -> Any:
+        def of(answer: Any) -> Any:
+            return answer.logits[:, -1], [
+                (layer.keys, layer.values) for layer in answer.past_key_values.layers
+            ]
+
+        return run(weights, buffers, ids, use_cache=True, of=of, **options)
+
+    return prefill
+
+
 def llama_remat_train() -> Program:
     """Llama 3.2 1B, each layer made again, 64 sequences of 2048 tokens; bfloat16 weights, AdamW."""
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -508,15 +522,7 @@ def mixtral_prefill() -> Program:
     )  # fmt: skip
     run, weights, buffers = torch_model(lambda: MixtralForCausalLM(config), False)
 
-    def prefill(weights: Tree, buffers: Tree, ids: Any) -> Any:
-        def of(answer: Any) -> Any:
-            return answer.logits[:, -1], [
-                (layer.keys, layer.values) for layer in answer.past_key_values.layers
-            ]
-
-        return run(weights, buffers, ids, use_cache=True, of=of)
-
-    return prefill, (cast(weights), buffers, Shape((16, 512), I32)), ()
+    return prefilling(run), (cast(weights), buffers, Shape((16, 512), I32)), ()
 
 
 PROGRAMS = (

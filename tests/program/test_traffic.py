@@ -107,17 +107,30 @@ func.func @main(%x: tensor<64x32xf32>, %w: tensor<32x16xf32>, %v: tensor<32x16xf
     assert fused["stablehlo.negate"].is_alias
 
 
-NORMALIZED = """
+ROWS = """
 sdy.mesh @mesh = <["x"=2]>
-func.func @main(%x: tensor<64x32xf32>) -> tensor<64x64xf32> {
-  %c = stablehlo.constant dense<0.0> : tensor<f32>
-  %s = stablehlo.reduce(%x init: %c) applies stablehlo.add across dimensions = [1] : (tensor<64x32xf32>, tensor<f32>) -> tensor<64xf32>
+func.func @main(%x: tensor<64x32xf32>) -> RESULT {
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  BEFORE
+  %s = stablehlo.reduce(%e init: %z) applies stablehlo.add across dimensions = [1] : (tensor<64x32xf32>, tensor<f32>) -> tensor<64xf32>
   %b = stablehlo.broadcast_in_dim %s, dims = [0] : (tensor<64xf32>) -> tensor<64x32xf32>
-  %d = stablehlo.divide %x, %b : tensor<64x32xf32>
-  %p = stablehlo.dot_general %d, %x, contracting_dims = [1] x [1] : (tensor<64x32xf32>, tensor<64x32xf32>) -> tensor<64x64xf32>
-  return %p : tensor<64x64xf32>
+  %q = stablehlo.divide %e, %b : tensor<64x32xf32>
+  BEHIND
 }
 """
+
+
+def rows(before: str, behind: str, result: str) -> str:
+    """Rows of %e divided by what they add up to."""
+    return ROWS.replace("BEFORE", before).replace("BEHIND", behind).replace("RESULT", result)
+
+
+NORMALIZED = rows(
+    "",
+    "%p = stablehlo.dot_general %q, %x, contracting_dims = [1] x [1] : (tensor<64x32xf32>, tensor<64x32xf32>) -> tensor<64x64xf32>\n"
+    "return %p : tensor<64x64xf32>",
+    "tensor<64x64xf32>",
+).replace("%e", "%x")
 
 
 def test_a_reduction_and_the_work_behind_it_read_once() -> None:
@@ -152,20 +165,15 @@ def moved(text: str) -> int:
     return sum(kernel.shape.traffic_bytes for kernel in build_program(listed(text), compiler=APART).kernels)
 
 
-SOFTMAX = """
-sdy.mesh @mesh = <["x"=2]>
-func.func @main(%x: tensor<64x32xf32>) -> tensor<64x32xf32> {
-  %z = stablehlo.constant dense<0.0> : tensor<f32>
+SOFTMAX = rows(
+    """
   %m = stablehlo.reduce(%x init: %z) applies stablehlo.maximum across dimensions = [1] : (tensor<64x32xf32>, tensor<f32>) -> tensor<64xf32>
   %w = stablehlo.broadcast_in_dim %m, dims = [0] : (tensor<64xf32>) -> tensor<64x32xf32>
   %d = stablehlo.subtract %x, %w : tensor<64x32xf32>
-  %e = stablehlo.exponential %d : tensor<64x32xf32>
-  %s = stablehlo.reduce(%e init: %z) applies stablehlo.add across dimensions = [1] : (tensor<64x32xf32>, tensor<f32>) -> tensor<64xf32>
-  %b = stablehlo.broadcast_in_dim %s, dims = [0] : (tensor<64xf32>) -> tensor<64x32xf32>
-  %q = stablehlo.divide %e, %b : tensor<64x32xf32>
-  return %q : tensor<64x32xf32>
-}
-"""
+  %e = stablehlo.exponential %d : tensor<64x32xf32>""",
+    "return %q : tensor<64x32xf32>",
+    "tensor<64x32xf32>",
+)
 
 
 def test_a_softmax_that_is_returned_reads_and_writes_its_rows_once() -> None:
@@ -190,12 +198,10 @@ func.func @main(%x: tensor<64x64xf32>, %w: tensor<64x64xf32>) -> (tensor<64x64xf
     assert moved(step.replace("RESULT", ", tensor<64x64xf32>").replace("MORE", ", %1")) >= one
 
 
-@pytest.mark.parametrize(("is_apart", "writes"), [(True, 1), (False, 0)])
-def test_a_scatter_into_zeros_writes_them_first(is_apart: bool, writes: int) -> None:
-    text = """
+SCATTERED = """
 sdy.mesh @mesh = <["x"=2]>
-func.func @main(%i: tensor<8x1xi32>, %u: tensor<8x16xf32>) -> tensor<64x16xf32> {
-  %z = stablehlo.constant dense<0.0> : tensor<64x16xf32>
+func.func @main(%i: tensor<8x1xi32>, %u: tensor<8x16xf32>, %t: tensor<64x16xf32>) -> tensor<64x16xf32> {
+  %z = MADE : tensor<64x16xf32>
   %s = "stablehlo.scatter"(%z, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1],
     inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
@@ -205,6 +211,11 @@ func.func @main(%i: tensor<8x1xi32>, %u: tensor<8x16xf32>) -> tensor<64x16xf32> 
   return %s : tensor<64x16xf32>
 }
 """
+
+
+@pytest.mark.parametrize(("is_apart", "writes"), [(True, 1), (False, 0)])
+def test_a_scatter_into_zeros_writes_them_first(is_apart: bool, writes: int) -> None:
+    text = SCATTERED.replace("MADE", "stablehlo.constant dense<0.0>")
     compiler = Compiler(is_xla_tpu=False, products_apart=is_apart)
     (scatter,) = (
         k
@@ -216,18 +227,6 @@ func.func @main(%i: tensor<8x1xi32>, %u: tensor<8x16xf32>) -> tensor<64x16xf32> 
 
 def test_a_scatter_into_what_has_no_buffer_writes_that_first() -> None:
     """A sine, or what is broadcast, is written as the scatter's result, and read for that."""
-    text = """
-sdy.mesh @mesh = <["x"=2]>
-func.func @main(%i: tensor<8x1xi32>, %u: tensor<8x16xf32>, %t: tensor<64x16xf32>) -> tensor<64x16xf32> {
-  %z = stablehlo.sine %t : tensor<64x16xf32>
-  %s = "stablehlo.scatter"(%z, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1],
-    inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
-  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
-    %c = stablehlo.add %a, %b : tensor<f32>
-    stablehlo.return %c : tensor<f32>
-  }) : (tensor<64x16xf32>, tensor<8x1xi32>, tensor<8x16xf32>) -> tensor<64x16xf32>
-  return %s : tensor<64x16xf32>
-}
-"""
+    text = SCATTERED.replace("MADE", "stablehlo.sine %t")
     table, updates = 64 * 16 * 4, 2 * (8 * 4 + 8 * 16 * 4)
     assert moved(text) == 2 * table + updates
