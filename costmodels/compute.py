@@ -4,7 +4,7 @@
 2. A matrix product of [m, k] by [k, n] works on whole tiles: 2·⌈m⌉·⌈k⌉·⌈n⌉ FLOP with each size rounded up to
    the tile [2]; where the vector unit does the unpadded product sooner (a size is 1, say), it does it.
 3. On chips whose copy engine takes rows only in multiples of 16 bytes [3], a product with a row that is none is that much
-   slower. Rows are of k and of n elements unless other ones are given.
+   slower, whether it multiplies or reads. Rows are of k and of n elements unless other ones are given.
 
 Units are those of `figures`; 1 TFLOP/s is 1000 FLOP/ns.
 
@@ -151,17 +151,16 @@ def matmul_roofline(
     """Formulas 2 and 3 within formula 1; `bytes` None: `matmul_bytes`, `rows` None: of k and n elements."""
     moved = matmul_bytes(m, k, n, batch, dtype) if bytes is None else bytes
     work, unit = matmul_flops(m, k, n, batch, dtype) / vector_flop_per_ns(chip, dtype), "vector"
-    peak = matrix_flop_per_ns(chip, dtype)
+    reached, peak = 1.0, matrix_flop_per_ns(chip, dtype)
     if peak is not None:
-        tile = chip.matrix_tile
+        tile, aligned = chip.matrix_tile, _alignment(chip, (k, n) if rows is None else rows, dtype)
         padded = matmul_flops(_padded(m, tile), _padded(k, tile), _padded(n, tile), batch, dtype)
-        on_matrix = padded / (
-            peak * matrix_efficiency(chip, dtype) * _alignment(chip, (k, n) if rows is None else rows, dtype)
-        )
-        unit = np.where(np.asarray(on_matrix) <= work, "matrix", "vector")
-        work = np.minimum(work, on_matrix)
+        on_matrix = padded / (peak * matrix_efficiency(chip, dtype) * aligned)
+        fills_it = np.asarray(on_matrix) <= work
+        unit, work = np.where(fills_it, "matrix", "vector"), np.minimum(work, on_matrix)
+        reached = np.where(fills_it, aligned, 1.0)
     overhead_us = chip.kernel_overhead_us + (chip.matrix_overhead_us or 0.0)
-    return Roofline(work, memory_ns(chip, moved), overhead_us * 1e3, unit)
+    return Roofline(work, memory_ns(chip, moved) / reached, overhead_us * 1e3, unit)
 
 
 def scheduled_flops(m: Quantity, k: Quantity, n: Quantity, batch: Quantity, dtype: str) -> Quantity:

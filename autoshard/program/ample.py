@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from autoshard.mlir.listing import Listing, Op
+from autoshard.program.casts import cast_inside
 from autoshard.program.fusion import BROADCAST, FREE_LEAVES, RESHAPING, is_cheap, is_reduction
 from autoshard.program.lifetime import stored_bytes
 from autoshard.program.records import Compiler, Kernel
@@ -98,6 +99,7 @@ def keep_costly(
         kernels, listing, may_repeat, _costly_inside(kernels, listing, may_repeat)
     )
 
+    inside = cast_inside(listing) if compiler.products_apart else frozenset[int]()
     grouped = _read_in_groups(kernels) if compiler.keeps_grouped_operands else frozenset[int]()
     moved = Traffic(kernels, listing, held)
     made = {value: kernel for kernel in kernels for value in kernel.results}
@@ -109,7 +111,7 @@ def keep_costly(
         return any(time > made_at for time in times)
 
     def keeps(value: int, stored: Collection[int]) -> bool:
-        if compiler.products_apart and value in as_stored.all:
+        if compiler.products_apart and value in as_stored.all and value not in inside:
             return True
         uses = made[value].uses if value in made else ()
         read = permanent.intersection(use.value for use in uses) | frozenset(stored)

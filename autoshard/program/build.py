@@ -10,6 +10,7 @@ from autoshard.program.accumulation import sums_after_loops
 from autoshard.program.additions import Addends, additions_of, find_addends
 from autoshard.program.ample import keep_costly
 from autoshard.program.carrying import carried_pairs
+from autoshard.program.casts import cast_inside
 from autoshard.program.concatenated import made_where_read, read_again, written_into_whole
 from autoshard.program.counters import NO_COUNTERS, find_counters
 from autoshard.program.demands import demands_of
@@ -35,6 +36,7 @@ from autoshard.program.lifetime import (
     recompute,
     returned,
     slices_in_loops,
+    undonated_arguments,
 )
 from autoshard.program.linearity import linear_ways
 from autoshard.program.merging import NO_MERGED, merged_scatters, without_merged
@@ -122,7 +124,7 @@ def build_program(
     roots = {value: frozenset({source}) for value, source in behind.items()}
     permanent = permanent_arguments(listing, pairs)
     repeated: dict[int, frozenset[int]] = {}
-    segment = Segment()
+    segment = Segment(undonated_arguments(listing, pairs))
     zeros = zero_values(listing)
     may_repeat = repeatable(listing, zeros, pinned)
     widths = Widths(listing)
@@ -303,6 +305,7 @@ def _with_renamed(pinned: frozenset[int], listing: Listing) -> frozenset[int]:
 def _apart(listing: Listing, pairs: Sequence[tuple[int, int]]) -> Apart:
     stored = {value for op in listing.ops if op.is_matmul for value in op.operands}
     stored |= {value for op in listing.ops if op.name == _SCATTER for value in op.results}
+    stored -= cast_inside(listing)
     state = frozenset(listing.results[result].value for result, _ in pairs)
     return Apart(state, _with_renamed(frozenset(stored), listing))
 
@@ -360,6 +363,8 @@ def _kernel(
         for (value, _), sites in by_read.items()
     ]
     is_free = not constants.isdisjoint(root.results)
+    if is_alias:
+        segment.make_where_read(root, read, listing)
     moves_nothing = is_alias or is_free
     moved = (0,) * len(uses), 0
     if not moves_nothing:

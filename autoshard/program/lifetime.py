@@ -71,6 +71,12 @@ def permanent_arguments(listing: Listing, pairs: Sequence[tuple[int, int]]) -> f
     return frozenset({a.value for a in listing.arguments if not a.is_donated} | carried)
 
 
+def undonated_arguments(listing: Listing, pairs: Sequence[tuple[int, int]]) -> frozenset[int]:
+    """Arguments that are the caller's when the program is done, as they were."""
+    carried = {listing.arguments[argument].value for _, argument in pairs}
+    return frozenset({a.value for a in listing.arguments if not a.is_donated} - carried)
+
+
 def returned(
     listing: Listing, kernels: Sequence[Kernel], handing: Sequence[DataFlow], pairs: Sequence[tuple[int, int]]
 ) -> frozenset[int]:

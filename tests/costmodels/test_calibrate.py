@@ -312,13 +312,14 @@ def test_launch_and_memory(tmp_path: Path) -> None:
     assert made.link == load("h100").link
 
 
-def test_the_shipped_h200_is_what_its_tables_say(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["h100", "h200"])
+def test_a_shipped_gpu_is_what_its_tables_say(name: str, tmp_path: Path) -> None:
     """`autoshard calibrate` on the tables that were measured gives the profile's figures back, from other ones."""
-    folder = Path(__file__).parents[2] / "experiments" / "calibration" / "results" / "h200"
-    tables = [folder / f"{name}.csv" for name in ("matmul", "memory", "launch")]
-    shipped = load("h200")
+    folder = Path(__file__).parents[2] / "experiments" / "calibration" / "results" / name
+    tables = [folder / f"{table}.csv" for table in ("matmul", "memory", "launch")]
+    shipped = load(name)
     assert shipped.calibration is not None
-    text = (Path(costmodels.__file__).parent / "hardware" / "h200.toml").read_text()
+    text = (Path(costmodels.__file__).parent / "hardware" / f"{name}.toml").read_text()
     text = text[: text.index("\n[calibration]\n")]
     for figure in shipped.calibration.fitted:
         key = figure.removeprefix("chip.")

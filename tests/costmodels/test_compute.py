@@ -116,6 +116,9 @@ def test_rows_that_are_no_multiple_of_16_bytes(m: int, k: int, n: int) -> None:
     """Slower on Hopper: 8 elements of bf16 and 4 of f32 are 16 bytes. m is no row; TPUs pad and do not mind."""
     even = H200.matmul_roofline(m=4096, k=4096, n=4096, dtype="bf16").work_ns
     odd = H200.matmul_roofline(m=m, k=k, n=n, dtype="bf16").work_ns
+    read = H200.matmul_roofline(m=m, k=k, n=n, dtype="bf16", bytes=10**9).memory_ns
+    whole = H200.matmul_roofline(m=4096, k=4096, n=4096, dtype="bf16", bytes=10**9).memory_ns
+    assert read == pytest.approx(whole / (H200.chip.misaligned_efficiency or 1))
     assert odd == pytest.approx(even / (H200.chip.misaligned_efficiency or 1))
     assert H200.matmul_roofline(m=4095, k=4096, n=4096, dtype="bf16").work_ns == even
     assert H200.matmul_roofline(m=m, k=k, n=n, dtype="bf16", rows=()).work_ns == even

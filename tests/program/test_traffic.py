@@ -3,6 +3,7 @@
 import pytest
 
 from autoshard.program import Compiler, Kernel, build_program
+from autoshard.program.records import XLA_TPU
 from autoshard.sharding import TensorType
 from tests.mlir.modules import listed
 from tests.program.modules import program_of
@@ -230,3 +231,42 @@ def test_a_scatter_into_what_has_no_buffer_writes_that_first() -> None:
     text = SCATTERED.replace("MADE", "stablehlo.sine %t")
     table, updates = 64 * 16 * 4, 2 * (8 * 4 + 8 * 16 * 4)
     assert moved(text) == 2 * table + updates
+
+
+UPDATED = """
+sdy.mesh @mesh = <["x"=2]>
+func.func @main(%c: tensor<64x16xf32> DONATED, %u: tensor<1x16xf32>, %i: tensor<i32>) -> (tensor<64x16xf32>) {
+  %z = stablehlo.constant dense<0> : tensor<i32>
+  %a = stablehlo.dynamic_update_slice %c, %u, %i, %z : (tensor<64x16xf32>, tensor<1x16xf32>, tensor<i32>, tensor<i32>) -> tensor<64x16xf32>
+  %b = stablehlo.dynamic_update_slice %a, %u, %z, %z : (tensor<64x16xf32>, tensor<1x16xf32>, tensor<i32>, tensor<i32>) -> tensor<64x16xf32>
+  return %b : tensor<64x16xf32>
+}
+"""
+
+
+@pytest.mark.parametrize("is_donated", [True, False])
+@pytest.mark.parametrize("compiler", [XLA_TPU, APART], ids=["tpu", "gpu"])
+def test_an_argument_that_is_not_donated_is_copied_before_it_is_updated(
+    compiler: Compiler, is_donated: bool
+) -> None:
+    """Once: the second update writes into the copy. What is donated is updated where it is."""
+    text = UPDATED.replace("DONATED", "{tf.aliasing_output = 0 : i32}" if is_donated else "")
+    first, second = build_program(listed(text), compiler=compiler).kernels
+    cache, row = 64 * 16 * 4, 16 * 4
+    assert first.shape.traffic_bytes == 2 * row + (0 if is_donated else 2 * cache)
+    assert second.shape.traffic_bytes == 2 * row
+
+
+def test_a_product_reads_what_it_casts_as_wide_as_it_is_stored() -> None:
+    """Two bytes are read for one of a bfloat16 that is made of a float32 argument, also where that is transposed; as many of others."""
+    text = """
+sdy.mesh @mesh = <["x"=2]>
+func.func @main(%x: tensor<64x32xbf16>, %w: tensor<16x32xf32>) -> tensor<64x16xf32> {
+  %t = stablehlo.transpose %w, dims = [1, 0] : (tensor<16x32xf32>) -> tensor<32x16xf32>
+  %c = stablehlo.convert %t : (tensor<32x16xf32>) -> tensor<32x16xbf16>
+  %y = stablehlo.dot_general %x, %c, contracting_dims = [1] x [0] : (tensor<64x32xbf16>, tensor<32x16xbf16>) -> tensor<64x16xf32>
+  return %y : tensor<64x16xf32>
+}
+"""
+    (product,) = (kernel for kernel in program_of(text).kernels if kernel.shape.is_matmul)
+    assert product.shape.reads == (1, 2)
