@@ -142,6 +142,8 @@ class _Stored:
 
     def whole(self, whole: Whole, sharding: TensorSharding) -> int:
         """Of what is there beside the value that it holds."""
+        if whole.beside is not None and not whole.beside.holds(_shape(whole.type, sharding))[0]:
+            return 0
         return self._bytes(whole.type, sharding, whole.dims, is_temporary=True, cut=whole.cut)
 
     def copied(
@@ -493,8 +495,10 @@ def _for_loops(
             is_turned = is_across == (number == 1) and not kept & {*read.run.rule.operands[number][0]}
             if is_turned and not is_in_place:
                 yield Buffer(time, time + 1, bytes_)
-            if evaluated is None or (
-                source is not None and stored.is_narrowed(source.value, type_, sharding)
+            if (
+                evaluated is None
+                or (source is not None and stored.is_narrowed(source.value, type_, sharding))
+                or _is_there(planned, stored, evaluated.origin, sharding)
             ):
                 continue
             begin = evaluated.stored_from(lives.of_values, time)
@@ -535,6 +539,12 @@ def _copied_results(planned: Planned, stored: _Stored) -> Iterator[Buffer]:
         if sharding is not None and planned.is_ranked(value):
             bytes_ = stored.handed_over(planned.type_of(value), sharding)
             yield Buffer(0, planned.program.num_times, bytes_, is_handed_over=True)
+
+
+def _is_there(planned: Planned, stored: _Stored, value: int, sharding: TensorSharding) -> bool:
+    """Whether it is stored where what goes back to it lies otherwise."""
+    wholes = planned.program.wholes.get(value, ())
+    return any(whole.beside is not None and stored.whole(whole, sharding) > 0 for whole in wholes)
 
 
 def _wholes(planned: Planned, stored: _Stored, lives: Lifetimes) -> Iterator[Buffer]:

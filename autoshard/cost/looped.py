@@ -95,6 +95,9 @@ class LoopedSums:
             return
         if source is not None and self._graph.program.packed.get(source.value) is not None:
             looped = looped & ~self._sizes.are_packed(shape.operands[operand], layouts)
+        for whole in self._graph.program.wholes.get(repeated.origin, ()):
+            if whole.beside is not None:
+                looped = looped & ~self._sizes.lie_beside(whole, layouts)
         begin, handed = repeated.stored_from(self._lives, kernel.time), np.where(looped, bytes_, 0)
         end = self._end_of_handed(kernel.time)
         picked = self._graph.program.picked.get((kernel.results[0], operand))

@@ -74,11 +74,17 @@ class Sizes:
     def whole(self, whole: Whole, layouts: Ints) -> Ints:
         """Of what is stored of a value beside that."""
         if whole.cut is None:
-            return self.temporary(whole.type, layouts, whole.dims)
+            bytes_ = self.temporary(whole.type, layouts, whole.dims)
+            return bytes_ if whole.beside is None else np.where(self.lie_beside(whole, layouts), bytes_, 0)
         shapes = in_groups(self._graph.layouts[whole.type.rank].local_shapes(whole.type, layouts), *whole.cut)
         return self._hardware.stored_bytes(
             shapes, dtype_bits(whole.type.dtype), whole.dims, is_temporary=True
         )
+
+    def lie_beside(self, whole: Whole, layouts: Ints) -> NDArray[np.bool_]:
+        """Where it is stored at all."""
+        shapes = self._graph.layouts[whole.type.rank].local_shapes(whole.type, layouts)
+        return np.ones(len(shapes), np.bool_) if whole.beside is None else whole.beside.holds(shapes)
 
     def copied(self, type_: TensorType, layouts: Ints, minor: MinorDims, *, is_read: bool = False) -> Ints:
         """Of a copy in that layout, where one is made; `is_read`: for rows to be gathered from it."""

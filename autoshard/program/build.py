@@ -89,6 +89,7 @@ from autoshard.program.summed import made_by_readers
 from autoshard.program.traded import Traffic
 from autoshard.program.traffic import Apart, Segment, fuse_into_products, traffic
 from autoshard.program.transforms import transforms
+from autoshard.program.turned import Hidden, stored_besides
 from autoshard.program.updates import row_copies, updated_at_once, updates_in_rows
 from autoshard.program.widths import Widths
 from autoshard.program.windowed import windowed_exponentials
@@ -213,6 +214,7 @@ def build_program(
     ranks = {buffer: type_.rank for buffer in alike.values() if (type_ := listing.values[buffer].type)}
     dims = {buffer: last_two(rank) for buffer, rank in ranks.items()} | dims
     as_made = evaluated_as_made(kernels, listing, dims) | named_so | joined | alike.keys()
+    hidden: tuple[Hidden, ...] = ()
     if compiler.is_xla_tpu:
         copies = [
             *merged_broadcasts(kernels, listing, fusion.free),
@@ -222,6 +224,8 @@ def build_program(
         if compiler.doubles_exponentials:
             copies += doubled_exponentials(kernels, listing, zeros, ample)
         copies += windowed_exponentials(kept, listing, ample, compiler)
+        hidden, sums = stored_besides(listing, kept, ample)
+        copies += [*((one.value, one.stored) for one in hidden), *sums]
         ample, sums = added_up_again(listing, kept, ample)
         copies += sums
         for value, whole in copies:
@@ -264,7 +268,15 @@ def build_program(
         if compiler.is_xla_tpu
         else {},
         hoisted_casts=hoisted_casts(kernels, listing) if compiler.is_xla_tpu else {},
-        packed=packed_predicates(listing, kernels, pinned, stored, ample, compiler),
+        packed=packed_predicates(
+            listing,
+            kernels,
+            pinned,
+            stored,
+            ample,
+            frozenset(one.value for one in hidden if one.is_of_few),
+            compiler,
+        ),
     )
     return replace(program, picked=picked_beside(program, compiler)) if compiler.is_xla_tpu else program
 

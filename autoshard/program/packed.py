@@ -37,12 +37,14 @@ def packed_predicates(
     pinned: frozenset[int],
     stored: Widths,
     lives: Mapping[int, Lifetime],
+    hidden: frozenset[int],
     compiler: Compiler,
 ) -> dict[int, TensorType | None]:
     """Values with a buffer, and as what they are stored where comparisons are packed; None: not at all.
 
     Args:
         stored: in what type values are stored where none are.
+        hidden: elementwise work that is stored where a device has few of the batch, without a buffer of its own (`turned`).
     """
     if not (compiler.repeats_packed_erfc or compiler.narrows_packed):
         return {}
@@ -56,7 +58,9 @@ def packed_predicates(
             continue
         root = listing.ops[made[value].time]
         if root.name == _ERFC and is_widened(root, listing):
-            if compiler.repeats_packed_erfc and not _is_in_stored_work(value, made, readers, listing, lives):
+            if compiler.repeats_packed_erfc and not _is_in_stored_work(
+                value, made, readers, listing, lives, hidden
+            ):
                 found[value] = None
         elif compiler.narrows_packed:
             narrow = without.of_value(value)
@@ -86,8 +90,9 @@ def _is_in_stored_work(
     readers: Readers,
     listing: Listing,
     lives: Mapping[int, Lifetime],
+    hidden: frozenset[int],
 ) -> bool:
-    """Whether elementwise work on nothing later than the value has a buffer: that reads the value where it is."""
+    """Whether elementwise work on nothing later than the value has a buffer, or is stored: that reads the value where it is."""
     left, seen = [value], {value}
     while left:
         for reader in readers.get(left.pop(), ()):
@@ -96,7 +101,7 @@ def _is_in_stored_work(
             others = (use.value for use in reader.uses if use.value not in seen)
             if any(made[other].time > made[value].time for other in others if other in made):
                 continue
-            if any(one in lives and lives[one].is_own_buffer for one in reader.results):
+            if any((one in lives and lives[one].is_own_buffer) or one in hidden for one in reader.results):
                 return True
             seen.update(reader.results)
             left.extend(reader.results)

@@ -5,9 +5,13 @@ rules of its ops, so the planner treats both alike. A `Flow` is a place where a 
 argument or result, a value that a loop or branch carries, or one that enters or leaves a computation.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from autoshard.mlir.decisions import RESULT_SITE
 from autoshard.mlir.listing import Listing, UserCollective, Window
@@ -20,6 +24,7 @@ from autoshard.sharding import AxisRef, Crossing, OpShardingRule, TensorMapping,
 __all__ = [
     "MOVES",
     "RESULT_SITE",
+    "Beside",
     "FilterGradient",
     "Flow",
     "FlowKind",
@@ -36,6 +41,8 @@ __all__ = [
     "Whole",
     "Window",
 ]
+
+_LANES, _SUBLANES = 128, 8
 
 MOVES = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 """Ops that are themselves the move to what they demand: one reshard of what they read, for Shardy merges a chain of them."""
@@ -234,6 +241,31 @@ class Transform(NamedTuple):
     kept: int  # and how many as long as the result lives
 
 
+class Beside(NamedTuple):
+    """Where what a product makes and what goes back to it lie otherwise: which of two dimensions is beside the lanes.
+
+    Of the one the dimension that takes less to be padded to full lanes is, of the other `rows`, or that which takes less to be padded to
+    full tiles; rows where neither does.
+    """
+
+    batch: int
+    rows: int
+    is_padded_least: bool
+
+    def holds(self, shapes: NDArray[Any]) -> NDArray[np.bool_]:
+        """[K] of shapes [K, rank] that a device has."""
+        made, sent = self._are_batches(shapes, _LANES), self._are_batches(shapes, _SUBLANES)
+        return made != (sent & self.is_padded_least)
+
+    def pads_rows(self, shape: Sequence[int]) -> bool:
+        """Whether all rows do not fill tiles."""
+        return bool(shape[self.rows] % _SUBLANES)
+
+    def _are_batches(self, shapes: NDArray[Any], multiple: int) -> NDArray[np.bool_]:
+        batch, rows = shapes[:, self.batch], shapes[:, self.rows]
+        return -(-batch // multiple) * multiple * rows < -(-rows // multiple) * multiple * batch
+
+
 class Whole(NamedTuple):
     """What is stored between two times, half-open, though it has no buffer as a value."""
 
@@ -245,6 +277,7 @@ class Whole(NamedTuple):
     cut: tuple[int, int] | None = (
         None  # a dimension in groups of so many elements; the groups are one more dimension, the last
     )
+    beside: Beside | None = None  # only where that is so
 
 
 class Picked(NamedTuple):

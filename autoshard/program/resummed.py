@@ -28,7 +28,7 @@ _OPERANDS = 2
 _STORING = 2  # one of so many readers of a transposed sum stores it
 
 
-class _Sum(NamedTuple):
+class ResidualSum(NamedTuple):
     """What is added up, each as it was made; `orders`: of the dimensions of all branches that are transposed."""
 
     before: int
@@ -59,12 +59,12 @@ class _Again:
         self._listing = listing
         self._made_by = {value: op for op in listing.ops for value in op.results}
         self._made = {value: kernel for kernel in kernels for value in kernel.results}
-        self._behind = _worked_on(listing)
+        self._behind = behind_work(listing)
         self._held: dict[int, int] = {}  # sums that no kernel makes -> work on them that one does
         for value, one in self._behind.items():
             if value in self._made and one not in self._made:
                 self._held.setdefault(one, value)
-        self._sums = self._all_sums()
+        self._sums = residual_sums(listing, self._behind)
         self._readers, self._at = readers_of(kernels), {kernel.time: kernel for kernel in kernels}
         self._sites = sites_of(listing)
 
@@ -113,31 +113,6 @@ class _Again:
             yield value
             value = self._sums[value].before
 
-    def _all_sums(self) -> dict[int, _Sum]:
-        """Additions of two values, one of which is such a sum already or was there first."""
-        found: dict[int, _Sum] = {}
-        times = {value: time for time, op in enumerate(self._listing.ops) for value in op.results}
-        for op in self._listing.ops:
-            added = {self._behind.get(one, one) for one in op.operands} if op.name == _ADD else set[int]()
-            if len(added) != _OPERANDS or not is_elementwise(op) or self._has_leaf(op):
-                continue
-            known = added & found.keys()
-            before = known.pop() if len(known) == 1 else min(added, key=lambda one: times.get(one, -1))
-            (branch,) = added - {before}
-            maker, one = self._made_by.get(branch), found.get(before)
-            is_turned = maker is not None and maker.name == _TRANSPOSE
-            orders = frozenset([_order(maker)] if maker is not None and is_turned else [])
-            is_free = is_turned or (maker is not None and maker.is_matmul)
-            if one is not None:
-                orders, is_free = orders | one.orders, is_free and one.is_free
-            start = before if one is None else one.start
-            found[op.results[0]] = _Sum(before, branch, start, orders, is_free)
-        return found
-
-    def _has_leaf(self, op: Op) -> bool:
-        makers = (self._made_by.get(one) for one in op.operands)
-        return any(maker is not None and maker.name in _LEAVES for maker in makers)
-
     def _is_product(self, value: int, given: Mapping[int, int]) -> bool:
         """Whether a matrix unit makes it but for another shape and work with what the program is given."""
         op = self._made_by.get(given.get(value, value))
@@ -178,6 +153,34 @@ class _Again:
         return {self._listing.ops[number].name if number >= 0 else None for number in numbers}
 
 
+def residual_sums(listing: Listing, behind: Mapping[int, int]) -> dict[int, ResidualSum]:
+    """Additions of two values, one of which is such a sum already or was there first; `behind`: see `behind_work`."""
+    found: dict[int, ResidualSum] = {}
+    made_by = {value: op for op in listing.ops for value in op.results}
+    times = {value: time for time, op in enumerate(listing.ops) for value in op.results}
+    for op in listing.ops:
+        added = {behind.get(one, one) for one in op.operands} if op.name == _ADD else set[int]()
+        if len(added) != _OPERANDS or not is_elementwise(op) or _has_leaf(op, made_by):
+            continue
+        known = added & found.keys()
+        before = known.pop() if len(known) == 1 else min(added, key=lambda one: times.get(one, -1))
+        (branch,) = added - {before}
+        maker, one = made_by.get(branch), found.get(before)
+        is_turned = maker is not None and maker.name == _TRANSPOSE
+        orders = frozenset([_order(maker)] if maker is not None and is_turned else [])
+        is_free = is_turned or (maker is not None and maker.is_matmul)
+        if one is not None:
+            orders, is_free = orders | one.orders, is_free and one.is_free
+        start = before if one is None else one.start
+        found[op.results[0]] = ResidualSum(before, branch, start, orders, is_free)
+    return found
+
+
+def _has_leaf(op: Op, made_by: Mapping[int, Op]) -> bool:
+    makers = (made_by.get(one) for one in op.operands)
+    return any(maker is not None and maker.name in _LEAVES for maker in makers)
+
+
 def _order(op: Op) -> tuple[int, ...]:
     """Of the operand's dimensions in what a transpose makes."""
     if op.rule is None:
@@ -191,7 +194,7 @@ def _undoes(order: Sequence[int], before: Sequence[int]) -> bool:
     return len(order) == len(before) > 0 and [before[dim] for dim in order] == list(range(len(order)))
 
 
-def _worked_on(listing: Listing) -> dict[int, int]:
+def behind_work(listing: Listing) -> dict[int, int]:
     """Results of elementwise work on one value, and on what is the same along some dimensions, -> that value."""
     leaves, found = set[int](), dict[int, int]()
     for op in listing.ops:
@@ -203,7 +206,7 @@ def _worked_on(listing: Listing) -> dict[int, int]:
 
 
 def _made_of_given(listing: Listing) -> dict[int, int]:
-    """As `_worked_on`, of work with nothing else than arguments, constants and what is broadcast of them."""
+    """As `behind_work`, of work with nothing else than arguments, constants and what is broadcast of them."""
     leaves, found = {argument.value for argument in listing.arguments}, dict[int, int]()
     for op in listing.ops:
         if op.name in _GIVING and leaves.issuperset(op.operands):
