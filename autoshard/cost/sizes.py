@@ -82,9 +82,9 @@ class Sizes:
         )
 
     def lie_beside(self, whole: Whole, layouts: Ints) -> NDArray[np.bool_]:
-        """Where it is stored at all."""
-        shapes = self._graph.layouts[whole.type.rank].local_shapes(whole.type, layouts)
-        return np.ones(len(shapes), np.bool_) if whole.beside is None else whole.beside.holds(shapes)
+        """Where what is stored of hidden values is."""
+        assert whole.beside is not None
+        return whole.beside.holds(self._graph.layouts[whole.type.rank].local_shapes(whole.type, layouts))
 
     def copied(self, type_: TensorType, layouts: Ints, minor: MinorDims, *, is_read: bool = False) -> Ints:
         """Of a copy in that layout, where one is made; `is_read`: for rows to be gathered from it."""

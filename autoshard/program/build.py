@@ -68,6 +68,7 @@ from autoshard.program.records import (
     Lifetime,
     Program,
     Use,
+    Whole,
     Window,
 )
 from autoshard.program.renamed import last_two, padded_alike, padding_names, worked_on
@@ -79,7 +80,7 @@ from autoshard.program.repeating import (
     stored_operands,
 )
 from autoshard.program.reshaped import merged_broadcasts
-from autoshard.program.resummed import added_up_again
+from autoshard.program.resummed import added_up_again, behind_work, residual_sums
 from autoshard.program.reuse import reuse_results
 from autoshard.program.rowwise import copied_slices
 from autoshard.program.slicing import as_cut, cut_from, cut_where_read
@@ -89,7 +90,7 @@ from autoshard.program.summed import made_by_readers
 from autoshard.program.traded import Traffic
 from autoshard.program.traffic import Apart, Segment, fuse_into_products, traffic
 from autoshard.program.transforms import transforms
-from autoshard.program.turned import Hidden, stored_besides
+from autoshard.program.turned import stored_besides
 from autoshard.program.updates import row_copies, updated_at_once, updates_in_rows
 from autoshard.program.widths import Widths
 from autoshard.program.windowed import windowed_exponentials
@@ -125,7 +126,7 @@ def build_program(
     roots = {value: frozenset({source}) for value, source in behind.items()}
     permanent = permanent_arguments(listing, pairs)
     repeated: dict[int, frozenset[int]] = {}
-    segment = Segment(undonated_arguments(listing, pairs))
+    segment = Segment(set(undonated_arguments(listing, pairs)))
     zeros = zero_values(listing)
     may_repeat = repeatable(listing, zeros, pinned)
     widths = Widths(listing)
@@ -214,7 +215,7 @@ def build_program(
     ranks = {buffer: type_.rank for buffer in alike.values() if (type_ := listing.values[buffer].type)}
     dims = {buffer: last_two(rank) for buffer, rank in ranks.items()} | dims
     as_made = evaluated_as_made(kernels, listing, dims) | named_so | joined | alike.keys()
-    hidden: tuple[Hidden, ...] = ()
+    besides: dict[int, Whole] = {}
     if compiler.is_xla_tpu:
         copies = [
             *merged_broadcasts(kernels, listing, fusion.free),
@@ -224,10 +225,11 @@ def build_program(
         if compiler.doubles_exponentials:
             copies += doubled_exponentials(kernels, listing, zeros, ample)
         copies += windowed_exponentials(kept, listing, ample, compiler)
-        hidden, sums = stored_besides(listing, kept, ample)
-        copies += [*((one.value, one.stored) for one in hidden), *sums]
-        ample, sums = added_up_again(listing, kept, ample)
-        copies += sums
+        behind_sums = behind_work(listing)
+        residual = residual_sums(listing, behind_sums)
+        besides = stored_besides(listing, kept, ample, residual, behind_sums)
+        ample, sums = added_up_again(listing, kept, ample, residual, behind_sums)
+        copies += [*besides.items(), *sums]
         for value, whole in copies:
             wholes[value] = (*wholes.get(value, ()), whole)
             as_made |= {value} if whole.is_value else set()
@@ -274,7 +276,11 @@ def build_program(
             pinned,
             stored,
             ample,
-            frozenset(one.value for one in hidden if one.is_of_few),
+            frozenset(
+                value
+                for value, one in besides.items()
+                if one.beside is not None and one.beside.is_of_few(one.type.shape)
+            ),
             compiler,
         ),
     )

@@ -8,19 +8,19 @@ H100, 32 and 64 rows; weights that 2000 rows and more are multiplied by are cast
 import math
 
 from autoshard.mlir.listing import Listing, Op
-from autoshard.program.fusion import RESHAPING
 
 FEW_ROWS = 256
-"""Up to so many rows a GPU waits for the weights: it multiplies some 235 times for a byte it reads."""
+"""Rows of the whole program up to which a GPU waits for the weights: it multiplies some 235 times for a byte it reads."""
 
 _CONVERT = "stablehlo.convert"
+_RELAYING = frozenset({"stablehlo.transpose", "stablehlo.reshape", "sdy.sharding_constraint"})
 
 
 def cast_inside(listing: Listing) -> frozenset[int]:
     """Casts of arguments, as they are or transposed, that only products of few rows read."""
     arguments, casts = {argument.value for argument in listing.arguments}, set[int]()
     for op in listing.ops:
-        if op.name in RESHAPING and op.operands[0] in arguments:
+        if op.name in _RELAYING and op.operands[0] in arguments:
             arguments.update(op.results)
         if op.name == _CONVERT and op.operands[0] in arguments:
             casts.update(op.results)

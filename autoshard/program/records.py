@@ -5,18 +5,15 @@ rules of its ops, so the planner treats both alike. A `Flow` is a place where a 
 argument or result, a value that a loop or branch carries, or one that enters or leaves a computation.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import NamedTuple
 
 from autoshard.mlir.decisions import RESULT_SITE
 from autoshard.mlir.listing import Listing, UserCollective, Window
 from autoshard.program.accumulation import AddedUp
 from autoshard.program.additions import AddedValues, Addition
+from autoshard.program.beside import Beside
 from autoshard.program.linearity import LinearWay
 from autoshard.program.widths import Widths
 from autoshard.sharding import AxisRef, Crossing, OpShardingRule, TensorMapping, TensorSharding, TensorType
@@ -24,7 +21,6 @@ from autoshard.sharding import AxisRef, Crossing, OpShardingRule, TensorMapping,
 __all__ = [
     "MOVES",
     "RESULT_SITE",
-    "Beside",
     "FilterGradient",
     "Flow",
     "FlowKind",
@@ -41,8 +37,6 @@ __all__ = [
     "Whole",
     "Window",
 ]
-
-_LANES, _SUBLANES = 128, 8
 
 MOVES = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 """Ops that are themselves the move to what they demand: one reshard of what they read, for Shardy merges a chain of them."""
@@ -239,31 +233,6 @@ class Transform(NamedTuple):
     whole: TensorType  # real numbers over the whole length
     halves: int  # how many halves of that
     kept: int  # and how many as long as the result lives
-
-
-class Beside(NamedTuple):
-    """Where what a product makes and what goes back to it lie otherwise: which of two dimensions is beside the lanes.
-
-    Of the one the dimension that takes less to be padded to full lanes is, of the other `rows`, or that which takes less to be padded to
-    full tiles; rows where neither does.
-    """
-
-    batch: int
-    rows: int
-    is_padded_least: bool
-
-    def holds(self, shapes: NDArray[Any]) -> NDArray[np.bool_]:
-        """[K] of shapes [K, rank] that a device has."""
-        made, sent = self._are_batches(shapes, _LANES), self._are_batches(shapes, _SUBLANES)
-        return made != (sent & self.is_padded_least)
-
-    def pads_rows(self, shape: Sequence[int]) -> bool:
-        """Whether all rows do not fill tiles."""
-        return bool(shape[self.rows] % _SUBLANES)
-
-    def _are_batches(self, shapes: NDArray[Any], multiple: int) -> NDArray[np.bool_]:
-        batch, rows = shapes[:, self.batch], shapes[:, self.rows]
-        return -(-batch // multiple) * multiple * rows < -(-rows // multiple) * multiple * batch
 
 
 class Whole(NamedTuple):

@@ -20,8 +20,8 @@ from autoshard.program.fusion import BROADCAST, is_elementwise
 from autoshard.program.records import Kernel, Lifetime, Whole
 from autoshard.program.repeating import read_times, readers_of
 
-_ADD, _TRANSPOSE = "stablehlo.add", "stablehlo.transpose"
-_MOVING = frozenset({_TRANSPOSE, "stablehlo.reshape"})
+_ADD, TRANSPOSE = "stablehlo.add", "stablehlo.transpose"
+_MOVING = frozenset({TRANSPOSE, "stablehlo.reshape"})
 _LEAVES = frozenset({BROADCAST, "stablehlo.constant"})
 _GIVING = _LEAVES | _MOVING
 _OPERANDS = 2
@@ -44,27 +44,38 @@ class _Reader(NamedTuple):
 
 
 def added_up_again(
-    listing: Listing, kernels: Sequence[Kernel], lives: Mapping[int, Lifetime]
+    listing: Listing,
+    kernels: Sequence[Kernel],
+    lives: Mapping[int, Lifetime],
+    sums: Mapping[int, ResidualSum],
+    behind: Mapping[int, int],
 ) -> tuple[dict[int, Lifetime], list[tuple[int, Whole]]]:
     """The lives with what is added until it is, and the transposed sums that are stored, by the sums or work on them."""
-    again = _Again(listing, kernels, lives)
+    again = _Again(listing, kernels, lives, sums, behind)
     for start, readers in again.readers().items():
         again.add(start, readers)
     return again.lives, again.stored
 
 
 class _Again:
-    def __init__(self, listing: Listing, kernels: Sequence[Kernel], lives: Mapping[int, Lifetime]) -> None:
+    def __init__(
+        self,
+        listing: Listing,
+        kernels: Sequence[Kernel],
+        lives: Mapping[int, Lifetime],
+        sums: Mapping[int, ResidualSum],
+        behind: Mapping[int, int],
+    ) -> None:
         self.lives, self.stored = dict(lives), list[tuple[int, Whole]]()
         self._listing = listing
         self._made_by = {value: op for op in listing.ops for value in op.results}
         self._made = {value: kernel for kernel in kernels for value in kernel.results}
-        self._behind = behind_work(listing)
+        self._behind = behind
         self._held: dict[int, int] = {}  # sums that no kernel makes -> work on them that one does
         for value, one in self._behind.items():
             if value in self._made and one not in self._made:
                 self._held.setdefault(one, value)
-        self._sums = residual_sums(listing, self._behind)
+        self._sums = sums
         self._readers, self._at = readers_of(kernels), {kernel.time: kernel for kernel in kernels}
         self._sites = sites_of(listing)
 
@@ -73,9 +84,9 @@ class _Again:
         found: defaultdict[int, list[_Reader]] = defaultdict(list)
         given = _made_of_given(self._listing)
         for time, op in enumerate(self._listing.ops):
-            if op.name != _TRANSPOSE:
+            if op.name != TRANSPOSE:
                 continue
-            read, order = op.operands[0], _order(op)
+            read, order = op.operands[0], order_of(op)
             value = self._behind.get(read, read)
             sum_ = self._sums.get(value)
             if sum_ is None or not sum_.is_free or not any(_undoes(order, one) for one in sum_.orders):
@@ -127,7 +138,7 @@ class _Again:
             op = self._made_by.get(value)
             if op is not None and op.is_matmul and value in lives:
                 break
-            is_turned = op is not None and op.name == _TRANSPOSE
+            is_turned = op is not None and op.name == TRANSPOSE
             before = op.operands[0] if op is not None and is_turned else self._behind.get(value, value)
             if before == value:
                 return
@@ -140,7 +151,7 @@ class _Again:
         adding = self._made.get(last.sum) or self._at.get(last.time)
         if adding is None or value not in self._made or value not in self.lives:
             return
-        if None in self._ops_reading(value) or self._ops_reading(last.sum) != {_TRANSPOSE}:
+        if None in self._ops_reading(value) or self._ops_reading(last.sum) != {TRANSPOSE}:
             return
         others = read_times(value, self._readers, besides=last.sum) - {adding.time}
         is_in_loop = any(one.repeat != adding.repeat for one in self._readers.get(value, ()))
@@ -166,8 +177,8 @@ def residual_sums(listing: Listing, behind: Mapping[int, int]) -> dict[int, Resi
         before = known.pop() if len(known) == 1 else min(added, key=lambda one: times.get(one, -1))
         (branch,) = added - {before}
         maker, one = made_by.get(branch), found.get(before)
-        is_turned = maker is not None and maker.name == _TRANSPOSE
-        orders = frozenset([_order(maker)] if maker is not None and is_turned else [])
+        is_turned = maker is not None and maker.name == TRANSPOSE
+        orders = frozenset([order_of(maker)] if maker is not None and is_turned else [])
         is_free = is_turned or (maker is not None and maker.is_matmul)
         if one is not None:
             orders, is_free = orders | one.orders, is_free and one.is_free
@@ -181,7 +192,7 @@ def _has_leaf(op: Op, made_by: Mapping[int, Op]) -> bool:
     return any(maker is not None and maker.name in _LEAVES for maker in makers)
 
 
-def _order(op: Op) -> tuple[int, ...]:
+def order_of(op: Op) -> tuple[int, ...]:
     """Of the operand's dimensions in what a transpose makes."""
     if op.rule is None:
         return ()

@@ -11,11 +11,11 @@ reads what it needs, but for two cases: reductions of rows are one kernel with t
 normalization), and new state is worked out side by side. A scatter into what has no buffer writes that first. Seen in the kernels of 26
 programs on an H200 (experiments/calibration).
 
-Any compiler copies an argument that is not donated before it is updated in place (half of the time of GPT-2's decode step on an H100), and
-reads what is cast on the way as wide as it is stored.
+Any compiler copies an argument that is not donated before it is updated in place (half of the time of GPT-2's decode step on an H100; one
+that a loop carries is not charged for), and a product reads what is cast on the way as wide as that is stored, where it is wider.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -56,7 +56,7 @@ class Segment:
     that the program may not write over.
     """
 
-    kept: frozenset[int] = frozenset()
+    kept: set[int] = field(default_factory=set[int])
     casts: dict[int, int] = field(
         default_factory=dict[int, int]
     )  # bytes that are read for one of a value without a buffer
@@ -65,9 +65,11 @@ class Segment:
     updating: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
 
     def make_where_read(self, root: Op, read: Sequence[int], listing: Listing) -> None:
-        """Takes note of how wide it is what the root, which has no buffer, is made of, where that is one value."""
+        """Takes note of what the root, which has no buffer, is made of, where that is one value: how wide it is, and whether it is kept."""
         if len(read) != 1 or not root.results:
             return
+        if read[0] in self.kept:
+            self.kept.update(root.results)
         made, stored = (listing.values[value].type for value in (root.results[0], read[0]))
         if made is not None and stored is not None and made.num_elements == stored.num_elements > 0:
             wide = stored.num_bytes * self.casts.get(read[0], 1) // made.num_bytes
@@ -119,14 +121,16 @@ def _updated(
     root: Op,
     uses: Sequence[tuple[int, Sequence[int]]],
     buffers: Mapping[int, frozenset[int]],
-    kept: frozenset[int],
+    kept: Collection[int],
     *,
     is_apart: bool,
 ) -> Traffic:
     """Of an update in place; what is kept is copied for it, and where products are apart, what has no buffer is made."""
     is_whole = [any(p < len(root.results) for p in positions) for _, positions in uses]
     updated = {value for is_it, (value, _) in zip(is_whole, uses, strict=True) if is_it}
-    is_made = int((bool(updated) and updated <= kept) or (is_apart and updated <= buffers.keys()))
+    is_made = int(
+        (bool(updated) and all(one in kept for one in updated)) or (is_apart and updated <= buffers.keys())
+    )
     return tuple(is_made if is_it else 2 for is_it in is_whole), is_made
 
 

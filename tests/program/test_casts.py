@@ -29,6 +29,8 @@ def is_written(rows: int, more: str = f"return %y : {Y}", results: str = Y) -> b
         for count, type_ in zip(product.shape.reads, product.shape.operands, strict=True)
     ]
     assert read == [rows * 64 * 2, 64 * 128 * (2 if cast.shape.writes else 4)]
+    for lives in (program.lifetimes, program.ample_lifetimes):
+        assert lives[cast.results[0]].is_own_buffer == bool(cast.shape.writes)
     return bool(cast.shape.writes)
 
 
@@ -46,5 +48,8 @@ def test_two_products_of_few_rows_cast_it_each() -> None:
     operands = "contracting_dims = [1] x [0] : (tensor<ROWSx64xbf16>, tensor<64x128xbf16>)"
     both = f"%n = stablehlo.dot_general %x, %c, {operands} -> {Y}\n  return %y, %n : {Y}, {Y}"
     text = CAST.replace("MORE", both).replace("RESULTS", f"{Y}, {Y}").replace("ROWS", "32")
-    kernels = build_program(listed(text), compiler=APART).kernels
-    assert [kernel.shape.reads for kernel in kernels if kernel.shape.is_matmul] == [(1, 2), (1, 2)]
+    program = build_program(listed(text), compiler=APART)
+    (cast,) = (kernel for kernel in program.kernels if kernel.shape.name == "stablehlo.convert")
+    assert not program.ample_lifetimes[cast.results[0]].is_own_buffer
+    reads = [kernel.shape.reads for kernel in program.kernels if kernel.shape.is_matmul]
+    assert reads == [(1, 2), (1, 2)]

@@ -237,21 +237,27 @@ UPDATED = """
 sdy.mesh @mesh = <["x"=2]>
 func.func @main(%c: tensor<64x16xf32> DONATED, %u: tensor<1x16xf32>, %i: tensor<i32>) -> (tensor<64x16xf32>) {
   %z = stablehlo.constant dense<0> : tensor<i32>
-  %a = stablehlo.dynamic_update_slice %c, %u, %i, %z : (tensor<64x16xf32>, tensor<1x16xf32>, tensor<i32>, tensor<i32>) -> tensor<64x16xf32>
+  NAMED
+  %a = stablehlo.dynamic_update_slice %n, %u, %i, %z : (tensor<64x16xf32>, tensor<1x16xf32>, tensor<i32>, tensor<i32>) -> tensor<64x16xf32>
   %b = stablehlo.dynamic_update_slice %a, %u, %z, %z : (tensor<64x16xf32>, tensor<1x16xf32>, tensor<i32>, tensor<i32>) -> tensor<64x16xf32>
   return %b : tensor<64x16xf32>
 }
 """
 
 
+NAMED = "%n = sdy.sharding_constraint %c <@mesh, [{?}, {?}]> : tensor<64x16xf32>"
+
+
 @pytest.mark.parametrize("is_donated", [True, False])
+@pytest.mark.parametrize("is_named", [True, False])
 @pytest.mark.parametrize("compiler", [XLA_TPU, APART], ids=["tpu", "gpu"])
 def test_an_argument_that_is_not_donated_is_copied_before_it_is_updated(
-    compiler: Compiler, is_donated: bool
+    compiler: Compiler, is_named: bool, is_donated: bool
 ) -> None:
-    """Once: the second update writes into the copy. What is donated is updated where it is."""
-    text = UPDATED.replace("DONATED", "{tf.aliasing_output = 0 : i32}" if is_donated else "")
-    first, second = build_program(listed(text), compiler=compiler).kernels
+    """Once, also under another name: the second update writes into the copy. What is donated is updated where it is."""
+    text = UPDATED.replace("NAMED", NAMED) if is_named else UPDATED.replace("NAMED", "").replace("%n,", "%c,")
+    text = text.replace("DONATED", "{tf.aliasing_output = 0 : i32}" if is_donated else "")
+    *_, first, second = build_program(listed(text), compiler=compiler).kernels
     cache, row = 64 * 16 * 4, 16 * 4
     assert first.shape.traffic_bytes == 2 * row + (0 if is_donated else 2 * cache)
     assert second.shape.traffic_bytes == 2 * row

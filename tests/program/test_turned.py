@@ -4,49 +4,77 @@ import numpy as np
 import pytest
 
 from autoshard.program import Program, build_program
-from autoshard.program.records import XLA_TPU, Beside, Whole
+from autoshard.program.beside import Beside
+from autoshard.program.records import XLA_TPU, Compiler, Whole
 from autoshard.program.turned import MANY
 from tests.mlir.modules import listed, main_of
 
-ROWS, COLUMNS, WIDE = "tensor<64x196x16xf32>", "tensor<64x16x196xf32>", "tensor<64x196x32xf32>"
 MIXED = "contracting_dims = [2] x [0]"
 OVER_ROWS = "contracting_dims = [0, 1] x [0, 1]"
 
 
-def mixer(blocks: int, *, turns: bool = True, is_narrow: bool = False) -> Program:
+def mixer_text(
+    blocks: int,
+    *,
+    turns: bool = True,
+    is_narrow: bool = False,
+    images: int = 64,
+    rows: int = 196,
+    width: int = 16,
+    dtype: str = "f32",
+    is_gelu: bool = False,
+) -> str:
     """Blocks of a branch that is transposed and one with a hidden value, whose gradients read the sums and the hidden values again."""
-    lines = ["%s0 = stablehlo.negate %x : " + ROWS]
+    one = "stablehlo.constant dense<1.0>"
+    x, mixed, wide = (
+        f"tensor<{images}x{shape}x{dtype}>"
+        for shape in (f"{rows}x{width}", f"{width}x{rows}", f"{rows}x{2 * width}")
+    )
+    m, u, w, v = (
+        f"tensor<{shape}x{dtype}>"
+        for shape in (
+            f"{rows}x{rows}",
+            f"{width}x{width}",
+            f"{width}x{2 * width}",
+            f"{2 * width}x{width}",
+        )
+    )
+    lines = [f"%s0 = stablehlo.negate %x : {x}"]
     for n in range(blocks):
         turned = [
-            f"%t{n} = stablehlo.transpose %s{n}, dims = [0, 2, 1] : ({ROWS}) -> {COLUMNS}",
-            f"%q{n} = stablehlo.dot_general %t{n}, %m, {MIXED} : ({COLUMNS}, tensor<196x196xf32>) -> {COLUMNS}",
-            f"%b{n} = stablehlo.transpose %q{n}, dims = [0, 2, 1] : ({COLUMNS}) -> {ROWS}",
+            f"%t{n} = stablehlo.transpose %s{n}, dims = [0, 2, 1] : ({x}) -> {mixed}",
+            f"%q{n} = stablehlo.dot_general %t{n}, %m, {MIXED} : ({mixed}, {m}) -> {mixed}",
+            f"%b{n} = stablehlo.transpose %q{n}, dims = [0, 2, 1] : ({mixed}) -> {x}",
         ]
-        plain = [f"%b{n} = stablehlo.dot_general %s{n}, %u, {MIXED} : ({ROWS}, tensor<16x16xf32>) -> {ROWS}"]
-        read = [f"%n{n} = stablehlo.multiply %a{n}, %a{n} : {ROWS}"] if is_narrow else []
-        given = f"%{'n' if is_narrow else 'a'}{n}"
+        plain = [f"%b{n} = stablehlo.dot_general %s{n}, %u, {MIXED} : ({x}, {u}) -> {x}"]
         lines += [
             *(turned if turns else plain),
-            f"%a{n} = stablehlo.add %s{n}, %b{n} : {ROWS}",
-            *read,
-            f"%p{n} = stablehlo.dot_general {given}, %w, {MIXED} : ({ROWS}, tensor<16x32xf32>) -> {WIDE}",
-            f"%h{n} = stablehlo.tanh %p{n} : {WIDE}",
-            f"%o{n} = stablehlo.dot_general %h{n}, %v, {MIXED} : ({WIDE}, tensor<32x16xf32>) -> {ROWS}",
-            f"%s{n + 1} = stablehlo.add %a{n}, %o{n} : {ROWS}",
+            f"%a{n} = stablehlo.add %s{n}, %b{n} : {x}",
+            *([f"%n{n} = stablehlo.multiply %a{n}, %a{n} : {x}"] if is_narrow else []),
+            f"%p{n} = stablehlo.dot_general %{'n' if is_narrow else 'a'}{n}, %w, {MIXED} : ({x}, {w}) -> {wide}",
+            f"%e{n} = {f'chlo.erfc %p{n} : {wide} -> {wide}' if is_gelu else f'{one} : {wide}'}",
+            f"%h{n} = {f'stablehlo.multiply %p{n}, %e{n}' if is_gelu else f'stablehlo.tanh %p{n}'} : {wide}",
+            f"%o{n} = stablehlo.dot_general %h{n}, %v, {MIXED} : ({wide}, {v}) -> {x}",
+            f"%s{n + 1} = stablehlo.add %a{n}, %o{n} : {x}",
         ]
     results: list[str] = []
     for n in range(blocks):
         lines += [
-            f"%g{n} = stablehlo.dot_general %h{n}, %s{blocks}, {OVER_ROWS} : ({WIDE}, {ROWS}) -> tensor<32x16xf32>",
-            f"%y{n} = stablehlo.negate %p{n} : {WIDE}",
-            f"%z{n} = stablehlo.dot_general %s{blocks}, %y{n}, {OVER_ROWS} : ({ROWS}, {WIDE}) -> tensor<16x32xf32>",
-            f"%k{n} = stablehlo.dot_general %a{n}, %s{blocks}, {OVER_ROWS} : ({ROWS}, {ROWS}) -> tensor<16x16xf32>",
+            f"%g{n} = stablehlo.dot_general %h{n}, %s{blocks}, {OVER_ROWS} : ({wide}, {x}) -> {v}",
+            f"%d{n} = stablehlo.dot_general %s{blocks}, %v, contracting_dims = [2] x [1] : ({x}, {v}) -> {wide}",
+            f"%f{n} = stablehlo.subtract %p{n}, %e{n} : {wide}",
+            f"%y{n} = stablehlo.multiply %f{n}, %d{n} : {wide}",
+            f"%z{n} = stablehlo.dot_general %s{blocks}, %y{n}, {OVER_ROWS} : ({x}, {wide}) -> {w}",
+            f"%k{n} = stablehlo.dot_general %a{n}, %s{blocks}, {OVER_ROWS} : ({x}, {x}) -> {u}",
         ]
         results += [f"%g{n}", f"%z{n}", f"%k{n}"]
-    types = ", ".join(["tensor<32x16xf32>", "tensor<16x32xf32>", "tensor<16x16xf32>"] * blocks)
+    types = ", ".join([v, w, u] * blocks)
     lines.append(f"return {', '.join(results)} : {types}")
-    arguments = f"%x: {ROWS}, %m: tensor<196x196xf32>, %u: tensor<16x16xf32>, %w: tensor<16x32xf32>, %v: tensor<32x16xf32>"
-    return build_program(listed(main_of("\n".join(lines), arguments, types)), compiler=XLA_TPU)
+    return main_of("\n".join(lines), f"%x: {x}, %m: {m}, %u: {u}, %w: {w}, %v: {v}", types)
+
+
+def mixer(blocks: int, *, turns: bool = True, is_narrow: bool = False) -> Program:
+    return build_program(listed(mixer_text(blocks, turns=turns, is_narrow=is_narrow)), compiler=XLA_TPU)
 
 
 def besides(program: Program) -> tuple[list[Whole], list[Whole]]:
@@ -71,14 +99,21 @@ def test_hidden_values_are_there_from_their_products_to_their_gradients() -> Non
     assert {one.type.shape for one in sums} == {(64, 196, 16)}
 
 
+@pytest.mark.parametrize("blocks", [2, MANY])
+def test_error_functions_are_not_packed_beside_stored_hidden_values(blocks: int) -> None:
+    """Those of few images are stored in many blocks of rows that do not fill tiles."""
+    compiler = Compiler(is_xla_tpu=True, repeats_packed_erfc=True)
+    text = mixer_text(blocks, is_narrow=True, images=16, dtype="bf16", is_gelu=True)
+    assert len(build_program(listed(text), compiler=compiler).packed) == (2 if blocks == 2 else 0)
+
+
 def test_without_transposed_branches_nothing_is_there_besides() -> None:
     assert besides(mixer(2, turns=False)) == ([], [])
 
 
 @pytest.mark.parametrize(("blocks", "is_narrow"), [(MANY, False), (MANY - 1, True), (MANY, True)])
 def test_many_sums_that_are_read_as_they_are_lie_with_the_least_padding(blocks: int, is_narrow: bool) -> None:
-    """Here without a backward pass of their own, so twice as many."""
-    (beside,) = {one.beside for one in besides(mixer(2 * blocks, is_narrow=is_narrow))[0]}
+    (beside,) = {one.beside for one in besides(mixer(blocks, is_narrow=is_narrow))[0]}
     assert beside == Beside(0, 1, is_padded_least=blocks == MANY and is_narrow)
 
 
