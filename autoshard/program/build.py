@@ -382,7 +382,7 @@ def _kernel(
     ]
     is_free = not constants.isdisjoint(root.results)
     if is_alias:
-        segment.make_where_read(root, read, listing)
+        segment.make_where_read(root, read, listing, roots)
     moves_nothing = is_alias or is_free
     moved = (0,) * len(uses), 0
     if not moves_nothing:

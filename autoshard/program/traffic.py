@@ -15,7 +15,7 @@ Any compiler copies an argument that is not donated before it is updated in plac
 that a loop carries is not charged for), and a product reads what is cast on the way as wide as that is stored, where it is wider.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -57,6 +57,7 @@ class Segment:
     """
 
     kept: set[int] = field(default_factory=set[int])
+    names: set[int] = field(default_factory=set[int])  # of what has a buffer
     casts: dict[int, int] = field(
         default_factory=dict[int, int]
     )  # bytes that are read for one of a value without a buffer
@@ -64,12 +65,16 @@ class Segment:
     rows: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
     updating: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
 
-    def make_where_read(self, root: Op, read: Sequence[int], listing: Listing) -> None:
+    def make_where_read(
+        self, root: Op, read: Sequence[int], listing: Listing, buffers: Mapping[int, frozenset[int]]
+    ) -> None:
         """Takes note of what the root, which has no buffer, is made of, where that is one value: how wide it is, and whether it is kept."""
         if len(read) != 1 or not root.results:
             return
         if read[0] in self.kept:
             self.kept.update(root.results)
+        if root.name in MOVES_NOTHING and (read[0] not in buffers or read[0] in self.names):
+            self.names.update(root.results)
         made, stored = (listing.values[value].type for value in (root.results[0], read[0]))
         if made is not None and stored is not None and made.num_elements == stored.num_elements > 0:
             wide = stored.num_bytes * self.casts.get(read[0], 1) // made.num_bytes
@@ -98,7 +103,7 @@ def traffic(
     if root.name in READS_WHAT_IT_WRITES:
         return (0,) * len(uses), 2
     if root.name in UPDATES_IN_PLACE:
-        return _updated(root, uses, buffers, segment.kept, is_apart=apart is not None)
+        return _updated(root, uses, buffers, segment, is_apart=apart is not None)
     if root.is_matmul:
         segment.on_chip.clear()
         segment.rows.clear()
@@ -121,16 +126,15 @@ def _updated(
     root: Op,
     uses: Sequence[tuple[int, Sequence[int]]],
     buffers: Mapping[int, frozenset[int]],
-    kept: Collection[int],
+    segment: Segment,
     *,
     is_apart: bool,
 ) -> Traffic:
     """Of an update in place; what is kept is copied for it, and where products are apart, what has no buffer is made."""
     is_whole = [any(p < len(root.results) for p in positions) for _, positions in uses]
     updated = {value for is_it, (value, _) in zip(is_whole, uses, strict=True) if is_it}
-    is_made = int(
-        (bool(updated) and all(one in kept for one in updated)) or (is_apart and updated <= buffers.keys())
-    )
+    is_kept = bool(updated) and updated <= segment.kept
+    is_made = int(is_kept or (is_apart and updated <= buffers.keys() - segment.names))
     return tuple(is_made if is_it else 2 for is_it in is_whole), is_made
 
 

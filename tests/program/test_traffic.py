@@ -245,7 +245,7 @@ func.func @main(%c: tensor<64x16xf32> DONATED, %u: tensor<1x16xf32>, %i: tensor<
 """
 
 
-NAMED = "%n = sdy.sharding_constraint %c <@mesh, [{?}, {?}]> : tensor<64x16xf32>"
+NAMED = "%n = stablehlo.reshape %c : (tensor<64x16xf32>) -> tensor<64x16xf32>"
 
 
 @pytest.mark.parametrize("is_donated", [True, False])
