@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from autoshard.mlir.listing import Listing, Op
-from autoshard.program.casts import cast_inside
 from autoshard.program.fusion import BROADCAST, FREE_LEAVES, RESHAPING, is_cheap, is_reduction
 from autoshard.program.lifetime import stored_bytes
 from autoshard.program.records import Compiler, Kernel
@@ -65,6 +64,7 @@ def keep_costly(
     cut: Mapping[int, int],
     compiler: Compiler,
     held: Widths,
+    inside: frozenset[int],
 ) -> Ample:
     """The same kernels, fewer of them without a buffer: some costly results have one, and so has what needs two.
 
@@ -89,6 +89,7 @@ def keep_costly(
             whose queries share keys, all of them narrow, one that keeps complementary error functions these in float32 too, beside their
             operand; one whose products are apart makes the exponentials of a softmax again in the backward pass, of the scores.
         held: in what type values are stored.
+        inside: casts that products read inside where they are apart.
     """
     kernels = [_as_left(kernel, behind) for kernel in kernels]
     readers, as_stored = readers_of(kernels), _read_as_stored(kernels, listing, may_repeat)
@@ -99,7 +100,6 @@ def keep_costly(
         kernels, listing, may_repeat, _costly_inside(kernels, listing, may_repeat)
     )
 
-    inside = cast_inside(listing) if compiler.products_apart else frozenset[int]()
     grouped = _read_in_groups(kernels) if compiler.keeps_grouped_operands else frozenset[int]()
     moved = Traffic(kernels, listing, held)
     made = {value: kernel for kernel in kernels for value in kernel.results}

@@ -80,7 +80,7 @@ from autoshard.program.repeating import (
     stored_operands,
 )
 from autoshard.program.reshaped import merged_broadcasts
-from autoshard.program.resummed import added_up_again, behind_work, residual_sums
+from autoshard.program.resummed import ResidualSums, added_up_again
 from autoshard.program.reuse import reuse_results
 from autoshard.program.rowwise import copied_slices
 from autoshard.program.slicing import as_cut, cut_from, cut_where_read
@@ -90,7 +90,7 @@ from autoshard.program.summed import made_by_readers
 from autoshard.program.traded import Traffic
 from autoshard.program.traffic import Apart, Segment, fuse_into_products, traffic
 from autoshard.program.transforms import transforms
-from autoshard.program.turned import stored_besides
+from autoshard.program.turned import hidden_of_few, stored_besides
 from autoshard.program.updates import row_copies, updated_at_once, updates_in_rows
 from autoshard.program.widths import Widths
 from autoshard.program.windowed import windowed_exponentials
@@ -137,7 +137,8 @@ def build_program(
         parts = made_where_read(listing, made_once | pinned, may_repeat.transposed, constants)
         joined = frozenset(parts)
         made_once |= read_again(listing, parts, may_repeat.transposed)
-    apart = _apart(listing, pairs) if compiler.products_apart else None
+    inside = cast_inside(listing) if compiler.products_apart else frozenset[int]()
+    apart = _apart(listing, pairs, inside) if compiler.products_apart else None
     kernels = tuple(
         _kernel(
             group,
@@ -172,7 +173,17 @@ def build_program(
     storing = Storing(listing, kernels, pinned, compiler)
     stored = storing.types
     kept, narrowed = keep_costly(
-        kernels, listing, permanent, may_repeat, repeated, behind, cut.keys() | joined, cut, compiler, stored
+        kernels,
+        listing,
+        permanent,
+        may_repeat,
+        repeated,
+        behind,
+        cut.keys() | joined,
+        cut,
+        compiler,
+        stored,
+        inside,
     )
     counters = find_counters(listing) if compiler.is_xla_tpu else NO_COUNTERS
     finished_names = storing.finished_products()
@@ -225,10 +236,9 @@ def build_program(
         if compiler.doubles_exponentials:
             copies += doubled_exponentials(kernels, listing, zeros, ample)
         copies += windowed_exponentials(kept, listing, ample, compiler)
-        behind_sums = behind_work(listing)
-        residual = residual_sums(listing, behind_sums)
-        besides = stored_besides(listing, kept, ample, residual, behind_sums)
-        ample, sums = added_up_again(listing, kept, ample, residual, behind_sums)
+        added = ResidualSums.of(listing)
+        besides = stored_besides(listing, kept, ample, added)
+        ample, sums = added_up_again(listing, kept, ample, added)
         copies += [*besides.items(), *sums]
         for value, whole in copies:
             wholes[value] = (*wholes.get(value, ()), whole)
@@ -276,11 +286,7 @@ def build_program(
             pinned,
             stored,
             ample,
-            frozenset(
-                value
-                for value, one in besides.items()
-                if one.beside is not None and one.beside.is_of_few(one.type.shape)
-            ),
+            hidden_of_few(besides),
             compiler,
         ),
     )
@@ -320,12 +326,11 @@ def _with_renamed(pinned: frozenset[int], listing: Listing) -> frozenset[int]:
     return frozenset(found)
 
 
-def _apart(listing: Listing, pairs: Sequence[tuple[int, int]]) -> Apart:
+def _apart(listing: Listing, pairs: Sequence[tuple[int, int]], inside: frozenset[int]) -> Apart:
     stored = {value for op in listing.ops if op.is_matmul for value in op.operands}
     stored |= {value for op in listing.ops if op.name == _SCATTER for value in op.results}
-    stored -= cast_inside(listing)
     state = frozenset(listing.results[result].value for result, _ in pairs)
-    return Apart(state, _with_renamed(frozenset(stored), listing))
+    return Apart(state, _with_renamed(frozenset(stored - inside), listing))
 
 
 def _fused(listing: Listing, pinned: frozenset[int], addends: Addends) -> Fusion:

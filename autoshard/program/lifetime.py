@@ -67,14 +67,16 @@ def lifetimes(
 
 def permanent_arguments(listing: Listing, pairs: Sequence[tuple[int, int]]) -> frozenset[int]:
     """Arguments whose buffers stay for the whole program: those not donated, and carried state."""
-    carried = {listing.arguments[argument].value for _, argument in pairs}
-    return frozenset({a.value for a in listing.arguments if not a.is_donated} | carried)
+    return undonated_arguments(listing, pairs) | _carried(listing, pairs)
 
 
 def undonated_arguments(listing: Listing, pairs: Sequence[tuple[int, int]]) -> frozenset[int]:
     """Arguments that are the caller's when the program is done, as they were."""
-    carried = {listing.arguments[argument].value for _, argument in pairs}
-    return frozenset({a.value for a in listing.arguments if not a.is_donated} - carried)
+    return frozenset({a.value for a in listing.arguments if not a.is_donated} - _carried(listing, pairs))
+
+
+def _carried(listing: Listing, pairs: Sequence[tuple[int, int]]) -> set[int]:
+    return {listing.arguments[argument].value for _, argument in pairs}
 
 
 def returned(

@@ -117,9 +117,9 @@ def _kernel(
         shape = replace(shape, writes=0)
     else:
         reads_near = [all(b in near for b in buffers.get(use.value, (use.value,))) for use in kernel.uses]
-        most = max(shape.reads, default=0) if shape.is_matmul else 1  # more than once: wider than the operand
-        spared = tuple(
-            min(count, most) * is_near for count, is_near in zip(shape.reads, reads_near, strict=True)
+        spared = tuple(  # products read more than once what is wider than their operand
+            (count if shape.is_matmul else min(count, 1)) * is_near
+            for count, is_near in zip(shape.reads, reads_near, strict=True)
         )
         is_near = all(value in near for value in kernel.results)
         shape = replace(

@@ -38,6 +38,18 @@ class ResidualSum(NamedTuple):
     is_free: bool  # all branches are transposed at no cost
 
 
+class ResidualSums(NamedTuple):
+    """Additions of two values, one of which is such a sum already or was there first; and what values are elementwise work on."""
+
+    sums: Mapping[int, ResidualSum]
+    behind: Mapping[int, int]
+
+    @classmethod
+    def of(cls, listing: Listing) -> "ResidualSums":
+        behind = _behind_work(listing)
+        return cls(_residual_sums(listing, behind), behind)
+
+
 class _Reader(NamedTuple):
     time: int
     sum: int
@@ -47,11 +59,10 @@ def added_up_again(
     listing: Listing,
     kernels: Sequence[Kernel],
     lives: Mapping[int, Lifetime],
-    sums: Mapping[int, ResidualSum],
-    behind: Mapping[int, int],
+    added: ResidualSums,
 ) -> tuple[dict[int, Lifetime], list[tuple[int, Whole]]]:
     """The lives with what is added until it is, and the transposed sums that are stored, by the sums or work on them."""
-    again = _Again(listing, kernels, lives, sums, behind)
+    again = _Again(listing, kernels, lives, added)
     for start, readers in again.readers().items():
         again.add(start, readers)
     return again.lives, again.stored
@@ -63,19 +74,17 @@ class _Again:
         listing: Listing,
         kernels: Sequence[Kernel],
         lives: Mapping[int, Lifetime],
-        sums: Mapping[int, ResidualSum],
-        behind: Mapping[int, int],
+        added: ResidualSums,
     ) -> None:
         self.lives, self.stored = dict(lives), list[tuple[int, Whole]]()
         self._listing = listing
         self._made_by = {value: op for op in listing.ops for value in op.results}
         self._made = {value: kernel for kernel in kernels for value in kernel.results}
-        self._behind = behind
+        self._sums, self._behind = added
         self._held: dict[int, int] = {}  # sums that no kernel makes -> work on them that one does
         for value, one in self._behind.items():
             if value in self._made and one not in self._made:
                 self._held.setdefault(one, value)
-        self._sums = sums
         self._readers, self._at = readers_of(kernels), {kernel.time: kernel for kernel in kernels}
         self._sites = sites_of(listing)
 
@@ -164,8 +173,7 @@ class _Again:
         return {self._listing.ops[number].name if number >= 0 else None for number in numbers}
 
 
-def residual_sums(listing: Listing, behind: Mapping[int, int]) -> dict[int, ResidualSum]:
-    """Additions of two values, one of which is such a sum already or was there first; `behind`: see `behind_work`."""
+def _residual_sums(listing: Listing, behind: Mapping[int, int]) -> dict[int, ResidualSum]:
     found: dict[int, ResidualSum] = {}
     made_by = {value: op for op in listing.ops for value in op.results}
     times = {value: time for time, op in enumerate(listing.ops) for value in op.results}
@@ -205,7 +213,7 @@ def _undoes(order: Sequence[int], before: Sequence[int]) -> bool:
     return len(order) == len(before) > 0 and [before[dim] for dim in order] == list(range(len(order)))
 
 
-def behind_work(listing: Listing) -> dict[int, int]:
+def _behind_work(listing: Listing) -> dict[int, int]:
     """Results of elementwise work on one value, and on what is the same along some dimensions, -> that value."""
     leaves, found = set[int](), dict[int, int]()
     for op in listing.ops:
@@ -217,7 +225,7 @@ def behind_work(listing: Listing) -> dict[int, int]:
 
 
 def _made_of_given(listing: Listing) -> dict[int, int]:
-    """As `behind_work`, of work with nothing else than arguments, constants and what is broadcast of them."""
+    """As `_behind_work`, of work with nothing else than arguments, constants and what is broadcast of them."""
     leaves, found = {argument.value for argument in listing.arguments}, dict[int, int]()
     for op in listing.ops:
         if op.name in _GIVING and leaves.issuperset(op.operands):

@@ -52,15 +52,15 @@ class Apart(NamedTuple):
 @dataclass(slots=True)
 class Segment:
     """What kernels since the last matrix product have on the chip, by region: what is behind values; where products are apart, single
-    buffers that sums of rows have read or made, and, whatever comes between, those that the update of state has. `kept` are arguments
-    that the program may not write over.
+    buffers that sums of rows have read or made, and, whatever comes between, those that the update of state has.
+
+    Of the whole program so far: `kept` are arguments that it may not write over and names of them, `names` are of what has a buffer,
+    `casts` says how many bytes are read for one of a value without a buffer.
     """
 
     kept: set[int] = field(default_factory=set[int])
-    names: set[int] = field(default_factory=set[int])  # of what has a buffer
-    casts: dict[int, int] = field(
-        default_factory=dict[int, int]
-    )  # bytes that are read for one of a value without a buffer
+    names: set[int] = field(default_factory=set[int])
+    casts: dict[int, int] = field(default_factory=dict[int, int])
     on_chip: set[tuple[int, frozenset[int]]] = field(default_factory=set[tuple[int, frozenset[int]]])
     rows: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
     updating: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
@@ -68,7 +68,8 @@ class Segment:
     def make_where_read(
         self, root: Op, read: Sequence[int], listing: Listing, buffers: Mapping[int, frozenset[int]]
     ) -> None:
-        """Takes note of what the root, which has no buffer, is made of, where that is one value: how wide it is, and whether it is kept."""
+        """Takes note of what the root, which has no buffer, is made of, where that is one value: how wide it is, and whether one may write
+        over it."""
         if len(read) != 1 or not root.results:
             return
         if read[0] in self.kept:

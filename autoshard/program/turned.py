@@ -18,7 +18,7 @@ from autoshard.program.beside import Beside
 from autoshard.program.fusion import DOTS, is_elementwise
 from autoshard.program.records import Kernel, Lifetime, Whole
 from autoshard.program.repeating import read_times, readers_of
-from autoshard.program.resummed import TRANSPOSE, ResidualSum, order_of
+from autoshard.program.resummed import TRANSPOSE, ResidualSum, ResidualSums, order_of
 
 MANY = 16
 """Transposed branches from which on sums that are read narrow and widened lie with the least padding."""
@@ -28,27 +28,22 @@ _ADD, _CONVERT = "stablehlo.add", "stablehlo.convert"
 
 
 def stored_besides(
-    listing: Listing,
-    kernels: Sequence[Kernel],
-    lives: Mapping[int, Lifetime],
-    sums: Mapping[int, ResidualSum],
-    behind: Mapping[int, int],
+    listing: Listing, kernels: Sequence[Kernel], lives: Mapping[int, Lifetime], added: ResidualSums
 ) -> dict[int, Whole]:
-    """By hidden values of programs with transposed branches of residual sums, and by these sums: those in the other order.
-
-    Args:
-        sums: all residual sums (`resummed.residual_sums`).
-        behind: what values are worked out from (`resummed.behind_work`).
-    """
+    """By hidden values of programs with transposed branches of residual sums, and by these sums: those in the other order."""
     found: dict[int, Whole] = {}
-    narrow, turned = _read_narrow(listing, sums), _turned(listing, kernels, sums, behind)
+    sums, made = added.sums, {value: kernel for kernel in kernels for value in kernel.results}
+    turned = _turned(listing, made, added)
+    if not turned:
+        return found
+    narrow = _read_narrow(listing, sums)
+    times = {value: time for time, op in enumerate(listing.ops) for value in op.results}
     for start in dict.fromkeys(sums[value].start for value in turned):
         chain = {value: one for value, one in sums.items() if one.start == start}
-        hidden = _hidden(listing, kernels, lives, chain.values(), behind)
+        hidden = _hidden(listing, kernels, lives, made, chain.values(), added.behind)
         if not hidden:
             continue
         last = max(whole.begin for whole in hidden.values())
-        times = {value: time for time, op in enumerate(listing.ops) for value in op.results}
         are_many = sum(value in turned and times[value] < last for value in chain) >= MANY
         beside = Beside(0, 1, is_padded_least=are_many and start in narrow)
         found |= {value: whole._replace(beside=beside) for value, whole in hidden.items()}
@@ -59,20 +54,26 @@ def stored_besides(
     return found
 
 
-def _turned(
-    listing: Listing, kernels: Sequence[Kernel], sums: Mapping[int, ResidualSum], behind: Mapping[int, int]
-) -> frozenset[int]:
+def hidden_of_few(besides: Mapping[int, Whole]) -> frozenset[int]:
+    """Of `stored_besides` the hidden values that are stored where a device has few of the batch."""
+    return frozenset(
+        value
+        for value, one in besides.items()
+        if one.beside is not None and one.beside.is_of_few(one.type.shape)
+    )
+
+
+def _turned(listing: Listing, made: Mapping[int, Kernel], added: ResidualSums) -> frozenset[int]:
     """Sums whose branch is what a product makes, its last dimension moved."""
-    made = {value: kernel for kernel in kernels for value in kernel.results}
     moved = {
         op.results[0]: op.operands[0]
         for op in listing.ops
         if op.name == TRANSPOSE and (order := order_of(op)) and order[-1] != len(order) - 1
     }
     found: set[int] = set()
-    for value, one in sums.items():
+    for value, one in added.sums.items():
         branch = moved.get(one.branch, -1)
-        maker = made.get(behind.get(branch, branch))
+        maker = made.get(added.behind.get(branch, branch))
         if maker is not None and maker.shape.name in DOTS:
             found.add(value)
     return frozenset(found)
@@ -82,12 +83,12 @@ def _hidden(
     listing: Listing,
     kernels: Sequence[Kernel],
     lives: Mapping[int, Lifetime],
+    made: Mapping[int, Kernel],
     sums: Collection[ResidualSum],
     behind: Mapping[int, int],
 ) -> dict[int, Whole]:
     """Work on what a product makes that a branch's product reads, and another one later, without a buffer of its own."""
     readers, found = readers_of(kernels), dict[int, Whole]()
-    made = {value: kernel for kernel in kernels for value in kernel.results}
     for one in sums:
         product = made.get(one.branch)
         if product is None or product.shape.name not in DOTS:

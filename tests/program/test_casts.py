@@ -2,10 +2,9 @@
 
 import pytest
 
-from autoshard.program import Compiler, build_program
+from autoshard.program import build_program
 from tests.mlir.modules import listed
-
-APART = Compiler(is_xla_tpu=False, products_apart=True)
+from tests.program.test_traffic import APART
 
 CAST = """
 sdy.mesh @mesh = <["x"=2]>
