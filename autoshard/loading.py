@@ -103,6 +103,7 @@ def compiler_of(form: Form, hardware: Hardware, devices: int) -> Compiler:
         updates_early=not hardware.gathers_behind_compute,
         scatters_last=not hardware.gathers_behind_compute,
         keeps_grouped_operands=hardware.keeps_grouped_operands,
+        keeps_costly_operands=hardware.keeps_costly_operands,
         keeps_erfc=hardware.keeps_erfc,
         doubles_exponentials=hardware.doubles_exponentials,
         repeats_packed_erfc=hardware.repeats_packed_erfc(devices),

@@ -143,6 +143,11 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.tiles is not None and bool(self.tiles.keeps_grouped_operands)
 
     @property
+    def keeps_costly_operands(self) -> bool:
+        """Whether its compiler stores quotients of exponentials, and gates of many instructions, for several products: see `Tiles`."""
+        return self.tiles is not None and bool(self.tiles.keeps_costly_operands)
+
+    @property
     def keeps_erfc(self) -> bool:
         """Whether the compiler stores complementary error functions in float32, see `tiles`."""
         return self.tiles is not None and bool(self.tiles.keeps_erfc)

@@ -14,7 +14,7 @@ A profile is priced so when it is loaded as "NAME:scheduler": products at peak a
 latency besides.
 
 [1] Recovered from the schedules of single collectives by libtpu 0.0.51, for groups that fill whole axes, on slices of v5e (4x4 to 16x16),
-v6e (4x4, 16x16) and v5p (4x4x4, 2x2x4).
+v6e (4x4, 16x16) and v5p (4x4x4, 2x2x4), and by 0.0.52 on v4 (2x2x4, 4x4x4).
 """
 
 import math

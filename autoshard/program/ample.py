@@ -13,6 +13,7 @@ from autoshard.program.fusion import BROADCAST, FREE_LEAVES, RESHAPING, is_cheap
 from autoshard.program.lifetime import stored_bytes
 from autoshard.program.records import Compiler, Kernel
 from autoshard.program.repeating import (
+    COSTLY,
     Readers,
     Repeatable,
     is_costly,
@@ -28,6 +29,7 @@ from autoshard.program.widths import Widths
 from autoshard.sharding import dtype_bits
 
 _EXPONENTIAL, _SUBTRACT, _LOG = "stablehlo.exponential", "stablehlo.subtract", "stablehlo.log"
+_LOGISTIC, _DIVIDE = "stablehlo.logistic", "stablehlo.divide"
 _REDUCE_WINDOW, _SELECT_AND_SCATTER = "stablehlo.reduce_window", "stablehlo.select_and_scatter"
 _PAD, _ERFC = "stablehlo.pad", "chlo.erfc"
 _ADD, _COMPARE = "stablehlo.add", "stablehlo.compare"
@@ -86,7 +88,7 @@ def keep_costly(
         names: values without a buffer, which their readers make of parts of others, or of others as parts.
         cut: what slices without a buffer are cut from.
         compiler: one that keeps narrow operands stores them for products, one that keeps those of groups only the quotients of a softmax
-            whose queries share keys, all of them narrow, one that keeps complementary error functions these in float32 too, beside their
+            whose queries share keys, all of them narrow, one that keeps costly ones quotients of exponentials, one that keeps complementary error functions these in float32 too, beside their
             operand; one whose products are apart makes the exponentials of a softmax again in the backward pass, of the scores.
         held: in what type values are stored.
         inside: casts that products read inside where they are apart.
@@ -118,14 +120,22 @@ def keep_costly(
         is_read_by_products = compiler.is_xla_tpu and value in as_stored.products
         if is_read_by_products and moved.is_spared(value, read) and not is_read_besides(value, stored):
             return True
+        if compiler.keeps_costly_operands and _is_quotient_of_exponential(value, stored, listing, made_by):
+            return True
         if not compiler.keeps_narrow_operands:
             is_grouped = value in grouped and _is_of_twice_as_much(value, stored, listing)
             return is_grouped and softmaxes.are_of_narrow_products(value)
         apart = [one for one in stored if made_of.get(one, frozenset()).isdisjoint(stored)]
         one_of_each = {cut.get(one, one): one for one in apart}.values()
         is_of_much = _is_of_twice_as_much(value, one_of_each, listing)
-        is_gated_work = len(one_of_each) > 1 and not _is_just_gated(value, frozenset(apart), listing, made_by)
-        return (is_of_much and not is_gated_work) or softmaxes.are_dropped(value)
+        is_made_anew = len(one_of_each) > 1 and not is_gated(value, frozenset(apart))
+        return (is_of_much and not is_made_anew) or softmaxes.are_dropped(value)
+
+    def is_gated(value: int, stored: frozenset[int]) -> bool:
+        """Whether it is stored where it is made of several values."""
+        if compiler.keeps_costly_operands:
+            return any(op.name in COSTLY for op in _work_behind(value, stored, made_by))
+        return _is_just_gated(value, stored, listing, made_by)
 
     roots: dict[int, frozenset[int]] = {}
     made_of: dict[int, frozenset[int]] = {}  # of what is stored
@@ -242,6 +252,32 @@ def _is_of_twice_as_much(value: int, stored: Collection[int], listing: Listing) 
     return _is_narrow(value, listing) and sum(stored_bytes(listing, one) for one in stored) >= twice
 
 
+def _work_behind(value: int, stored: Collection[int], made_by: Mapping[int, Op]) -> Iterator[Op]:
+    """What a value is worked out by of those that are stored."""
+    left, seen = [value], set[int](stored)
+    while left:
+        one = left.pop()
+        op = made_by.get(one)
+        if one not in seen and op is not None:
+            seen.add(one)
+            yield op
+            left.extend(op.operands)
+
+
+def _is_quotient_of_exponential(
+    value: int, stored: Collection[int], listing: Listing, made_by: Mapping[int, Op]
+) -> bool:
+    """Whether a value of 16 bits is worked out by an exponential and a division, as softmaxes of scores and logistic functions are.
+
+    So XLA keeps them for v4 and TPU7x, but not those of float32, nor rectifiers, hyperbolic tangents, GELU, softplus and Mish
+    (libtpu 0.0.52, training steps of perceptrons with seventeen activation functions and of attention).
+    """
+    if not _is_narrow(value, listing):
+        return False
+    names = {op.name for op in _work_behind(value, stored, made_by)}
+    return _LOGISTIC in names or names >= {_EXPONENTIAL, _DIVIDE}
+
+
 def _is_just_gated(value: int, stored: Collection[int], listing: Listing, made_by: Mapping[int, Op]) -> bool:
     """Whether stored values are multiplied, as they are or by logistic functions (1 / (1 + exp -x) too) and hyperbolic tangents of them.
 
@@ -294,7 +330,7 @@ class _Softmaxes:
         if not _is_narrow(value, self._listing):
             return False
         before = list(self._ops_behind([value], frozenset({_EXPONENTIAL})))
-        if all(op.name != _COMPARE for op in before):
+        if not {op.name for op in before} >= {_COMPARE, _DIVIDE}:
             return False
         made = [op.results[0] for op in before if op.name == _EXPONENTIAL]
         return any(op.name in _ADDING for one in made for op in self._wide_behind(one))

@@ -119,7 +119,7 @@ def test_prices_of_a_scheduler(tmp_path: Path) -> None:
     for name, reason in {
         ":scheduler": "is no profile with :scheduler behind it",
         "tpu-v5e:scheduler:scheduler": "is no profile with :scheduler behind it",
-        "h100:scheduler": 'is not known of "h100"\n  Known of tpu-v5e',
+        "h100:scheduler": 'is not known of "h100"\n  Known of tpu-v4',
         "tpu-v9:scheduler": 'no hardware is called "tpu-v9"',
     }.items():
         with pytest.raises(HardwareError) as caught:

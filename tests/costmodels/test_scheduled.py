@@ -93,11 +93,11 @@ def test_all_else_is_the_profile_itself() -> None:
     assert (plain.hidden_percent, V5E.hidden_percent, V5P.hidden_percent) == (0, 45, 0)
 
 
-@pytest.mark.parametrize("name", ["h100", "tpu-v4", "tpu7x"])
+@pytest.mark.parametrize("name", ["h100", "tpu7x"])
 def test_schedulers_that_are_not_known(name: str) -> None:
     with pytest.raises(HardwareError, match="is not known of") as caught:
         load(f"{name}:scheduler")
-    assert "tpu-v5e, tpu-v5p, tpu-v6e" in str(caught.value.fix)
+    assert "tpu-v4, tpu-v5e, tpu-v5p, tpu-v6e" in str(caught.value.fix)
 
 
 def test_several_slices_are_refused() -> None:
