@@ -48,7 +48,8 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     With `keeps_narrow_operands` the compiler stores what it makes in 16 bits of twice as many bytes for several products (a softmax's
     quotient, a gated activation), which otherwise each of them makes anew; with `keeps_grouped_operands` quotients of queries that
     share keys only; with `keeps_costly_operands` quotients that have exponentials in them, of buffers however few, and gated values of
-    any activation function with many instructions. With `keeps_erfc` it stores complementary error functions in float32 beside their operand; those of 16 bits all do.
+    any activation function with many instructions. With `keeps_erfc` it stores complementary error functions in float32 beside their
+    operand; those of 16 bits all do.
     With `doubles_exponentials` it makes float32 scores that nothing is done to before their softmax twice, and keeps the exponentials
     of both for the backward pass. With `masks_apart` scores that a mask is put on which it copies first, as it does not lie as they do,
     are stored so, and their exponentials beside them. With `stores_masks` the masks of long rows of scores are stored as large as

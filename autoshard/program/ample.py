@@ -88,8 +88,9 @@ def keep_costly(
         names: values without a buffer, which their readers make of parts of others, or of others as parts.
         cut: what slices without a buffer are cut from.
         compiler: one that keeps narrow operands stores them for products, one that keeps those of groups only the quotients of a softmax
-            whose queries share keys, all of them narrow, one that keeps costly ones quotients of exponentials, one that keeps complementary error functions these in float32 too, beside their
-            operand; one whose products are apart makes the exponentials of a softmax again in the backward pass, of the scores.
+            whose queries share keys, all of them narrow, one that keeps costly ones quotients of exponentials, one that keeps complementary
+            error functions these in float32 too, beside their operand; one whose products are apart makes the exponentials of a softmax
+            again in the backward pass, of the scores.
         held: in what type values are stored.
         inside: casts that products read inside where they are apart.
     """
@@ -180,7 +181,7 @@ def keep_costly(
                 value in pooled
                 or (
                     value in as_stored.products
-                    and (is_read_again or moved.has_equals(value))
+                    and (is_read_again or moved.has_equals(value) or len(read_times(value, readers)) > 1)
                     and keeps(value, stored)
                 )
                 or (
@@ -267,15 +268,16 @@ def _work_behind(value: int, stored: Collection[int], made_by: Mapping[int, Op])
 def _is_quotient_of_exponential(
     value: int, stored: Collection[int], listing: Listing, made_by: Mapping[int, Op]
 ) -> bool:
-    """Whether a value of 16 bits is worked out by an exponential and a division, as softmaxes of scores and logistic functions are.
+    """Whether a value of 16 bits is worked out by a division and an exponential, which may be stored itself: softmaxes, logistic functions.
 
     So XLA keeps them for v4 and TPU7x, but not those of float32, nor rectifiers, hyperbolic tangents, GELU, softplus and Mish
     (libtpu 0.0.52, training steps of perceptrons with seventeen activation functions and of attention).
     """
     if not _is_narrow(value, listing):
         return False
-    names = {op.name for op in _work_behind(value, stored, made_by)}
-    return _LOGISTIC in names or names >= {_EXPONENTIAL, _DIVIDE}
+    inside = {op.name for op in _work_behind(value, stored, made_by)}
+    read = {made_by[one].name for one in stored if one in made_by}
+    return _LOGISTIC in inside or (_DIVIDE in inside and _EXPONENTIAL in inside | read)
 
 
 def _is_just_gated(value: int, stored: Collection[int], listing: Listing, made_by: Mapping[int, Op]) -> bool:

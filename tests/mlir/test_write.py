@@ -370,6 +370,30 @@ def test_a_product_that_a_loop_reads_otherwise_is_constrained(read_as: str, is_p
     assert ("sdy.sharding_constraint" in after) == is_pinned
 
 
+@pytest.mark.parametrize("is_read_again", [False, True])
+def test_a_constraint_on_a_product_is_written_behind_its_transposition(is_read_again: bool) -> None:
+    """Where that alone reads it: between the two, XLA for TPUs copies the weight that is updated for the whole step."""
+    w, other = "tensor<16x8xf32>", ("%g", T) if is_read_again else ("%t", "tensor<16x8xf32>")
+    body = f"""
+      %g = stablehlo.dot_general %a, %b, contracting_dims = [0] x [0] : (tensor<32x8xf32>, tensor<32x16xf32>) -> {T}
+      %t = stablehlo.transpose %g, dims = [1, 0] : ({T}) -> {w}
+      %u = stablehlo.add %w, %t : {w}
+      %n = stablehlo.abs {other[0]} : {other[1]}
+      return %u, %n : {w}, {other[1]}"""
+    arguments = f"%a: tensor<32x8xf32>, %b: tensor<32x16xf32>, %w: {w}"
+    source, listing, handles = read_text(main_of(body, arguments, f"{w}, {other[1]}"))
+    whole, split = TensorSharding.replicated_closed(2), sharding('[{"x"}, {}]')
+    produced = dict.fromkeys(range(len(listing.values)), whole) | {0: split, 1: split}
+    wanted = sharding('[{"y"}, {}]')  # which propagation would take to the product
+    uses = {(RESULT_SITE, 0): wanted, (RESULT_SITE, 1): whole}
+    lines = write(source, handles, listing, Decisions(produced, produced, {}, uses), "xla").splitlines()
+    (product,) = (line.split()[0] for line in lines if "dot_general" in line)
+    (turned,) = (line.split()[0] for line in lines if "transpose" in line)
+    constrained = {line.split()[3] for line in lines if "sdy.sharding_constraint" in line}
+    assert (product in constrained) is is_read_again
+    assert turned in constrained
+
+
 def test_equal_ops_in_different_shardings_stay_apart() -> None:
     """XLA would make one of the two broadcasts, and send what the other makes: one of them reads behind a constraint."""
     wide = "tensor<8x8x16xf32>"
