@@ -14,6 +14,7 @@ from autoshard.program.casts import cast_inside
 from autoshard.program.concatenated import made_where_read, read_again, written_into_whole
 from autoshard.program.counters import NO_COUNTERS, find_counters
 from autoshard.program.demands import demands_of
+from autoshard.program.depthwise import error_functions
 from autoshard.program.doubled import doubled_exponentials
 from autoshard.program.fusion import (
     Fusion,
@@ -236,6 +237,7 @@ def build_program(
         if compiler.doubles_exponentials:
             copies += doubled_exponentials(kernels, listing, zeros, ample)
         copies += windowed_exponentials(kept, listing, ample, compiler)
+        copies += error_functions(listing, kept, ample, widths)
         added = ResidualSums.of(listing)
         besides = stored_besides(listing, kept, ample, added)
         ample, sums = added_up_again(listing, kept, ample, added)

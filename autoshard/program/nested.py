@@ -155,14 +155,14 @@ def _chains(
     arguments = {argument.value for argument in listing.arguments}
     taken: set[int] = set()
     for kernel in kernels:
-        if not _is_convolution(kernel) or kernel.time in taken:
+        if not is_convolution(kernel) or kernel.time in taken:
             continue
         chain = _chain(kernel, listing, pinned, readers)
         outer = chain[-1]
-        if not _is_convolution(outer) or outer.time in taken or _is_depthwise(kernel) == _is_depthwise(outer):
+        if not is_convolution(outer) or outer.time in taken or is_depthwise(kernel) == is_depthwise(outer):
             continue
         is_wide = dtype_bits(outer.shape.results[0].dtype) >= _WIDE_BITS
-        if _is_depthwise(outer) or (is_wide and _source(kernel, made) not in arguments):
+        if is_depthwise(outer) or (is_wide and _source(kernel, made) not in arguments):
             taken |= {kernel.time, outer.time}
             yield chain
 
@@ -186,11 +186,11 @@ def _source(kernel: Kernel, made: Mapping[int, Kernel]) -> int:
     return value
 
 
-def _is_convolution(kernel: Kernel) -> bool:
+def is_convolution(kernel: Kernel) -> bool:
     return kernel.shape.name == "stablehlo.convolution" and kernel.shape.is_matmul
 
 
-def _is_depthwise(kernel: Kernel) -> bool:
+def is_depthwise(kernel: Kernel) -> bool:
     """Of as many groups as channels."""
     shape = kernel.shape
     slid = {factor for window in shape.windows for factor in shape.rule.operands[window.operand][window.dim]}
