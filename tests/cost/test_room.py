@@ -36,12 +36,12 @@ def softmax_sums(scores: str, result: str) -> str:
 def test_a_value_in_the_memory_of_a_smaller_result_counts(scores: str, result: str) -> None:
     """The peak holds both, the checker agrees, and a budget below the value's own bytes is refused."""
     text = softmax_sums(scores, result).encode()
-    loaded = pipeline.load_module(text, pipeline.Request(hardware="tpu-v4", memory_bytes=None))
+    loaded = pipeline.load_module(text, pipeline.Request(hardware="tpu7x", memory_bytes=None))
     plan = pipeline.plan_loaded(loaded)
     needed = 512 * 512 * 4 // 4 ** (scores.count('"') // 2)
     assert plan.price.peak_bytes >= needed
     assert check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed
-    tight = pipeline.load_module(text, pipeline.Request(hardware="tpu-v4", memory_bytes=needed - 1))
+    tight = pipeline.load_module(text, pipeline.Request(hardware="tpu7x", memory_bytes=needed - 1))
     assert not pipeline.plan_loaded(tight).fits
 
 
@@ -78,6 +78,6 @@ def test_a_scatter_that_another_makes_takes_no_room_beyond_a_result() -> None:
         return %r : {table}
       }}"""
     whole = 512 * 256 * 4
-    request = pipeline.Request(hardware="tpu-v4", memory_bytes=2 * whole + whole // 4)
+    request = pipeline.Request(hardware="tpu7x", memory_bytes=2 * whole + whole // 4)
     plan = pipeline.plan_loaded(pipeline.load_module(text.encode(), request))
     assert plan.fits
