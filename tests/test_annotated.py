@@ -19,7 +19,7 @@ func.func @main(%a: tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}
         ("tpu-v5e", "tpu-v5e", True),
         ("tpu-v5e:scheduler", "tpu-v5e", True),
         ("tpu-v5p", "tpu-v5e", True),
-        ("tpu-v5e", "tpu-v4", False),
+        ("tpu-v5e", "tpu7x", False),
         ("h100", "tpu-v5e", False),
     ],
 )
@@ -41,7 +41,7 @@ def test_the_step_in_the_order_of_the_scheduler_beside_the_price() -> None:
     assert plain.scheduled == theirs.scheduled is not None
     others = (
         replace(asked, hardware="h100"),
-        replace(asked, hardware="tpu-v4"),
+        replace(asked, hardware="tpu7x", topology=(2, 1, 1)),
         replace(asked, form="shardy"),
         replace(asked, slices=2),
     )
