@@ -11,6 +11,7 @@
 Everything that the user wrote and the plan does not decide (names, locations, attributes, functions) stays.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
@@ -44,7 +45,7 @@ from autoshard.sharding import FactorAxes, FactorKind, TensorSharding, factor_ax
 
 Constraints = Literal["minimal", "all"]
 
-_USER_RULE = "user_rule"
+_USER_RULE, _TRANSPOSE = "user_rule", "stablehlo.transpose"
 _ROUNDS = 2  # of propagation: after the last, every value that still differs is constrained
 
 
@@ -205,23 +206,19 @@ def _behind_transposes(values: frozenset[int], listing: Listing, choices: Choice
     of the weights and of their state, for all of the step (a drawn training step, data parallel on v5e 8x8: 1.94 GB, 1.22 with constraints
     behind; libtpu 0.0.52). Without one it makes the product turned.
     """
-    readers: dict[int, list[Op]] = {value: [] for value in values}
-    for index, op in enumerate(listing.ops):
-        for position, value in enumerate(op.operands):
-            if value in readers:
-                is_as_it_is = choices.operand(index, position) == choices.settled(value)
-                readers[value] += [op] if is_as_it_is else [op, op]
-    handed = {source.value for flow in listing.data_flows for source in flow.sources}
-    handed.update(result.value for result in listing.results)
-    makers = {op.results[0]: op for op in listing.ops if op.is_matmul and op.results[0] in values}
-    found: dict[int, int] = {}
-    for value in makers.keys() - handed:
-        match readers[value]:
-            case [Op(name="stablehlo.transpose", results=(turned,))]:
-                found[value] = turned
-            case _:
-                pass
-    return frozenset(found.get(value, value) for value in values)
+    products = {op.results[0] for op in listing.ops if op.is_matmul and op.results[0] in values}
+    reads = Counter(operand for op in listing.ops for operand in op.operands)
+    reads.update(source.value for flow in listing.data_flows for source in flow.sources)
+    reads.update(result.value for result in listing.results)
+    turned = {
+        op.operands[0]: op.results[0]
+        for index, op in enumerate(listing.ops)
+        if op.name == _TRANSPOSE
+        and op.operands[0] in products
+        and reads[op.operands[0]] == 1
+        and choices.operand(index, 0) == choices.settled(op.operands[0])
+    }
+    return frozenset(turned.get(value, value) for value in values)
 
 
 def _reduces(op: Op) -> bool:

@@ -121,7 +121,10 @@ def keep_costly(
         is_read_by_products = compiler.is_xla_tpu and value in as_stored.products
         if is_read_by_products and moved.is_spared(value, read) and not is_read_besides(value, stored):
             return True
-        if compiler.keeps_costly_operands and _is_quotient_of_exponential(value, stored, listing, made_by):
+        is_quotient = compiler.keeps_costly_operands and _is_quotient_of_exponential(
+            value, stored, listing, made_by
+        )
+        if is_quotient and is_wide(value):
             return True
         if not compiler.keeps_narrow_operands:
             is_grouped = value in grouped and _is_of_twice_as_much(value, stored, listing)
@@ -132,10 +135,16 @@ def keep_costly(
         is_made_anew = len(one_of_each) > 1 and not is_gated(value, frozenset(apart))
         return (is_of_much and not is_made_anew) or softmaxes.are_dropped(value)
 
+    def is_wide(value: int) -> bool:
+        """Whether products make of it what is less than half as large."""
+        products = [one for one in _read_by(value, readers) if one.shape.is_matmul]
+        made = max((stored_bytes(listing, one.results[0]) for one in products), default=0)
+        return 2 * made < stored_bytes(listing, value)
+
     def is_gated(value: int, stored: frozenset[int]) -> bool:
         """Whether it is stored where it is made of several values."""
         if compiler.keeps_costly_operands:
-            return any(op.name in COSTLY for op in _work_behind(value, stored, made_by))
+            return any(op.name in COSTLY for op in _work_behind(value, stored, listing, made_by))
         return _is_just_gated(value, stored, listing, made_by)
 
     roots: dict[int, frozenset[int]] = {}
@@ -253,16 +262,29 @@ def _is_of_twice_as_much(value: int, stored: Collection[int], listing: Listing) 
     return _is_narrow(value, listing) and sum(stored_bytes(listing, one) for one in stored) >= twice
 
 
-def _work_behind(value: int, stored: Collection[int], made_by: Mapping[int, Op]) -> Iterator[Op]:
-    """What a value is worked out by of those that are stored."""
-    left, seen = [value], set[int](stored)
+def _work_behind(
+    value: int, stored: Collection[int], listing: Listing, made_by: Mapping[int, Op]
+) -> Iterator[Op]:
+    """What a value is worked out by of those that are stored, on as many elements or half of them: not scales, sums and the like."""
+    left, seen, least = [value], set[int](stored), stored_bytes(listing, value)
     while left:
         one = left.pop()
         op = made_by.get(one)
         if one not in seen and op is not None:
             seen.add(one)
             yield op
-            left.extend(op.operands)
+            left.extend(operand for operand in op.operands if 2 * stored_bytes(listing, operand) >= least)
+
+
+def _read_by(value: int, readers: Readers) -> Iterator[Kernel]:
+    """What reads a value, also under another name."""
+    left, seen = [value], {value}
+    while left:
+        for reader in readers.get(left.pop(), ()):
+            yield reader
+            if reader.is_alias and reader.results[0] not in seen:
+                seen.add(reader.results[0])
+                left.append(reader.results[0])
 
 
 def _is_quotient_of_exponential(
@@ -270,12 +292,13 @@ def _is_quotient_of_exponential(
 ) -> bool:
     """Whether a value of 16 bits is worked out by a division and an exponential, which may be stored itself: softmaxes, logistic functions.
 
-    So XLA keeps them for v4 and TPU7x, but not those of float32, nor rectifiers, hyperbolic tangents, GELU, softplus and Mish
-    (libtpu 0.0.52, training steps of perceptrons with seventeen activation functions and of attention).
+    So XLA keeps them for v4 and TPU7x where products make less than half as much of them, but not those of float32, nor rectifiers,
+    hyperbolic tangents, GELU, softplus and Mish (libtpu 0.0.52, training steps of perceptrons with seventeen activation functions, of
+    one to four and a half times as many hidden values as others, and of attention).
     """
     if not _is_narrow(value, listing):
         return False
-    inside = {op.name for op in _work_behind(value, stored, made_by)}
+    inside = {op.name for op in _work_behind(value, stored, listing, made_by)}
     read = {made_by[one].name for one in stored if one in made_by}
     return _LOGISTIC in inside or (_DIVIDE in inside and _EXPONENTIAL in inside | read)
 

@@ -370,27 +370,45 @@ def test_a_product_that_a_loop_reads_otherwise_is_constrained(read_as: str, is_p
     assert ("sdy.sharding_constraint" in after) == is_pinned
 
 
-@pytest.mark.parametrize("is_read_again", [False, True])
-def test_a_constraint_on_a_product_is_written_behind_its_transposition(is_read_again: bool) -> None:
+@pytest.mark.parametrize(
+    ("other", "is_behind"),
+    [("turned", True), ("product", False), ("returned", False), ("no product", False), ("cut", False)],
+)
+def test_a_constraint_on_a_product_is_written_behind_its_transposition(other: str, is_behind: bool) -> None:
     """Where that alone reads it: between the two, XLA for TPUs copies the weight that is updated for the whole step."""
-    w, other = "tensor<16x8xf32>", ("%g", T) if is_read_again else ("%t", "tensor<16x8xf32>")
+    w = "tensor<16x8xf32>"
+    value, type_ = ("%g", T) if other in ("product", "returned") else ("%t", w)
+    product = f"stablehlo.dot_general %a, %b, contracting_dims = [0] x [0] : (tensor<32x8xf32>, tensor<32x16xf32>) -> {T}"
+    sum_ = f"""%z = stablehlo.constant dense<0.0> : tensor<f32>
+      %g = stablehlo.reduce(%c init: %z) applies stablehlo.add across dimensions = [0] : (tensor<32x8x16xf32>, tensor<f32>) -> {T}"""
     body = f"""
-      %g = stablehlo.dot_general %a, %b, contracting_dims = [0] x [0] : (tensor<32x8xf32>, tensor<32x16xf32>) -> {T}
+      {sum_ if other == "no product" else f"%g = {product}"}
       %t = stablehlo.transpose %g, dims = [1, 0] : ({T}) -> {w}
       %u = stablehlo.add %w, %t : {w}
-      %n = stablehlo.abs {other[0]} : {other[1]}
-      return %u, %n : {w}, {other[1]}"""
-    arguments = f"%a: tensor<32x8xf32>, %b: tensor<32x16xf32>, %w: {w}"
-    source, listing, handles = read_text(main_of(body, arguments, f"{w}, {other[1]}"))
+      %n = stablehlo.abs {value} : {type_}
+      return %u, {"%g" if other == "returned" else "%n"} : {w}, {type_}"""
+    arguments = f"%a: tensor<32x8xf32>, %b: tensor<32x16xf32>, %w: {w}, %c: tensor<32x8x16xf32>"
+    source, listing, handles = read_text(main_of(body, arguments, f"{w}, {type_}"))
     whole, split = TensorSharding.replicated_closed(2), sharding('[{"x"}, {}]')
-    produced = dict.fromkeys(range(len(listing.values)), whole) | {0: split, 1: split}
+    cut = sharding('[{"x"}, {}, {}]')
+    ranks = {n: v.type.rank for n, v in enumerate(listing.values) if v.type is not None}
+    produced = {n: TensorSharding.replicated_closed(rank) for n, rank in ranks.items()} | {
+        0: split,
+        1: split,
+        3: cut,
+    }
     wanted = sharding('[{"y"}, {}]')  # which propagation would take to the product
     uses = {(RESULT_SITE, 0): wanted, (RESULT_SITE, 1): whole}
+    if other == "cut":
+        (index,) = (n for n, op in enumerate(listing.ops) if op.name == "stablehlo.transpose")
+        uses[index, 0] = split
+        produced[listing.ops[index].results[0]] = sharding('[{}, {"x"}]')
     lines = write(source, handles, listing, Decisions(produced, produced, {}, uses), "xla").splitlines()
-    (product,) = (line.split()[0] for line in lines if "dot_general" in line)
+    name = "stablehlo.reduce" if other == "no product" else "dot_general"
+    (first,) = (line.split()[0] for line in lines if name in line)
     (turned,) = (line.split()[0] for line in lines if "transpose" in line)
     constrained = {line.split()[3] for line in lines if "sdy.sharding_constraint" in line}
-    assert (product in constrained) is is_read_again
+    assert (first in constrained) is not is_behind
     assert turned in constrained
 
 
