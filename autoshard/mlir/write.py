@@ -11,7 +11,6 @@
 Everything that the user wrote and the plan does not decide (names, locations, attributes, functions) stays.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
@@ -21,7 +20,7 @@ from autoshard.mlir.anchors import split_noise
 from autoshard.mlir.computations import without_named_computations
 from autoshard.mlir.confirmed import forget
 from autoshard.mlir.context import ir
-from autoshard.mlir.decisions import Decisions
+from autoshard.mlir.decisions import Decisions, sites_of
 from autoshard.mlir.emit import Emission, Gathers, emit
 from autoshard.mlir.explicit import with_collectives
 from autoshard.mlir.facts import RULE
@@ -206,16 +205,14 @@ def _behind_transposes(values: frozenset[int], listing: Listing, choices: Choice
     of the weights and of their state, for all of the step (a drawn training step, data parallel on v5e 8x8: 1.94 GB, 1.22 with constraints
     behind; libtpu 0.0.52). Without one it makes the product turned.
     """
-    products = {op.results[0] for op in listing.ops if op.is_matmul and op.results[0] in values}
-    reads = Counter(operand for op in listing.ops for operand in op.operands)
-    reads.update(source.value for flow in listing.data_flows for source in flow.sources)
-    reads.update(result.value for result in listing.results)
+    products = {op.results[0] for op in listing.ops if op.is_matmul} & values
+    sites = sites_of(listing)
     turned = {
         op.operands[0]: op.results[0]
         for index, op in enumerate(listing.ops)
         if op.name == _TRANSPOSE
         and op.operands[0] in products
-        and reads[op.operands[0]] == 1
+        and len(sites[op.operands[0]]) == 1
         and choices.operand(index, 0) == choices.settled(op.operands[0])
     }
     return frozenset(turned.get(value, value) for value in values)

@@ -21,6 +21,7 @@ from autoshard.program.repeating import (
     is_widened,
     read_times,
     readers_of,
+    reading,
     stored_operands,
 )
 from autoshard.program.slicing import as_cut
@@ -132,16 +133,16 @@ def keep_costly(
         apart = [one for one in stored if made_of.get(one, frozenset()).isdisjoint(stored)]
         one_of_each = {cut.get(one, one): one for one in apart}.values()
         is_of_much = _is_of_twice_as_much(value, one_of_each, listing)
-        is_made_anew = len(one_of_each) > 1 and not is_gated(value, frozenset(apart))
-        return (is_of_much and not is_made_anew) or softmaxes.are_dropped(value)
+        is_kept = len(one_of_each) < 2 or is_kept_of_several(value, frozenset(apart))
+        return (is_of_much and is_kept) or softmaxes.are_dropped(value)
 
     def is_wide(value: int) -> bool:
         """Whether products make of it what is less than half as large."""
-        products = [one for one in _read_by(value, readers) if one.shape.is_matmul]
+        products = (one for one in reading(value, readers) if one.shape.is_matmul)
         made = max((stored_bytes(listing, one.results[0]) for one in products), default=0)
         return 2 * made < stored_bytes(listing, value)
 
-    def is_gated(value: int, stored: frozenset[int]) -> bool:
+    def is_kept_of_several(value: int, stored: frozenset[int]) -> bool:
         """Whether it is stored where it is made of several values."""
         if compiler.keeps_costly_operands:
             return any(op.name in COSTLY for op in _work_behind(value, stored, listing, made_by))
@@ -274,17 +275,6 @@ def _work_behind(
             seen.add(one)
             yield op
             left.extend(operand for operand in op.operands if 2 * stored_bytes(listing, operand) >= least)
-
-
-def _read_by(value: int, readers: Readers) -> Iterator[Kernel]:
-    """What reads a value, also under another name."""
-    left, seen = [value], {value}
-    while left:
-        for reader in readers.get(left.pop(), ()):
-            yield reader
-            if reader.is_alias and reader.results[0] not in seen:
-                seen.add(reader.results[0])
-                left.append(reader.results[0])
 
 
 def _is_quotient_of_exponential(

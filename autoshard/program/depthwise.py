@@ -13,15 +13,17 @@ from typing import NamedTuple
 
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import BROADCAST, FREE_LEAVES, is_elementwise
+from autoshard.program.lifetime import has_buffer
 from autoshard.program.nested import is_convolution, is_depthwise
 from autoshard.program.records import Kernel, Lifetime, Whole
 from autoshard.program.repeating import Readers, read_times, readers_of
 from autoshard.program.widths import Widths
-from autoshard.sharding import TensorType, dtype_bits
+from autoshard.sharding import dtype_bits
 
 _ERFC, _TRANSPOSE, _ADD, _WIDE_BITS = "chlo.erfc", "stablehlo.transpose", "stablehlo.add", 32
-_SAME = frozenset({"sdy.sharding_constraint", "sdy.reshard", "stablehlo.reshape", _TRANSPOSE})
-_SCALING = _SAME | {f"stablehlo.{name}" for name in ("convert", "multiply", "negate")} | {_ADD}
+_SCALING = frozenset({"sdy.sharding_constraint", "sdy.reshard", _ADD, _TRANSPOSE}) | {
+    f"stablehlo.{name}" for name in ("convert", "multiply", "negate", "reshape")
+}
 
 
 class _Source(NamedTuple):
@@ -44,9 +46,9 @@ def error_functions(
         source, type_ = _source(read, made, made_by, listing), listing.values[read].type
         if source is None or type_ is None:
             continue
-        is_kept, is_narrow = _is_stored(value, lives), dtype_bits(type_.dtype) < _WIDE_BITS
+        is_kept, is_narrow = has_buffer(value, lives), dtype_bits(type_.dtype) < _WIDE_BITS
         end = max(read_times(read, readers, besides=value), default=0) + 1
-        is_read_later = end > kernel.time + 1 and not _is_stored(read, lives)
+        is_read_later = end > kernel.time + 1 and not has_buffer(read, lives)
         if is_read_later and (is_narrow or not (source.is_moved and is_kept)):
             yield read, Whole(source.time, end, type_)
         if source.is_moved and is_kept:
@@ -94,13 +96,8 @@ def _operands_of_products(
         made = reader.results[0]
         times = read_times(made, readers)
         is_operand = any(one.shape.is_matmul for one in readers.get(made, ()))
-        if is_operand and len(times) > 1 and not _is_stored(made, lives):
-            type_ = widths.of_value(made)
-            yield made, Whole(time, max(times) + 1, TensorType(type_.shape, type_.dtype))
-
-
-def _is_stored(value: int, lives: Mapping[int, Lifetime]) -> bool:
-    return value in lives and lives[value].is_own_buffer
+        if is_operand and len(times) > 1 and not has_buffer(made, lives):
+            yield made, Whole(time, max(times) + 1, widths.of_value(made))
 
 
 def _rank(value: int, listing: Listing) -> int:

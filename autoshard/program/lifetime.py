@@ -143,6 +143,11 @@ def written_over(
     return found
 
 
+def has_buffer(value: int, lives: Mapping[int, Lifetime]) -> bool:
+    """Whether it takes memory of its own."""
+    return value in lives and lives[value].is_own_buffer
+
+
 def stored_bytes(listing: Listing, value: int) -> int:
     """Of the whole value; 0 for a token."""
     type_ = listing.values[value].type

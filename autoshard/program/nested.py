@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from autoshard.mlir.listing import Listing
 from autoshard.program.fusion import is_elementwise
-from autoshard.program.lifetime import keep_until, stored_bytes
+from autoshard.program.lifetime import has_buffer, keep_until, stored_bytes
 from autoshard.program.records import Kernel, Lifetime
 from autoshard.program.repeating import Readers, read_behind, read_times, readers_of
 from autoshard.program.summed import is_reduced
@@ -64,7 +64,7 @@ def ended_in_place(
     readers, found = readers_of(kernels), dict(lives)
     made = {value: kernel for kernel in kernels for value in kernel.results}
     names = {
-        value: kernel for value, kernel in made.items() if kernel.is_alias and not _is_stored(value, lives)
+        value: kernel for value, kernel in made.items() if kernel.is_alias and not has_buffer(value, lives)
     }
     at = {kernel.time: kernel for kernel in kernels}
     for kernel in kernels:
@@ -88,10 +88,6 @@ def ended_in_place(
             keep_until(use.value, reader.time + 1, names, found)
         found[kernel.results[0]] = replace(found[kernel.results[0]], is_own_buffer=False, within=None)
     return found
-
-
-def _is_stored(value: int, lives: Mapping[int, Lifetime]) -> bool:
-    return value in lives and lives[value].is_own_buffer
 
 
 def _dies_at(time: int, life: Lifetime) -> bool:
@@ -187,6 +183,7 @@ def _source(kernel: Kernel, made: Mapping[int, Kernel]) -> int:
 
 
 def is_convolution(kernel: Kernel) -> bool:
+    """That a matrix unit makes."""
     return kernel.shape.name == "stablehlo.convolution" and kernel.shape.is_matmul
 
 

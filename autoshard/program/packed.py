@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from autoshard.mlir.decisions import Site, sites_of
 from autoshard.mlir.listing import Listing
 from autoshard.program.fusion import is_elementwise, is_reduction
+from autoshard.program.lifetime import has_buffer
 from autoshard.program.records import Compiler, Kernel, Lifetime
 from autoshard.program.repeating import Readers, is_widened, readers_of
 from autoshard.program.storing import Storing
@@ -101,7 +102,7 @@ def _is_in_stored_work(
             others = (use.value for use in reader.uses if use.value not in seen)
             if any(made[other].time > made[value].time for other in others if other in made):
                 continue
-            if any((one in lives and lives[one].is_own_buffer) or one in hidden for one in reader.results):
+            if any(has_buffer(one, lives) or one in hidden for one in reader.results):
                 return True
             seen.update(reader.results)
             left.extend(reader.results)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from autoshard.mlir.listing import Listing
 from autoshard.program.fusion import is_elementwise
-from autoshard.program.lifetime import stored_bytes
+from autoshard.program.lifetime import has_buffer, stored_bytes
 from autoshard.program.records import Kernel, Lifetime, MinorDims, Program
 
 _WITHIN = frozenset({"stablehlo.pad", "stablehlo.slice"})
@@ -116,7 +116,7 @@ def lies_as_read(value: int, program: Program, lives: Mapping[int, Lifetime]) ->
     not; where only the scores are stored, they lie so already.
     """
     buffer = value
-    while buffer in program.worked_on and not (buffer in lives and lives[buffer].is_own_buffer):
+    while buffer in program.worked_on and not has_buffer(buffer, lives):
         buffer = program.worked_on[buffer]
     wanted, made = program.minor_dims.get(value), program.minor_dims.get(buffer)
     if buffer == value or buffer in program.worked_on or wanted is None or made is None:

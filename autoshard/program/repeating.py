@@ -239,17 +239,20 @@ def readers_of(kernels: Sequence[Kernel]) -> Readers:
 
 
 def read_times(value: int, readers: Readers, besides: int = -1) -> frozenset[int]:
-    """When the kernels run that read a value, also through what has no buffer, but for those who do so through `besides` alone."""
-    found, left = set[int](), [value]
-    seen = {value, besides}
+    """When the kernels of `reading` run."""
+    return frozenset(kernel.time for kernel in reading(value, readers, besides))
+
+
+def reading(value: int, readers: Readers, besides: int = -1) -> Iterator[Kernel]:
+    """The kernels that read a value, also through what has no buffer, but for those who do so through `besides` alone; some come again."""
+    left, seen = [value], {value, besides}
     while left:
         for reader in readers.get(left.pop(), ()):
             if not reader.is_alias:
-                found.add(reader.time)
+                yield reader
             elif reader.results[0] not in seen:
                 seen.add(reader.results[0])
                 left.append(reader.results[0])
-    return frozenset(found)
 
 
 def read_behind(kernel: Kernel, names: Mapping[int, Kernel]) -> set[int]:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from autoshard.mlir.decisions import sites_of
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import BROADCAST, is_elementwise
+from autoshard.program.lifetime import has_buffer
 from autoshard.program.records import Kernel, Lifetime, Whole
 from autoshard.program.repeating import read_times, readers_of
 
@@ -143,7 +144,7 @@ class _Again:
     def _keep(self, value: int, end: int) -> None:
         """The value, or what it is worked out from, transposed or not; a product in a buffer of its own."""
         lives = self.lives
-        while not (value in lives and lives[value].is_own_buffer):
+        while not has_buffer(value, lives):
             op = self._made_by.get(value)
             if op is not None and op.is_matmul and value in lives:
                 break

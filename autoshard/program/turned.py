@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from autoshard.mlir.listing import Listing
 from autoshard.program.beside import Beside
 from autoshard.program.fusion import DOTS, is_elementwise
+from autoshard.program.lifetime import has_buffer
 from autoshard.program.records import Kernel, Lifetime, Whole
 from autoshard.program.repeating import read_times, readers_of
 from autoshard.program.resummed import TRANSPOSE, ResidualSum, ResidualSums, order_of
@@ -98,8 +99,8 @@ def _hidden(
             type_, first = listing.values[value].type, made.get(source)
             if maker is None or first is None or type_ is None or type_.rank != _RANK:
                 continue
-            is_stored = value in lives and lives[value].is_own_buffer
-            is_hidden = not is_stored and is_elementwise(listing.ops[maker.time]) and first.shape.is_matmul
+            is_work = is_elementwise(listing.ops[maker.time]) and first.shape.is_matmul
+            is_hidden = is_work and not has_buffer(value, lives)
             end = max(read_times(value, readers), default=0) + 1
             if is_hidden and end > product.time + 1:
                 found[value] = Whole(first.time, end, type_)
