@@ -2,7 +2,7 @@
 
     python experiments/calibration/small_batch.py zoo_hub FOLDER NAME...
 
-Every abstract argument whose first dimension is the batch (the largest first dimension that the program's own text has) is cut. The
+Abstract arguments in its text whose first dimension is the batch, the largest first dimension there, are cut. The
 packages are those that the zoo's file names.
 """
 
@@ -34,11 +34,16 @@ def main() -> None:
         make = getattr(zoo, name)
         batch = max(int(size) for size in re.findall(r"Shape\(\((\d+),", inspect.getsource(make)))
 
-        def shape(sizes: tuple[int, ...], dtype: Any, batch: int = batch) -> Any:
-            first = max(batch // _SHARE, 1) if sizes and sizes[0] == batch else (sizes[0] if sizes else 0)
-            return jax.ShapeDtypeStruct((first, *sizes[1:]) if sizes else sizes, dtype)
+        class Shape(jax.ShapeDtypeStruct):
+            """Cut where the program itself says it, not in what it calls."""
 
-        zoo.Shape = shape
+            def __init__(
+                self, sizes: tuple[int, ...], dtype: Any, batch: int = batch, name: str = name
+            ) -> None:
+                is_batch = sizes and sizes[0] == batch and sys._getframe(1).f_code.co_name == name
+                super().__init__((max(batch // _SHARE, 1), *sizes[1:]) if is_batch else sizes, dtype)
+
+        zoo.Shape = Shape
         function, arguments, donated = make()
         text = jax.jit(function, donate_argnums=donated).lower(*arguments).as_text()
         (options.folder / f"{name}_small.mlir.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
