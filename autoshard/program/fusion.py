@@ -14,8 +14,9 @@ from autoshard.program.demands import priority_levels
 from autoshard.sharding import DimSharding, FactorKind, OpShardingRule, TensorMapping, TensorSharding
 
 FREE_LEAVES = frozenset({"stablehlo.constant", "stablehlo.iota", "sdy.constant"})
+RESHAPE = "stablehlo.reshape"
 RESHAPING = frozenset(
-    {"stablehlo.reshape", "stablehlo.slice", "stablehlo.pad", "stablehlo.concatenate", "stablehlo.transpose"}
+    {RESHAPE, "stablehlo.slice", "stablehlo.pad", "stablehlo.concatenate", "stablehlo.transpose"}
 )
 MAX_OPS = 128  # of a kernel; compilers split larger ones, and joining looks through all reads
 BROADCAST = "stablehlo.broadcast_in_dim"

@@ -43,17 +43,14 @@ def repeated_origins(program: Program) -> dict[int, int]:
 
 
 def made_with_products(program: Program) -> frozenset[int]:
-    """Elementwise results of nothing but results of products and what is there ahead of time."""
-    early = prefetchable(program)
+    """Elementwise results, reshaped or not, of nothing but results of products and what is there ahead of time."""
+    early, ops = prefetchable(program), program.listing.ops
     found: set[int] = set()
     products = {value for kernel in program.kernels if kernel.shape.is_matmul for value in kernel.results}
     for kernel in program.kernels:
         made = [use.value for use in kernel.uses if use.value not in early]
-        if (
-            made
-            and is_elementwise(program.listing.ops[kernel.time])
-            and all(v in products or v in found for v in made)
-        ):
+        is_work = is_elementwise(ops[kernel.time]) or ops[kernel.time].name == "stablehlo.reshape"
+        if made and is_work and all(v in products or v in found for v in made):
             found.update(kernel.results)
     return frozenset(found)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autoshard.mlir.listing import Listing, Op
-from autoshard.program.fusion import adds_unit_dims, is_elementwise, is_reduction
+from autoshard.program.fusion import RESHAPE, adds_unit_dims, is_elementwise, is_reduction
 from autoshard.program.gates import Gates
 from autoshard.program.records import Compiler, Kernel, Lifetime, Whole
 from autoshard.sharding import TensorType, dtype_bits
@@ -331,16 +331,16 @@ def into_matmuls(listing: Listing, zeros: frozenset[int]) -> frozenset[int]:
 
     XLA folds zeros around an image into the convolutions that read it (MobileNet with keras).
     """
-    users: dict[int, list[Op]] = {}
-    for op in listing.ops:
-        for value in op.operands:
-            users.setdefault(value, []).append(op)
-    found = (
-        op.results[0]
-        for op in listing.ops
-        if op.name == "stablehlo.transpose" or (op.name == "stablehlo.pad" and op.operands[1] in zeros)
-    )
-    return frozenset(v for v in found if v in users and all(user.is_matmul for user in users[v]))
+    others = {result.value for result in listing.results}
+    others.update(source.value for flow in listing.data_flows for source in flow.sources)
+    multiplied, found = set[int](), set[int]()
+    for op in reversed(listing.ops):  # a value's readers before what makes it
+        is_for_products = bool(op.results) and op.results[0] in multiplied - others
+        if is_for_products and (op.name == "stablehlo.transpose" or (op.name == "stablehlo.pad" and op.operands[1] in zeros)):
+            found.add(op.results[0])
+        is_read_so = op.is_matmul or (op.name == RESHAPE and is_for_products)
+        (multiplied if is_read_so else others).update(op.operands)
+    return frozenset(found)
 
 
 def _bytes(listing: Listing, value: int) -> int:

@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 from autoshard.mlir.decisions import sites_of
 from autoshard.mlir.listing import Listing, Op
-from autoshard.program.fusion import BROADCAST, is_elementwise
+from autoshard.program.fusion import BROADCAST, RESHAPE, is_elementwise
 from autoshard.program.lifetime import has_buffer
 from autoshard.program.records import Kernel, Lifetime, Whole
 from autoshard.program.repeating import read_times, readers_of
 
 _ADD, TRANSPOSE = "stablehlo.add", "stablehlo.transpose"
-_MOVING = frozenset({TRANSPOSE, "stablehlo.reshape"})
+_MOVING = frozenset({TRANSPOSE, RESHAPE})
 _LEAVES = frozenset({BROADCAST, "stablehlo.constant"})
 _GIVING = _LEAVES | _MOVING
 _OPERANDS = 2
@@ -238,7 +238,7 @@ def _made_of_given(listing: Listing) -> dict[int, int]:
 
 def _work(op: Op, leaves: set[int], found: dict[int, int]) -> None:
     wholes = {found.get(one, one) for one in op.operands if one not in leaves}
-    if not is_elementwise(op) or len(wholes) > 1:
+    if not (is_elementwise(op) or op.name == RESHAPE) or len(wholes) > 1:
         return
     if wholes:
         found.update(dict.fromkeys(op.results, wholes.pop()))
