@@ -17,6 +17,7 @@ from autoshard.program.fusion import is_elementwise, is_reduction
 from autoshard.program.outputs import repeated_values
 from autoshard.program.records import MOVES, Compiler, Kernel, Picked, Program
 from autoshard.program.repeating import read_times, readers_of
+from autoshard.sharding import TensorType
 
 _GATHER, _ADD, _SUMMED = "stablehlo.gather", "stablehlo.add", "f32"
 
@@ -34,8 +35,8 @@ def picked_beside(program: Program, compiler: Compiler) -> dict[tuple[int, int],
             behind = [] if origin is None else sorted(picked.keys() & _buffers(origin, made))
             if origin is None or not behind:
                 continue
-            beside = picked[behind[0]]
-            if kernel.shape.operands[number].shape == beside.type.shape:
+            beside = _as_read(picked[behind[0]], kernel.shape.operands[number])
+            if beside is not None:
                 times = read_times(origin, readers)
                 is_summed = any(is_reduction(program.listing.ops[time]) for time in times)
                 is_fused, is_apart = beside.is_copy == is_summed, is_summed and not beside.is_copy
@@ -43,6 +44,18 @@ def picked_beside(program: Program, compiler: Compiler) -> dict[tuple[int, int],
                 sums = frozenset(_sums_behind(program, kernel) if is_behind else ())
                 found[kernel.results[0], number] = beside._replace(is_fused=is_fused, sums=sums)
     return found
+
+
+def _as_read(picked: Picked, read: TensorType) -> Picked | None:
+    """What a product reads that takes its operands as they are, or with leading dimensions merged."""
+    merged, shape = picked.type.rank - read.rank, picked.type.shape
+    if shape == read.shape:
+        return picked
+    is_of_rows = merged > 0 and shape[merged + 1 :] == read.shape[1:] and picked.type.num_elements == read.num_elements
+    if not is_of_rows or min(picked.words) <= merged:
+        return None
+    type_, words = TensorType(read.shape, picked.type.dtype), (dim - merged for dim in picked.words)
+    return picked._replace(type=type_, words=frozenset(words))
 
 
 def _picked(program: Program) -> Iterator[tuple[int, Picked]]:

@@ -118,11 +118,13 @@ def made_for_gathers(
     readers, last = readers_of(kernels), len(listing.ops) - 1
     awaited = _awaited_by_products(kernels, listing)
     products = {kernel.results[0]: kernel for kernel in kernels if kernel.shape.is_matmul}
+    made = {value: kernel for kernel in kernels for value in kernel.results}
     found: dict[int, tuple[Whole, ...]] = {}
     for kernel in kernels:
         if kernel.is_alias and may_repeat.includes(listing.ops[kernel.time], len(kernel.uses)):
             (value,) = kernel.results
-            if any(_is_in_place_of(kernel, products.get(use.value), readers) for use in kernel.uses):
+            read = (unshaped(use.value, made) for use in kernel.uses)
+            if any(_is_in_place_of(kernel, products.get(one), readers) for one in read):
                 continue
             gathers = [r.time for r in readers.get(value, ()) if _is_picking(r, value, listing)]
             if gathers:
@@ -192,13 +194,13 @@ def _is_picking(reader: Kernel, value: int, listing: Listing) -> bool:
 
 
 def _is_wider(kernel: Kernel, made: Mapping[int, Kernel], listing: Listing) -> bool:
-    """Whether it is elementwise work on a buffer of its shape that takes fewer bytes."""
+    """Whether it is elementwise work on a buffer of as many elements that takes fewer bytes."""
     (result,) = kernel.shape.results
     left = [use.value for use in kernel.uses] if is_elementwise(listing.ops[kernel.time]) else []
     while left:
         value = left.pop()
         type_ = listing.values[value].type
-        if type_ is None or type_.shape != result.shape:
+        if type_ is None or type_.num_elements != result.num_elements:
             continue
         if value in made and made[value].is_alias:
             left.extend(use.value for use in made[value].uses)
@@ -219,11 +221,11 @@ def _awaited_by_products(kernels: Sequence[Kernel], listing: Listing) -> frozens
 
 
 def _is_in_place_of(kernel: Kernel, product: Kernel | None, readers: "Readers") -> bool:
-    return (
-        product is not None
-        and product.shape.results == kernel.shape.results
-        and len(readers[product.results[0]]) == 1
-    )
+    if product is None:
+        return False
+    (made,), (result,) = product.shape.results, kernel.shape.results
+    is_alike = (made.num_elements, made.dtype) == (result.num_elements, result.dtype)
+    return is_alike and len(list(readers_of_all(product.results[0], readers))) == 1
 
 
 Readers = dict[int, list[Kernel]]
@@ -236,6 +238,22 @@ def readers_of(kernels: Sequence[Kernel]) -> Readers:
         for use in kernel.uses:
             found.setdefault(use.value, []).append(kernel)
     return found
+
+
+def readers_of_all(value: int, readers: Readers) -> Iterator[Kernel]:
+    """The kernels that read a value, reshaped or not."""
+    for reader in readers.get(value, ()):
+        if reader.is_alias and reader.shape.name == RESHAPE:
+            yield from readers_of_all(reader.results[0], readers)
+        else:
+            yield reader
+
+
+def unshaped(value: int, made: Mapping[int, Kernel]) -> int:
+    """What it was before it was reshaped."""
+    while (maker := made.get(value)) is not None and maker.is_alias and maker.shape.name == RESHAPE:
+        value = maker.uses[0].value
+    return value
 
 
 def read_times(value: int, readers: Readers, besides: int = -1) -> frozenset[int]:

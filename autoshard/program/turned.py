@@ -15,10 +15,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 from autoshard.mlir.listing import Listing
 from autoshard.program.beside import Beside
-from autoshard.program.fusion import DOTS, RESHAPE, is_elementwise
+from autoshard.program.fusion import DOTS, is_elementwise
 from autoshard.program.lifetime import has_buffer
 from autoshard.program.records import Kernel, Lifetime, Whole
-from autoshard.program.repeating import read_times, readers_of
+from autoshard.program.repeating import read_times, readers_of, unshaped
 from autoshard.program.resummed import TRANSPOSE, ResidualSum, ResidualSums, order_of
 
 MANY = 16
@@ -94,7 +94,7 @@ def _hidden(
         product = made.get(one.branch)
         if product is None or product.shape.name not in DOTS:
             continue
-        for value in (_unshaped(use.value, made) for use in product.uses):
+        for value in (unshaped(use.value, made) for use in product.uses):
             maker, source = made.get(value), behind.get(value, value)
             type_, first = listing.values[value].type, made.get(source)
             if maker is None or first is None or type_ is None or type_.rank != _RANK:
@@ -105,13 +105,6 @@ def _hidden(
             if is_hidden and end > product.time + 1:
                 found[value] = Whole(first.time, end, type_)
     return found
-
-
-def _unshaped(value: int, made: Mapping[int, Kernel]) -> int:
-    """What it was before it was reshaped."""
-    while (maker := made.get(value)) is not None and maker.shape.name == RESHAPE:
-        value = maker.uses[0].value
-    return value
 
 
 def _read_narrow(listing: Listing, sums: Mapping[int, ResidualSum]) -> frozenset[int]:
