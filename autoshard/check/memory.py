@@ -510,8 +510,9 @@ def _for_loops(
             serves_all = evaluated.is_made_with_product or (is_across and number == 0)
             is_alone = serves_all or type_ == kernel.shape.travels[number]
             if others and not is_alone and sharding.divides(type_.shape):
-                times = [time, *(root for _, root in others)]
-                yield Buffer(min(times), max(times) + 1, stored.at_least(type_, sharding))
+                needed, until = [time, *(root for _, root in others)], lives.end_of_handed(time)
+                spells = (min(needed), begin), (until, max(needed) + 1)
+                yield from (Buffer(first, last, bytes_) for first, last in spells if first < last)
 
 
 def _summed(planned: Planned, reads: Reads, stored: _Stored, looped: frozenset[int]) -> Iterator[Buffer]:

@@ -8,9 +8,9 @@ between, one of which is the result in the end (products of 0.5 to 2 GB on v5e 4
 left in main memory where vector memory has room for all (parts of 17 MB and less). The loop is handed its operands as they are, so
 elementwise work that products otherwise repeat inside is stored for it: while it runs, and from when it could first be done where that is
 behind the product that makes what it works on (one fusion makes both), unless that is stored as it is handed (`program/packed.py`). What it
-is handed narrower than it is made, other products read as it is made, which is stored besides, unless what the loop is handed is padded:
-then they repeat the work (gradients of float32 logits in four training steps, 32000 and 64000 words in equal parts, 30522 and 50265
-padded). The first operand is transposed in front of the loop where its first dimension is summed over, whichever is cut and whichever is
+is handed narrower than it is made other products read so too, from the first on, unless what the loop is handed is padded: then they repeat
+the work (normalized values of float32 for bfloat16 in the forward pass; gradients of float32 logits, of which there is the narrow one alone,
+eleven training steps on v5e, v5p and v6e, libtpu 0.0.52). The first operand is transposed in front of the loop where its first dimension is summed over, whichever is cut and whichever is
 larger (four gradients of weights on v5e 4x4), in the place of what it is worked out from where that is gone then (`program/sources.py`). Of
 a part that lies column by column, as that pads less (`Tiles.lie_across`: 4096 by 96, not by 128, thirteen products on v5p 2x2x4), it is the
 second, and the other products read what the loop is handed of the first. What goes back to logits is stored for it from when labels are
@@ -98,8 +98,8 @@ class LoopedSums:
         for whole in self._graph.program.wholes.get(repeated.origin, ()):
             if whole.beside is not None:
                 looped = looped & ~self._sizes.lie_beside(whole, layouts)
-        begin, handed = repeated.stored_from(self._lives, kernel.time), np.where(looped, bytes_, 0)
-        end = self._end_of_handed(kernel.time)
+        begin, end = repeated.stored_from(self._lives, kernel.time), self._end_of_handed(kernel.time)
+        handed = [(begin, looped, "operand worked out for a loop")]
         picked = self._graph.program.picked.get((kernel.results[0], operand))
         if picked is not None and picked.time < begin:
             are_so = np.asarray(
@@ -108,24 +108,30 @@ class LoopedSums:
                     for one in node.space.strategies
                 ]
             )
-            earlier, handed = np.where(are_so, handed, 0), np.where(are_so, 0, handed)
-            yield Item(picked.time, end, earlier, note="operand made with what labels are picked from")
-        yield Item(begin, end, handed, note="operand worked out for a loop")
-        if not repeated.is_made_with_product:
-            yield from self._as_wide(node, operand, looped & ~are_across if is_first else looped)
+            note = "operand made with what labels are picked from"
+            handed = [(picked.time, looped & are_so, note), (begin, looped & ~are_so, handed[0][2])]
+        for since, are_handed, note in handed:
+            yield Item(since, end, np.where(are_handed, bytes_, 0), note=note)
+            if not repeated.is_made_with_product:
+                shared = are_handed & ~are_across if is_first else are_handed
+                yield from self._for_others(node, operand, shared, (since, end))
 
-    def _as_wide(self, node: Node, operand: int, looped: NDArray[np.bool_]) -> Iterator[Item]:
-        """What other products read of an operand that the loop is handed narrower: it is stored for them as it is."""
+    def _for_others(
+        self, node: Node, operand: int, looped: NDArray[np.bool_], handed: tuple[int, int]
+    ) -> Iterator[Item]:
+        """What the loop is handed narrower than it is made, when it has it not and other products still or already read it."""
         assert node.space is not None
         kernel, shape = self._graph.program.kernels[node.kernel], node.space.shape
         type_, taken = shape.operands[operand], shape.travels[operand]
         others = self._reads.get((kernel.uses[operand].value, kernel.ops[-1]))
         if others and type_ != taken:
-            times = [kernel.time, *(root for _, root in others)]
             layouts = node.choices.demands[operand]
-            is_wide = looped & self._graph.layouts[type_.rank].divide(type_, layouts)
-            wide = np.where(is_wide, self._sizes.temporary(type_, layouts), 0)
-            yield Item(min(times), max(times) + 1, wide, note="as wide as other products read it")
+            is_even = looped & self._graph.layouts[type_.rank].divide(type_, layouts)
+            narrow = np.where(is_even, self._sizes.temporary(taken, layouts), 0)
+            times = [kernel.time, *(root for _, root in others)]
+            for begin, end in ((min(times), handed[0]), (handed[1], max(times) + 1)):
+                if begin < end:
+                    yield Item(begin, end, narrow, note="as a loop is handed it, for other products")
 
     def _are_whole(self, space: KernelSpace) -> NDArray[np.bool_]:
         """Of each strategy; kernels of equal layers share a space."""

@@ -2,7 +2,7 @@
 
 XLA:TPU for v6e makes such scores twice where they are float32 and nothing lies between their product and the softmax, and keeps both
 exponentials for the backward pass (libtpu 0.0.51: training steps of six layers of attention in float32 take 1.4 to 1.5 times as much
-as with one of them; scaled, masked or bounded scores, bfloat16, v5e and v5p have one).
+as with one of them; scaled, masked or bounded scores, bfloat16, v5e and v5p have one, and so have logits, libtpu 0.0.52).
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -44,4 +44,13 @@ def _is_of_product(exponential: Op, made_by: Mapping[int, Op], zeros: Collection
         if op.name not in PASSED and len(added) != 1:
             break
         op = made_by.get(added[0] if added else op.operands[0])
-    return op is not None and op.name == "stablehlo.dot_general"
+    return op is not None and op.name == "stablehlo.dot_general" and _is_batched(op)
+
+
+def _is_batched(product: Op) -> bool:
+    """Whether it is several: logits, of a product of one matrix, are kept themselves."""
+    if product.rule is None:
+        return False
+    (left, right), factors = product.rule.operands, product.rule.factors
+    both = {factor for dim in left for factor in dim} & {factor for dim in right for factor in dim}
+    return any(factors[factor].size > 1 for dim in product.rule.results[0] for factor in dim if factor in both)

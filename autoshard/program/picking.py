@@ -73,7 +73,8 @@ def _picked(program: Program) -> Iterator[tuple[int, Picked]]:
         if is_stored and value not in products and begin <= kernel.time:
             type_ = maker.shape.results[0]
             for logits in _buffers(value, made) & products:
-                if program.listing.values[logits].type != type_:
+                (made_as,) = made[logits].shape.results
+                if (made_as.dtype, made_as.num_elements) != (type_.dtype, type_.num_elements):
                     yield logits, Picked(begin, type_, _dropped(kernel, 0), bool(wholes))
 
 

@@ -16,7 +16,7 @@ from autoshard.sharding import TensorType
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A stored value of the shape of what is worked out from it, and of no fewer bytes.
+    """A stored value of as many elements as what is worked out from it, and of no fewer bytes.
 
     `read`: when it is read last but for that work; `end`: of its life, with that.
     """
@@ -53,16 +53,12 @@ class Sources:
         return Source(source, read, end)
 
     def _behind(self, value: int) -> Iterator[int]:
-        """Stored values of its shape, made by the program, that it is worked out from."""
+        """Stored values of as many elements, made by the program, that it is worked out from."""
         seen, left = {value}, [value]
         while left:
             for use in self._made[left.pop()].uses:
-                kernel = self._made.get(use.value)
-                if (
-                    kernel is None
-                    or use.value in seen
-                    or self._type(use.value).shape != self._type(value).shape
-                ):
+                kernel, size = self._made.get(use.value), self._type(use.value).num_elements
+                if kernel is None or use.value in seen or size != self._type(value).num_elements:
                     continue
                 seen.add(use.value)
                 if kernel.is_alias:
