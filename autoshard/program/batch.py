@@ -10,7 +10,7 @@ too, whatever work it brings.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from autoshard.program.records import Flow, FlowKind, Kernel, Program
@@ -111,24 +111,32 @@ def _work(kernels: Reached) -> int:
     return work
 
 
+_Marks = frozenset[tuple[int, bool]]
+"""Dimensions of a value that the batch is, and whether it is what is major in them: merged with others behind it, or alone."""
+
+
 def _marked_kernels(program: Program, flows: list[Flow], dim: int) -> Iterator[tuple[Kernel, set[int]]]:
     """The kernels that the dimension reaches, through what loops carry too, and the factors along which it does."""
-    marked = {flow.value: frozenset({dim}) for flow in flows}
+    marked: dict[int, _Marks] = {flow.value: frozenset({(dim, True)}) for flow in flows}
     before = None
     while before != marked:
         before = dict(marked)
         _mark(program, marked)
     for kernel in program.kernels:
         if factors := _marked_factors(kernel, marked):
-            yield kernel, factors
+            yield kernel, set(factors)
 
 
-def _mark(program: Program, marked: dict[int, frozenset[int]]) -> None:
+def _mark(program: Program, marked: dict[int, _Marks]) -> None:
     """Marks of operands put on results, once through the program in its order."""
     for kernel in program.kernels:
         if factors := _marked_factors(kernel, marked):
             for value, mapping in zip(kernel.results, kernel.shape.rule.results, strict=True):
-                dims = (d for d, dim in enumerate(mapping) if factors.intersection(dim))
+                dims = (
+                    (d, factors[f] and _major(kernel, dim) == f)
+                    for d, dim in enumerate(mapping)
+                    for f in factors.keys() & dim
+                )
                 marked[value] = marked.get(value, frozenset()).union(dims)
     for flow in program.flows:
         if flow.kind is FlowKind.CARRIED:
@@ -136,9 +144,17 @@ def _mark(program: Program, marked: dict[int, frozenset[int]]) -> None:
             marked[flow.value] = marked.get(flow.value, frozenset()).union(*handed)
 
 
-def _marked_factors(kernel: Kernel, marked: Mapping[int, frozenset[int]]) -> set[int]:
-    found: set[int] = set()
+def _marked_factors(kernel: Kernel, marked: Mapping[int, _Marks]) -> dict[int, bool]:
+    """Of a dimension in which the batch is major the major factor, of others all; and which it is."""
+    found: dict[int, bool] = {}
     for use, mapping in zip(kernel.uses, kernel.shape.rule.operands, strict=True):
-        for dim in marked.get(use.value, ()):
-            found.update(mapping[dim])
+        for dim, is_major in marked.get(use.value, ()):
+            for factor in mapping[dim]:
+                if not is_major or factor == _major(kernel, mapping[dim]):
+                    found[factor] = found.get(factor, False) or is_major
     return found
+
+
+def _major(kernel: Kernel, factors: Sequence[int]) -> int | None:
+    sizes = kernel.shape.rule.factors
+    return next((factor for factor in factors if sizes[factor].size > 1), None)

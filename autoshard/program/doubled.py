@@ -53,4 +53,6 @@ def _is_batched(product: Op) -> bool:
         return False
     (left, right), factors = product.rule.operands, product.rule.factors
     both = {factor for dim in left for factor in dim} & {factor for dim in right for factor in dim}
-    return any(factors[factor].size > 1 for dim in product.rule.results[0] for factor in dim if factor in both)
+    return any(
+        factors[factor].size > 1 for dim in product.rule.results[0] for factor in dim if factor in both
+    )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autoshard.mlir.listing import Listing, Op
-from autoshard.program.fusion import is_elementwise
+from autoshard.program.fusion import RESHAPE, is_elementwise
 from autoshard.program.prefetch import prefetchable
 from autoshard.program.records import MOVES, Lifetime, Program
 from autoshard.sharding import dtype_bits
@@ -49,7 +49,7 @@ def made_with_products(program: Program) -> frozenset[int]:
     products = {value for kernel in program.kernels if kernel.shape.is_matmul for value in kernel.results}
     for kernel in program.kernels:
         made = [use.value for use in kernel.uses if use.value not in early]
-        is_work = is_elementwise(ops[kernel.time]) or ops[kernel.time].name == "stablehlo.reshape"
+        is_work = is_elementwise(ops[kernel.time]) or ops[kernel.time].name == RESHAPE
         if made and is_work and all(v in products or v in found for v in made):
             found.update(kernel.results)
     return frozenset(found)
@@ -76,7 +76,9 @@ def product_reads(program: Program) -> dict[tuple[int, int], frozenset[tuple[int
         root = kernel.ops[-1]
         for use in kernel.uses if kernel.shape.is_matmul else ():
             value = use.value
-            while (made := made_by.get(value)) is not None and _is_same_operand(made, program.listing):
+            while (made := made_by.get(value)) is not None and (
+                made.name == RESHAPE or _is_same_operand(made, program.listing)
+            ):
                 value = made.operands[0]
             key = value, ops[root].region
             readers.setdefault(key, set()).add((use.value, root))

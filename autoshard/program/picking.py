@@ -51,7 +51,9 @@ def _as_read(picked: Picked, read: TensorType) -> Picked | None:
     merged, shape = picked.type.rank - read.rank, picked.type.shape
     if shape == read.shape:
         return picked
-    is_of_rows = merged > 0 and shape[merged + 1 :] == read.shape[1:] and picked.type.num_elements == read.num_elements
+    is_of_rows = (
+        merged > 0 and shape[merged + 1 :] == read.shape[1:] and picked.type.num_elements == read.num_elements
+    )
     if not is_of_rows or min(picked.words) <= merged:
         return None
     type_, words = TensorType(read.shape, picked.type.dtype), (dim - merged for dim in picked.words)

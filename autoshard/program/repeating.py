@@ -52,6 +52,7 @@ def is_narrowing(root: Op, listing: Listing) -> bool:
 
 _POLYNOMIALS = frozenset({"chlo.erf", "chlo.erf_inv", "chlo.erfc"})
 _WORD_BYTES = 4
+_MATRIX_RANK = 2
 
 
 def is_widened(root: Op, listing: Listing) -> bool:
@@ -354,11 +355,23 @@ def into_matmuls(listing: Listing, zeros: frozenset[int]) -> frozenset[int]:
     multiplied, found = set[int](), set[int]()
     for op in reversed(listing.ops):  # a value's readers before what makes it
         is_for_products = bool(op.results) and op.results[0] in multiplied - others
-        if is_for_products and (op.name == "stablehlo.transpose" or (op.name == "stablehlo.pad" and op.operands[1] in zeros)):
+        if is_for_products and (
+            op.name == "stablehlo.transpose" or (op.name == "stablehlo.pad" and op.operands[1] in zeros)
+        ):
             found.add(op.results[0])
-        is_read_so = op.is_matmul or (op.name == RESHAPE and is_for_products)
+        is_read_so = op.is_matmul or (is_for_products and merges_rows(op, listing))
         (multiplied if is_read_so else others).update(op.operands)
     return frozenset(found)
+
+
+def merges_rows(op: Op, listing: Listing) -> bool:
+    """A reshape into a matrix of as many columns, in whatever order the rows are."""
+    if op.name != RESHAPE:
+        return False
+    before, after = (listing.values[values[0]].type for values in (op.operands, op.results))
+    if before is None or after is None or after.rank != _MATRIX_RANK or not before.rank:
+        return False
+    return before.shape[-1] == after.shape[-1]
 
 
 def _bytes(listing: Listing, value: int) -> int:

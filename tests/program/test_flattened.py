@@ -47,7 +47,12 @@ def step(
         return jax.tree.map(lambda w, g: w - 0.1 * g, weights, jax.grad(loss)(weights, x, labels))
 
     block = array(WIDTH), array(WIDTH, HIDDEN), array(HIDDEN, WIDTH)
-    weights = {"blocks": [block] * 3, "scale": array(WIDTH), "words": array(WIDTH, WORDS), "bias": array(WORDS)}
+    weights = {
+        "blocks": [block] * 3,
+        "scale": array(WIDTH),
+        "words": array(WIDTH, WORDS),
+        "bias": array(WORDS),
+    }
     x, labels = array(BATCH, ROWS, WIDTH, dtype=dtype), array(BATCH, ROWS, dtype=jnp.int32)
     return lower(update, weights, x, labels, donate=(0,))
 
@@ -84,4 +89,6 @@ def test_training_steps(act: Any, loss: str, dtype: Any, is_shared: bool, hardwa
 @pytest.mark.parametrize("turns", [False, True])
 def test_mixers(turns: bool, is_shared: bool) -> None:
     text = mixer_text(4, turns=turns, images=1024, width=512, dtype="bf16", is_gelu=True)
-    assert peaks(flattened(text, is_shared=is_shared), "tpu-v5e") == pytest.approx(peaks(text, "tpu-v5e"), rel=5e-3)
+    assert peaks(flattened(text, is_shared=is_shared), "tpu-v5e") == pytest.approx(
+        peaks(text, "tpu-v5e"), rel=5e-3
+    )

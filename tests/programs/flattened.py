@@ -53,7 +53,9 @@ def _flatten(dot: ir.Operation, known: dict[ir.Value, ir.Value]) -> None:
             *operands,
             stablehlo.DotDimensionNumbers.get([], [], *along),
         )
-        dot.results[0].replace_all_uses_with(made if list(result.shape) == shape else stablehlo.reshape(result, made))
+        dot.results[0].replace_all_uses_with(
+            made if list(result.shape) == shape else stablehlo.reshape(result, made)
+        )
     dot.erase()
 
 
