@@ -9,12 +9,13 @@ left in main memory where vector memory has room for all (parts of 17 MB and les
 elementwise work that products otherwise repeat inside is stored for it: while it runs, and from when it could first be done where that is
 behind the product that makes what it works on (one fusion makes both), unless that is stored as it is handed (`program/packed.py`). What it
 is handed narrower than it is made other products read so too, from the first on, unless what the loop is handed is padded: then they repeat
-the work (normalized values of float32 for bfloat16 in the forward pass; gradients of float32 logits, of which there is the narrow one alone,
-eleven training steps on v5e, v5p and v6e, libtpu 0.0.52). The first operand is transposed in front of the loop where its first dimension is summed over, whichever is cut and whichever is
-larger (four gradients of weights on v5e 4x4), in the place of what it is worked out from where that is gone then (`program/sources.py`). Of
-a part that lies column by column, as that pads less (`Tiles.lie_across`: 4096 by 96, not by 128, thirteen products on v5p 2x2x4), it is the
-second, and the other products read what the loop is handed of the first. What goes back to logits is stored for it from when labels are
-picked, where that is beside it (`program/picking.py`). Seen in what libtpu 0.0.51 compiles.
+the work (normalized values of float32 for bfloat16 in the forward pass; gradients of float32 logits, of which there is the narrow one
+alone, eleven training steps on v5e, v5p and v6e, libtpu 0.0.52). The first operand is transposed in front of the loop where its first
+dimension is summed over, whichever is cut and whichever is larger (four gradients of weights on v5e 4x4), in the place of what it is worked
+out from where that is gone then (`program/sources.py`). Of a part that lies column by column, as that pads less (`Tiles.lie_across`: 4096
+by 96, not by 128, thirteen products on v5p 2x2x4), it is the second, and the other products read what the loop is handed of the first. What
+goes back to logits is stored for it from when labels are picked, where that is beside it (`program/picking.py`). Seen in what libtpu 0.0.51
+compiles.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,7 @@
 """Products of matrices where a module has products of batches of rows: as other front ends write them."""
 
 import math
+from typing import Any
 
 from jax._src.interpreters import mlir
 from jaxlib.mlir import ir
@@ -25,14 +26,14 @@ def flattened(text: str, *, is_shared: bool = False) -> str:
 def _flatten_inside(parent: ir.Operation, *, is_shared: bool) -> None:
     for region in parent.regions:
         for block in region.blocks:
-            known: dict[ir.Value, ir.Value] = {}
+            known: dict[Any, Any] = {}
             for op in list(block.operations):
                 _flatten_inside(op.operation, is_shared=is_shared)
                 if op.operation.name == "stablehlo.dot_general":
                     _flatten(op.operation, known if is_shared else {})
 
 
-def _flatten(dot: ir.Operation, known: dict[ir.Value, ir.Value]) -> None:
+def _flatten(dot: ir.Operation, known: dict[Any, Any]) -> None:
     numbers = stablehlo.DotDimensionNumbers(dot.attributes["dot_dimension_numbers"])
     left, right = (ir.RankedTensorType(operand.type) for operand in dot.operands)
     contracted = list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)
@@ -59,7 +60,7 @@ def _flatten(dot: ir.Operation, known: dict[ir.Value, ir.Value]) -> None:
     dot.erase()
 
 
-def _as_rows(value: ir.Value, known: dict[ir.Value, ir.Value]) -> ir.Value:
+def _as_rows(value: Any, known: dict[Any, Any]) -> Any:
     type_ = ir.RankedTensorType(value.type)
     shape = [math.prod(type_.shape[:-1]), type_.shape[-1]]
     if value not in known:
