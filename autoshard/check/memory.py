@@ -38,12 +38,12 @@ from autoshard.program import (
     MinorDims,
     Offloading,
     Pace,
+    SharedReads,
     Sources,
     Whole,
     gather_kernels,
     in_argument_buffers,
     lies_as_read,
-    product_reads,
     repeated_values,
 )
 from autoshard.sharding import TensorSharding, TensorType, dtype_bits
@@ -474,7 +474,7 @@ def _for_loops(
     planned: Planned, reads: Reads, stored: _Stored, lives: Lives, looped: frozenset[int]
 ) -> Iterator[Buffer]:
     """Parts of sums that loops scatter, beside the kept one, and operands: the first transposed, and what readers evaluate."""
-    repeated, reads_of = repeated_values(planned.program), product_reads(planned.program)
+    repeated, shared = repeated_values(planned.program), SharedReads(planned.program)
     sources = Sources(planned.program)
     for read in [read for read in reads.kernels if not looped.isdisjoint(read.kernel.results)]:
         kernel, value, time = read.kernel, read.kernel.results[0], read.kernel.time
@@ -506,13 +506,11 @@ def _for_loops(
             if beside and beside.is_beside(sharding, planned.produced[value], planned.settled[value]):
                 begin = min(begin, beside.time)
             yield Buffer(begin, lives.end_of_handed(time), bytes_)
-            others = reads_of.get((use.value, kernel.ops[-1]))
             serves_all = evaluated.is_made_with_product or (is_across and number == 0)
             is_alone = serves_all or type_ == kernel.shape.travels[number]
-            if others and not is_alone and sharding.divides(type_.shape):
-                needed, until = [time, *(root for _, root in others)], lives.end_of_handed(time)
-                spells = (min(needed), begin), (until, max(needed) + 1)
-                yield from (Buffer(first, last, bytes_) for first, last in spells if first < last)
+            if not is_alone and sharding.divides(type_.shape):
+                handed = begin, lives.end_of_handed(time)
+                yield from (Buffer(*spell, bytes_) for spell in shared.spells(kernel, number, handed))
 
 
 def _summed(planned: Planned, reads: Reads, stored: _Stored, looped: frozenset[int]) -> Iterator[Buffer]:

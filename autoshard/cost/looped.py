@@ -27,7 +27,7 @@ from autoshard.cost.graph import Graph, KernelSpace, Node
 from autoshard.cost.kernel import KernelPrices
 from autoshard.cost.scattering import is_scattered_in_product
 from autoshard.cost.sizes import Item, Sizes
-from autoshard.program import KernelShape, Lives, Sources, product_reads, repeated_values
+from autoshard.program import Lives, SharedReads, Sources, repeated_values, sums_rows
 from autoshard.space import Strategy
 
 Looped = Mapping[KernelSpace, NDArray[np.bool_]]
@@ -51,7 +51,7 @@ class LoopedSums:
         self._graph, self._sizes, self._looped = graph, sizes, looped
         self._lives, self._end_of_handed = lives.of_values, lives.end_of_handed
         self._repeated = repeated_values(graph.program)
-        self._reads, self._sources = product_reads(graph.program), Sources(graph.program)
+        self._shared, self._sources = SharedReads(graph.program), Sources(graph.program)
         self._whole: dict[KernelSpace, NDArray[np.bool_]] = {}
 
     def items(self, node: Node) -> Iterator[Item]:
@@ -87,7 +87,7 @@ class LoopedSums:
         is_even = self._graph.layouts[shape.operands[operand].rank].divide(shape.operands[operand], layouts)
         is_first = operand == 0
         are_across = self._sizes.lie_across(shape.results[0], node.choices.supplies[0])
-        if _is_transposed(shape, operand):
+        if sums_rows(shape, operand):
             looped_so = looped & (are_across != is_first)
             is_in_place = source is not None and source.is_gone(self._lives, kernel.time)
             copied = np.where(looped_so & ~(is_even & is_in_place), bytes_, 0)
@@ -100,7 +100,8 @@ class LoopedSums:
             if whole.beside is not None:
                 looped = looped & ~self._sizes.lie_beside(whole, layouts)
         begin, end = repeated.stored_from(self._lives, kernel.time), self._end_of_handed(kernel.time)
-        handed = [(begin, looped, "operand worked out for a loop")]
+        own, beside = "operand worked out for a loop", "operand made with what labels are picked from"
+        handed = [(begin, looped, own)]
         picked = self._graph.program.picked.get((kernel.results[0], operand))
         if picked is not None and picked.time < begin:
             are_so = np.asarray(
@@ -109,30 +110,22 @@ class LoopedSums:
                     for one in node.space.strategies
                 ]
             )
-            note = "operand made with what labels are picked from"
-            handed = [(picked.time, looped & are_so, note), (begin, looped & ~are_so, handed[0][2])]
+            handed = [(picked.time, looped & are_so, beside), (begin, looped & ~are_so, own)]
         for since, are_handed, note in handed:
             yield Item(since, end, np.where(are_handed, bytes_, 0), note=note)
             if not repeated.is_made_with_product:
-                shared = are_handed & ~are_across if is_first else are_handed
-                yield from self._for_others(node, operand, shared, (since, end))
+                shared = are_handed & is_even & ~(are_across & is_first)
+                yield from self._for_others(node, operand, np.where(shared, bytes_, 0), (since, end))
 
     def _for_others(
-        self, node: Node, operand: int, looped: NDArray[np.bool_], handed: tuple[int, int]
+        self, node: Node, operand: int, narrow: NDArray[np.int64], handed: tuple[int, int]
     ) -> Iterator[Item]:
-        """What the loop is handed narrower than it is made, when it has it not and other products still or already read it."""
+        """What the loop is handed narrower than it is made, when it has it not and other products read it."""
         assert node.space is not None
         kernel, shape = self._graph.program.kernels[node.kernel], node.space.shape
-        type_, taken = shape.operands[operand], shape.travels[operand]
-        others = self._reads.get((kernel.uses[operand].value, kernel.ops[-1]))
-        if others and type_ != taken:
-            layouts = node.choices.demands[operand]
-            is_even = looped & self._graph.layouts[type_.rank].divide(type_, layouts)
-            narrow = np.where(is_even, self._sizes.temporary(taken, layouts), 0)
-            times = [kernel.time, *(root for _, root in others)]
-            for begin, end in ((min(times), handed[0]), (handed[1], max(times) + 1)):
-                if begin < end:
-                    yield Item(begin, end, narrow, note="as a loop is handed it, for other products")
+        if shape.operands[operand] != shape.travels[operand]:
+            for begin, end in self._shared.spells(kernel, operand, handed):
+                yield Item(begin, end, narrow, note="as a loop is handed it, for other products")
 
     def _are_whole(self, space: KernelSpace) -> NDArray[np.bool_]:
         """Of each strategy; kernels of equal layers share a space."""
@@ -149,9 +142,3 @@ class LoopedSums:
         is_cut_at_once = strategy.is_scattered and changed == 1
         is_cut_over_all = before.num_shards == 1 and after.num_shards == self._graph.mesh.num_devices
         return not is_cut_at_once or is_cut_over_all
-
-
-def _is_transposed(shape: KernelShape, operand: int) -> bool:
-    """Whether the first dimension of the operand is summed over."""
-    kept = {factor for factors in shape.rule.results[0] for factor in factors}
-    return kept.isdisjoint(shape.rule.operands[operand][0])

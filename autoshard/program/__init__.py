@@ -22,11 +22,13 @@ from autoshard.program.looped import LoopedResults
 from autoshard.program.minor import minor_of_sum
 from autoshard.program.offloaded import Offloading, gather_kernels
 from autoshard.program.outputs import (
+    SharedReads,
     gathered_as,
     lone_operands,
     moved_for_products,
     product_reads,
     repeated_values,
+    sums_rows,
 )
 from autoshard.program.pace import KernelTimes, Pace, Stay
 from autoshard.program.prefetch import Ahead, in_argument_buffers, prefetchable
@@ -87,6 +89,7 @@ __all__ = [
     "Offloading",
     "Pace",
     "Program",
+    "SharedReads",
     "Sources",
     "Stay",
     "Strips",
@@ -117,6 +120,7 @@ __all__ = [
     "restricted",
     "scattered_addends",
     "sums_after_loops",
+    "sums_rows",
     "warnings_of_state",
     "with_group_demands",
     "with_whole_generators",

@@ -1,12 +1,11 @@
 """Which arguments hold the batch, and along which dimension: found from the program, not from names.
 
-A dimension is the batch as far as the program keeps it whole: it follows the kernels' rules from the arguments to the matrix
-multiplications and is never summed over on the way. It is the leading one, or the second where a loop steps through the first
-(microbatches, time). Of the types of arguments, the one with the most such work wins, state that is given back only where nothing
-else brings much (dense experts are in all their work). Others of the same size there go with it (labels,
-masks) where all kernels that both reach have them along the same factor, or where they bring as much work by themselves (the other
-tower of two) or are indices that bring any (a tower of shorter texts); parameters can have the size by chance, state that is given back
-too, whatever work it brings.
+A dimension is the batch as far as the program keeps it whole, or merges it with others behind it: it follows the kernels' rules from the
+arguments to the matrix multiplications and is never summed over on the way. It is the leading one, or the second where a loop steps through
+the first (microbatches, time). Of the types of arguments, the one with the most such work wins, state that is given back only where nothing
+else brings much (dense experts are in all their work). Others of the same size there go with it (labels, masks) where all kernels that both
+reach have them along the same factor, or where they bring as much work by themselves (the other tower of two) or are indices that bring any
+(a tower of shorter texts); parameters can have the size by chance, state that is given back too, whatever work it brings.
 """
 
 from collections import Counter
@@ -112,30 +111,30 @@ def _work(kernels: Reached) -> int:
 
 
 _Marks = frozenset[tuple[int, bool]]
-"""Dimensions of a value that the batch is, and whether it is what is major in them: merged with others behind it, or alone."""
+"""Dimensions of a value that hold the batch, and whether it is major there: alone, or merged with others behind it."""
 
 
 def _marked_kernels(program: Program, flows: list[Flow], dim: int) -> Iterator[tuple[Kernel, set[int]]]:
     """The kernels that the dimension reaches, through what loops carry too, and the factors along which it does."""
     marked: dict[int, _Marks] = {flow.value: frozenset({(dim, True)}) for flow in flows}
-    before = None
+    size, before = flows[0].type.shape[dim], None
     while before != marked:
         before = dict(marked)
-        _mark(program, marked)
+        _mark(program, marked, size)
     for kernel in program.kernels:
-        if factors := _marked_factors(kernel, marked):
-            yield kernel, set(factors)
+        if factors := _marked_factors(kernel, marked, size):
+            yield kernel, factors
 
 
-def _mark(program: Program, marked: dict[int, _Marks]) -> None:
+def _mark(program: Program, marked: dict[int, _Marks], size: int) -> None:
     """Marks of operands put on results, once through the program in its order."""
     for kernel in program.kernels:
-        if factors := _marked_factors(kernel, marked):
+        if factors := _marked_factors(kernel, marked, size):
             for value, mapping in zip(kernel.results, kernel.shape.rule.results, strict=True):
                 dims = (
-                    (d, factors[f] and _major(kernel, dim) == f)
-                    for d, dim in enumerate(mapping)
-                    for f in factors.keys() & dim
+                    (number, factors.issuperset(_major(kernel, dim, size)))
+                    for number, dim in enumerate(mapping)
+                    if not factors.isdisjoint(dim)
                 )
                 marked[value] = marked.get(value, frozenset()).union(dims)
     for flow in program.flows:
@@ -144,17 +143,20 @@ def _mark(program: Program, marked: dict[int, _Marks]) -> None:
             marked[flow.value] = marked.get(flow.value, frozenset()).union(*handed)
 
 
-def _marked_factors(kernel: Kernel, marked: Mapping[int, _Marks]) -> dict[int, bool]:
-    """Of a dimension in which the batch is major the major factor, of others all; and which it is."""
-    found: dict[int, bool] = {}
+def _marked_factors(kernel: Kernel, marked: Mapping[int, _Marks], size: int) -> set[int]:
+    """Those that a batch of that size reaches: of a dimension in which it is major as many as it has, of others all."""
+    found: set[int] = set()
     for use, mapping in zip(kernel.uses, kernel.shape.rule.operands, strict=True):
         for dim, is_major in marked.get(use.value, ()):
-            for factor in mapping[dim]:
-                if not is_major or factor == _major(kernel, mapping[dim]):
-                    found[factor] = found.get(factor, False) or is_major
+            found.update(_major(kernel, mapping[dim], size) if is_major else mapping[dim])
     return found
 
 
-def _major(kernel: Kernel, factors: Sequence[int]) -> int | None:
-    sizes = kernel.shape.rule.factors
-    return next((factor for factor in factors if sizes[factor].size > 1), None)
+def _major(kernel: Kernel, factors: Sequence[int], size: int) -> list[int]:
+    """Of the factors of a dimension, the major one first, those that so many elements take."""
+    found: list[int] = []
+    for factor in factors:
+        if size > 1:
+            found.append(factor)
+            size //= kernel.shape.rule.factors[factor].size
+    return found

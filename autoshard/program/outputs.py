@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import RESHAPE, is_elementwise
 from autoshard.program.prefetch import prefetchable
-from autoshard.program.records import MOVES, Lifetime, Program
+from autoshard.program.records import MOVES, Kernel, KernelShape, Lifetime, Program
+from autoshard.program.repeating import merges_rows
 from autoshard.sharding import dtype_bits
 
 
@@ -56,13 +57,14 @@ def made_with_products(program: Program) -> frozenset[int]:
 
 
 def lone_operands(program: Program) -> frozenset[tuple[int, int]]:
-    """(value, root op) of products that alone in their loop, branch or function read a value made there, transposed, widened or not."""
+    """(value, root op) of products that alone in their loop, branch or function read a value made there, in any of the ways of
+    `product_reads`."""
     return frozenset(read for read, others in product_reads(program).items() if not others)
 
 
 def product_reads(program: Program) -> dict[tuple[int, int], frozenset[tuple[int, int]]]:
     """(value, root op) of products that read a value made in their loop body, branch or function -> the other products there that read it,
-    transposed, widened or not, in the same terms.
+    transposed, widened, as rows of one matrix or not, in the same terms.
 
     What loops, branches and manual computations hand on is made elsewhere; arguments are made where main begins. XLA takes a product's
     widening of what it reads away before it partitions (libtpu 0.0.51), but no narrowing.
@@ -77,7 +79,7 @@ def product_reads(program: Program) -> dict[tuple[int, int], frozenset[tuple[int
         for use in kernel.uses if kernel.shape.is_matmul else ():
             value = use.value
             while (made := made_by.get(value)) is not None and (
-                made.name == RESHAPE or _is_same_operand(made, program.listing)
+                merges_rows(made, program.listing) or _is_same_operand(made, program.listing)
             ):
                 value = made.operands[0]
             key = value, ops[root].region
@@ -86,6 +88,38 @@ def product_reads(program: Program) -> dict[tuple[int, int], frozenset[tuple[int
             if place == ops[root].region and all(op == root for op, _ in use.sites):
                 reads.append((key, (use.value, root)))
     return {read: frozenset(one for one in readers[key] if one[1] != read[1]) for key, read in reads}
+
+
+class SharedReads:
+    """When products need what a loop is handed besides it; a loop is what may sum over the first dimension of what it reads."""
+
+    def __init__(self, program: Program) -> None:
+        self._reads = product_reads(program)
+        self._made_at = {kernel.ops[-1]: kernel for kernel in program.kernels if kernel.shape.is_matmul}
+
+    def spells(self, kernel: Kernel, operand: int, handed: tuple[int, int]) -> list[tuple[int, int]]:
+        """(begin, end) of that, but for when the loop of this kernel has the operand: `handed`.
+
+        From the read before, behind it if that is a loop which has it then, and until the last read behind that is none.
+        """
+        root = kernel.ops[-1]
+        others = sorted((at, value) for value, at in self._reads.get((kernel.uses[operand].value, root), ()))
+        before = [(at, self._is_looped(at, value)) for at, value in others if at < root]
+        after = [at for at, value in others if at > root and not self._is_looped(at, value)]
+        begin = before[-1][0] + before[-1][1] if before else handed[0]
+        end = after[-1] + 1 if after else handed[1]
+        return [spell for spell in ((begin, handed[0]), (handed[1], end)) if spell[0] < spell[1]]
+
+    def _is_looped(self, root: int, value: int) -> bool:
+        kernel = self._made_at[root]
+        operands = [number for number, use in enumerate(kernel.uses) if use.value == value]
+        return any(sums_rows(kernel.shape, number) for number in operands)
+
+
+def sums_rows(shape: KernelShape, operand: int) -> bool:
+    """Whether the first dimension of the operand is summed over."""
+    kept = {factor for factors in shape.rule.results[0] for factor in factors}
+    return kept.isdisjoint(shape.rule.operands[operand][0])
 
 
 def gathered_as(program: Program) -> dict[int, int]:

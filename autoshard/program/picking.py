@@ -47,14 +47,14 @@ def picked_beside(program: Program, compiler: Compiler) -> dict[tuple[int, int],
 
 
 def _as_read(picked: Picked, read: TensorType) -> Picked | None:
-    """What a product reads that takes its operands as they are, or with leading dimensions merged."""
+    """Where a product reads it as it is, or as rows of a matrix; None where that has other elements, or labels are picked along rows."""
     merged, shape = picked.type.rank - read.rank, picked.type.shape
     if shape == read.shape:
         return picked
     is_of_rows = (
         merged > 0 and shape[merged + 1 :] == read.shape[1:] and picked.type.num_elements == read.num_elements
     )
-    if not is_of_rows or min(picked.words) <= merged:
+    if not is_of_rows or any(dim <= merged for dim in picked.words):  # those are the rows
         return None
     type_, words = TensorType(read.shape, picked.type.dtype), (dim - merged for dim in picked.words)
     return picked._replace(type=type_, words=frozenset(words))

@@ -226,7 +226,7 @@ def _is_in_place_of(kernel: Kernel, product: Kernel | None, readers: "Readers") 
         return False
     (made,), (result,) = product.shape.results, kernel.shape.results
     is_alike = (made.num_elements, made.dtype) == (result.num_elements, result.dtype)
-    return is_alike and len(list(readers_of_all(product.results[0], readers))) == 1
+    return is_alike and len(readers_of_all(product.results[0], readers)) == 1
 
 
 Readers = dict[int, list[Kernel]]
@@ -241,13 +241,17 @@ def readers_of(kernels: Sequence[Kernel]) -> Readers:
     return found
 
 
-def readers_of_all(value: int, readers: Readers) -> Iterator[Kernel]:
-    """The kernels that read a value, reshaped or not."""
-    for reader in readers.get(value, ()):
-        if reader.is_alias and reader.shape.name == RESHAPE:
-            yield from readers_of_all(reader.results[0], readers)
-        else:
-            yield reader
+def readers_of_all(value: int, readers: Readers) -> list[Kernel]:
+    """The kernels that read a value, reshaped or not; a reshape that no kernel reads (it is returned, or handed on) counts as one."""
+    found: list[Kernel] = []
+    left = list(readers.get(value, ()))
+    while left:
+        reader = left.pop(0)
+        is_name = reader.is_alias and reader.shape.name == RESHAPE
+        named = readers.get(reader.results[0], ()) if is_name else ()
+        left[:0] = named
+        found += [] if named else [reader]
+    return found
 
 
 def unshaped(value: int, made: Mapping[int, Kernel]) -> int:
@@ -291,7 +295,7 @@ def repeatable(listing: Listing, zeros: frozenset[int], pinned: frozenset[int]) 
     others = {result.value for result in listing.results}
     others.update(source.value for flow in listing.data_flows for source in flow.sources)
     for op in reversed(listing.ops):
-        is_name = op.name == "stablehlo.reshape" and op.results[0] in gathered
+        is_name = op.name == RESHAPE and op.results[0] in gathered
         if op.name == "stablehlo.gather" or is_name:
             gathered.add(op.operands[0])
         is_for_gathers = op.name == "stablehlo.gather" or (is_name and op.results[0] not in others)
@@ -348,19 +352,21 @@ def _buffers(value: int, roots: Mapping[int, frozenset[int]]) -> Iterator[int]:
 def into_matmuls(listing: Listing, zeros: frozenset[int]) -> frozenset[int]:
     """Values that matmuls alone read, transposed or padded by zeros: those take their operands in any order of dimensions, and pad.
 
-    XLA folds zeros around an image into the convolutions that read it (MobileNet with keras).
+    What is transposed they may read as one matrix. XLA folds zeros around an image into the convolutions that read it (MobileNet with
+    keras).
     """
     others = {result.value for result in listing.results}
     others.update(source.value for flow in listing.data_flows for source in flow.sources)
-    multiplied, found = set[int](), set[int]()
+    multiplied, as_matrix, found = set[int](), set[int](), set[int]()
     for op in reversed(listing.ops):  # a value's readers before what makes it
-        is_for_products = bool(op.results) and op.results[0] in multiplied - others
-        if is_for_products and (
-            op.name == "stablehlo.transpose" or (op.name == "stablehlo.pad" and op.operands[1] in zeros)
-        ):
-            found.add(op.results[0])
-        is_read_so = op.is_matmul or (is_for_products and merges_rows(op, listing))
-        (multiplied if is_read_so else others).update(op.operands)
+        value = op.results[0] if op.results else -1
+        is_for_products = value in multiplied and value not in others
+        is_padded = op.name == "stablehlo.pad" and op.operands[1] in zeros and value not in as_matrix
+        if is_for_products and (op.name == "stablehlo.transpose" or is_padded):
+            found.add(value)
+        is_named = is_for_products and merges_rows(op, listing)
+        (multiplied if op.is_matmul or is_named else others).update(op.operands)
+        as_matrix.update(op.operands if is_named else ())
     return frozenset(found)
 
 

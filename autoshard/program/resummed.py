@@ -215,7 +215,7 @@ def _undoes(order: Sequence[int], before: Sequence[int]) -> bool:
 
 
 def _behind_work(listing: Listing) -> dict[int, int]:
-    """Results of elementwise work on one value, and on what is the same along some dimensions, -> that value."""
+    """Results of elementwise work on one value, reshaped or not, and on what is the same along some dimensions, -> that value."""
     leaves, found = set[int](), dict[int, int]()
     for op in listing.ops:
         if op.name in _LEAVES:

@@ -88,7 +88,7 @@ def _hidden(
     sums: Collection[ResidualSum],
     behind: Mapping[int, int],
 ) -> dict[int, Whole]:
-    """Work on what a product makes that a branch's product reads, and another one later, without a buffer of its own."""
+    """Work on what a product makes that a branch's product reads, reshaped or not, and another later, without a buffer of its own."""
     readers, found = readers_of(kernels), dict[int, Whole]()
     for one in sums:
         product = made.get(one.branch)

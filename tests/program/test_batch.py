@@ -2,12 +2,17 @@
 
 import gzip
 from pathlib import Path
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import pytest
+from jax import lax
 
 from autoshard.program import batch_arguments
 from tests.program.modules import program_of
 from tests.programs import PROGRAMS
+from tests.programs.lowering import array, lower
 
 BATCH = {
     "mlp_train": ["x", "labels"],
@@ -131,3 +136,36 @@ def test_caches_that_nothing_donates() -> None:
         return %k2, %v2, %o : {cache}, {cache}, {new}
       }}"""
     assert [batch.argument.name for batch in batch_arguments(program_of(text))] == ["arg0", "arg1", "arg2"]
+
+
+def _of_microbatches(weights: Any, x: jax.Array) -> jax.Array:
+    parts = x.reshape(8, x.shape[0] // 8, *x.shape[1:])
+    made, _ = lax.scan(
+        lambda total, part: (total + weights.T @ _sum(part @ weights), None), _zeros(weights), parts
+    )
+    return made
+
+
+def _of_rows(weights: Any, x: jax.Array) -> jax.Array:
+    made = (x.reshape(-1, x.shape[-1]) @ weights).reshape(x.shape)
+    return jnp.sum(jnp.tanh(made), 1)
+
+
+def _in_parts(weights: Any, x: jax.Array) -> list[jax.Array]:
+    return [jnp.tanh(part @ weights) for part in x.reshape(4, x.shape[0] // 4, *x.shape[1:])]
+
+
+def _sum(x: jax.Array) -> jax.Array:
+    return jnp.sum(jnp.tanh(x), (0, 1))[:, None]
+
+
+def _zeros(weights: jax.Array) -> jax.Array:
+    return jnp.zeros((weights.shape[1], 1), weights.dtype)
+
+
+@pytest.mark.parametrize("function", [_of_microbatches, _of_rows, _in_parts])
+def test_a_batch_that_is_merged_with_rows_or_split(function: Any) -> None:
+    """64 sequences of 32, not the positions: of merged rows what is major, of a split batch all."""
+    text = lower(function, array(256, 256), array(64, 32, 256))
+    (found,) = batch_arguments(program_of(text, axes=[("x", 4)]))
+    assert (found.argument.type.shape, found.dim) == ((64, 32, 256), 0)
