@@ -13,24 +13,30 @@ READ_NARROW = f"""%p = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0
   %0 = stablehlo.dot_general %n, %u, contracting_dims = [1] x [0] : ({N}, {U}) -> {U}
   %1 = stablehlo.dot_general %n, %v, contracting_dims = [1] x [0] : ({N}, {U}) -> {U}
 """
+NAMED = f"%2 = stablehlo.reshape %p : ({P}) -> {M}"
 
 
-@pytest.mark.parametrize("is_returned", [True, False])
-def test_of_a_product_that_others_read_narrower(is_returned: bool) -> None:
+@pytest.mark.parametrize(
+    ("more", "returned", "types"),
+    [
+        ("", "", ""),
+        (NAMED, ", %2", f", {M}"),
+        (f"{NAMED}\n%3 = stablehlo.tanh %2 : {M}", ", %2, %3", f", {M}, {M}"),
+    ],
+    ids=["not", "alone", "read besides"],
+)
+def test_of_a_product_that_others_read_narrower(more: str, returned: str, types: str) -> None:
     """What they read takes its place only where nobody is given the product."""
-    given = f"%x: {X}, %w: {W}, %u: {U}, %v: {U}"
-    ends = [
-        f"%2 = stablehlo.reshape %p : ({P}) -> {M}\n  return %0, %1, %2 : {U}, {U}, {M}",
-        f"return %0, %1 : {U}, {U}",
-    ]
-    results = f"{U}, {U}, {M}" if is_returned else f"{U}, {U}"
-    listing = listed(main_of(READ_NARROW + ends[not is_returned], given, results))
-    product, narrow = listing.ops[0].results[0], listing.ops[2].results[0]
-    lives = build_program(listing).lifetimes
-    assert (lives[product].is_own_buffer, lives[narrow].is_own_buffer) == (is_returned, not is_returned)
+    ending = f"{more}\nreturn %0, %1{returned} : {U}, {U}{types}"
+    listing = listed(main_of(READ_NARROW + ending, f"%x: {X}, %w: {W}, %u: {U}, %v: {U}", f"{U}, {U}{types}"))
+    program = build_program(listing)
+    product = program.lifetimes[listing.ops[0].results[0]]
+    assert product.is_own_buffer
+    assert (product.end == program.num_times) == bool(returned)
 
 
-def test_of_a_convolution_in_front_of_a_depthwise_one() -> None:
+@pytest.mark.parametrize("is_read", [False, True])
+def test_of_a_convolution_in_front_of_a_depthwise_one(is_read: bool) -> None:
     """It is made by itself where it is returned as rows."""
     x, c, k, d, r = (
         f"tensor<{shape}xf32>"
@@ -42,8 +48,12 @@ def test_of_a_convolution_in_front_of_a_depthwise_one() -> None:
       %1 = stablehlo.convolution(%0, %d) {dims}, window = {{pad = [[1, 1], [1, 1]]}} {{batch_group_count = 1 : i64,
         feature_group_count = 256 : i64}} : ({c}, {d}) -> {c}
       %2 = stablehlo.reshape %0 : ({c}) -> {r}
-      return %1, %2 : {c}, {r}"""
-    listing = listed(main_of(body, f"%x: {x}, %k: {k}, %d: {d}", f"{c}, {r}"))
+      %3 = stablehlo.constant dense<0.0> : tensor<f32>
+      %4 = stablehlo.reduce({"%2" if is_read else "%1"} init: %3) applies stablehlo.add across dimensions = [0, 1, 2] : (
+        {r if is_read else c}, tensor<f32>) -> tensor<{"" if is_read else "256x"}f32>
+      return %1, %2, %4 : {c}, {r}, tensor<{"" if is_read else "256x"}f32>"""
+    results = f"{c}, {r}, tensor<{'' if is_read else '256x'}f32>"
+    listing = listed(main_of(body, f"%x: {x}, %k: {k}, %d: {d}", results))
     program = build_program(listing)
     assert program.lifetimes[listing.ops[0].results[0]].is_own_buffer
 
