@@ -7,32 +7,30 @@ from tests.mlir.modules import listed, main_of
 
 P, X, W = "tensor<4096x4096xf32>", "tensor<4096x1024xbf16>", "tensor<1024x4096xbf16>"
 N, U, M = "tensor<4096x4096xbf16>", "tensor<4096x256xbf16>", "tensor<64x64x4096xf32>"
-READ_NARROW = f"""%p = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : ({X}, {W}) -> {P}
-  %t = stablehlo.negate %p : {P}
-  %n = stablehlo.convert %t : ({P}) -> {N}
-  %0 = stablehlo.dot_general %n, %u, contracting_dims = [1] x [0] : ({N}, {U}) -> {U}
-  %1 = stablehlo.dot_general %n, %v, contracting_dims = [1] x [0] : ({N}, {U}) -> {U}
-"""
-NAMED = f"%2 = stablehlo.reshape %p : ({P}) -> {M}"
 
 
-@pytest.mark.parametrize(
-    ("more", "returned", "types"),
-    [
-        ("", "", ""),
-        (NAMED, ", %2", f", {M}"),
-        (f"{NAMED}\n%3 = stablehlo.tanh %2 : {M}", ", %2, %3", f", {M}, {M}"),
-    ],
-    ids=["not", "alone", "read besides"],
-)
-def test_of_a_product_that_others_read_narrower(more: str, returned: str, types: str) -> None:
+def narrow_reads(named: str, rest: str) -> str:
+    """Of a product, or of what is `named` after it."""
+    return f"""%p = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : ({X}, {W}) -> {P}
+      %2 = stablehlo.reshape %p : ({P}) -> {M}
+      %q = stablehlo.reshape %{named} : ({M if named == "2" else P}) -> {P}
+      %t = stablehlo.negate %q : {P}
+      %n = stablehlo.convert %t : ({P}) -> {N}
+      %0 = stablehlo.dot_general %n, %u, contracting_dims = [1] x [0] : ({N}, {U}) -> {U}
+      %1 = stablehlo.dot_general %n, %v, contracting_dims = [1] x [0] : ({N}, {U}) -> {U}
+      return %0, %1{rest}"""
+
+
+@pytest.mark.parametrize("named", ["p", "2"])
+@pytest.mark.parametrize("is_returned", [False, True])
+def test_of_a_product_that_others_read_narrower(is_returned: bool, named: str) -> None:
     """What they read takes its place only where nobody is given the product."""
-    ending = f"{more}\nreturn %0, %1{returned} : {U}, {U}{types}"
-    listing = listed(main_of(READ_NARROW + ending, f"%x: {X}, %w: {W}, %u: {U}, %v: {U}", f"{U}, {U}{types}"))
+    types = f"{U}, {U}, {M}" if is_returned else f"{U}, {U}"
+    body = narrow_reads(named, f"{', %2' if is_returned else ''} : {types}")
+    listing = listed(main_of(body, f"%x: {X}, %w: {W}, %u: {U}, %v: {U}", types))
     program = build_program(listing)
     product = program.lifetimes[listing.ops[0].results[0]]
-    assert product.is_own_buffer
-    assert (product.end == program.num_times) == bool(returned)
+    assert (product.is_own_buffer and product.end == program.num_times) == is_returned
 
 
 @pytest.mark.parametrize("is_read", [False, True])
@@ -45,15 +43,12 @@ def test_of_a_convolution_in_front_of_a_depthwise_one(is_read: bool) -> None:
     dims = "dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]"
     body = f"""%0 = stablehlo.convolution(%x, %k) {dims}, window = {{stride = [1, 1]}} {{batch_group_count = 1 : i64,
         feature_group_count = 1 : i64}} : ({x}, {k}) -> {c}
-      %1 = stablehlo.convolution(%0, %d) {dims}, window = {{pad = [[1, 1], [1, 1]]}} {{batch_group_count = 1 : i64,
-        feature_group_count = 256 : i64}} : ({c}, {d}) -> {c}
       %2 = stablehlo.reshape %0 : ({c}) -> {r}
-      %3 = stablehlo.constant dense<0.0> : tensor<f32>
-      %4 = stablehlo.reduce({"%2" if is_read else "%1"} init: %3) applies stablehlo.add across dimensions = [0, 1, 2] : (
-        {r if is_read else c}, tensor<f32>) -> tensor<{"" if is_read else "256x"}f32>
-      return %1, %2, %4 : {c}, {r}, tensor<{"" if is_read else "256x"}f32>"""
-    results = f"{c}, {r}, tensor<{'' if is_read else '256x'}f32>"
-    listing = listed(main_of(body, f"%x: {x}, %k: {k}, %d: {d}", results))
+      %5 = stablehlo.reshape {"%2" if is_read else "%0"} : ({r if is_read else c}) -> {c}
+      %1 = stablehlo.convolution(%5, %d) {dims}, window = {{pad = [[1, 1], [1, 1]]}} {{batch_group_count = 1 : i64,
+        feature_group_count = 256 : i64}} : ({c}, {d}) -> {c}
+      return %1, %2 : {c}, {r}"""
+    listing = listed(main_of(body, f"%x: {x}, %k: {k}, %d: {d}", f"{c}, {r}"))
     program = build_program(listing)
     assert program.lifetimes[listing.ops[0].results[0]].is_own_buffer
 
