@@ -19,7 +19,7 @@ from autoshard.overlaps import Overlap
 from autoshard.problem import Problem, evaluate
 from autoshard.solve import Solution, Status
 from tests.problem.possible import mended
-from tests.programs import PROGRAMS
+from tests.programs import PROGRAMS, gated_train
 
 MESHES = {"4x2": (("x", 4), ("y", 2)), "2x2x2": (("a", 2), ("b", 2), ("c", 2))}
 
@@ -218,4 +218,20 @@ def test_what_the_compiler_moves_out_of_loops(form: Form, runs: int) -> None:
     plan = pipeline.plan_loaded(pipeline.load_module(INVARIANT.encode(), request))
     assert [(c.kind, c.repeat) for c in plan.price.collectives] == [("all_to_all", runs)]
     report = pipeline.check_plan(INVARIANT.encode(), plan, deep=True)
+    assert report.passed, report.to_text()
+
+
+@pytest.mark.parametrize("hardware", ["tpu-v5e", "tpu-v6e"])
+@pytest.mark.parametrize("seed", range(3))
+def test_products_that_share_float32_operands(
+    seed: int, hardware: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loops are handed them in bfloat16, and other products read that."""
+    monkeypatch.setattr(pipeline, "solve", arbitrary)
+    request = pipeline.Request(
+        mesh=(("x", 4), ("y", 4)), hardware=hardware, topology=(4, 4), memory_bytes=None
+    )
+    loaded = pipeline.load_module(gated_train("float32").encode(), request)
+    plan = pipeline.plan_loaded(loaded, seed=seed)
+    report = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan)
     assert report.passed, report.to_text()

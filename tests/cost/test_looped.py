@@ -5,7 +5,8 @@ import pytest
 from autoshard import pipeline
 from autoshard.annotated import price_as_written
 from autoshard.cost.memory import node_items
-from autoshard.program import Lives
+from autoshard.program import Lives, SharedReads, build_program
+from tests.mlir.modules import listed, main_of
 
 ROWS, WIDTH, WIDER = 131072, 2048, 8192
 X, W = f"tensor<{ROWS}x{WIDTH}xf32>", f"tensor<{WIDTH}x{WIDER}xf32>"
@@ -92,3 +93,22 @@ def test_which_operand_a_loop_reads_transposed(
     assert bytes_ <= turned[0] < 1.1 * bytes_
     plan = pipeline.plan_loaded(pipeline.load_module(text, asked))
     assert pipeline.check_plan(text, plan).passed
+
+
+def test_when_products_share_what_loops_are_handed() -> None:
+    """Each spell once: from the first read to the first loop, between loops, and until the last read that is none."""
+    x, w, g = "tensor<512x64xf32>", "tensor<64x32xf32>", "tensor<512x32xf32>"
+    forward, gradient = "contracting_dims = [1] x [0]", "contracting_dims = [0] x [0]"
+    body = f"""%n = stablehlo.negate %x : {x}
+      %0 = stablehlo.dot_general %n, %w, {forward} : ({x}, {w}) -> {g}
+      %1 = stablehlo.dot_general %n, %w, {forward} : ({x}, {w}) -> {g}
+      %2 = stablehlo.dot_general %n, %0, {gradient} : ({x}, {g}) -> {w}
+      %3 = stablehlo.dot_general %n, %1, {gradient} : ({x}, {g}) -> {w}
+      %4 = stablehlo.dot_general %n, %w, {forward} : ({x}, {w}) -> {g}
+      return %2, %3, %4 : {w}, {w}, {g}"""
+    program = build_program(listed(main_of(body, f"%x: {x}, %w: {w}", f"{w}, {w}, {g}")))
+    shared, kernels = SharedReads(program), {kernel.time: kernel for kernel in program.kernels}
+    assert shared.spells(kernels[3], 0, (3, 4)) == [(2, 3), (4, 6)]
+    assert shared.spells(kernels[4], 0, (4, 5)) == [(5, 6)]
+    assert shared.spells(kernels[4], 0, (6, 7)) == [(4, 6)]
+    assert shared.spells(kernels[3], 1, (3, 4)) == []

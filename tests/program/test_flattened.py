@@ -69,7 +69,7 @@ def peaks(text: str, hardware: str) -> dict[str, int]:
     return {name: priced.expected_peak(choice) for name, choice, _ in choices[1:] if choice is not None}
 
 
-@pytest.mark.parametrize("hardware", ["tpu-v5e", "tpu-v5p", "tpu-v6e"])
+@pytest.mark.parametrize("hardware", ["tpu-v5e", "tpu-v6e"])
 @pytest.mark.parametrize("is_shared", [False, True], ids=["apart", "shared"])
 @pytest.mark.parametrize(
     ("act", "loss", "dtype"),
@@ -91,15 +91,17 @@ def test_training_steps(act: Any, loss: str, dtype: Any, is_shared: bool, hardwa
 @pytest.mark.parametrize("turns", [False, True])
 def test_mixers(turns: bool, is_shared: bool) -> None:
     text = mixer_text(4, turns=turns, images=1024, width=512, dtype="bf16", is_gelu=True)
-    assert peaks(flattened(text, is_shared=is_shared), "tpu-v5e") == pytest.approx(
-        peaks(text, "tpu-v5e"), rel=5e-3
-    )
+    assert peaks(flattened(text, is_shared=is_shared), "tpu-v5e") == peaks(text, "tpu-v5e")
 
 
+@pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize(
-    ("hardware", "compiled"), [("tpu-v5e", 4.995e9), ("tpu-v5p", 4.96e9), ("tpu-v6e", 4.49e9)]
+    ("hardware", "compiled", "ratio"),
+    [("tpu-v5e", 4.995e9, 0.97), ("tpu-v5p", 4.96e9, 0.95), ("tpu-v6e", 4.49e9, 0.87)],
 )
-def test_what_goes_back_to_float32_logits_is_there_in_bfloat16_alone(hardware: str, compiled: float) -> None:
+def test_what_goes_back_to_float32_logits_is_there_in_bfloat16_alone(
+    hardware: str, compiled: float, ratio: float, has_bias: bool
+) -> None:
     """Both products that read it take it so, and exponentials of a loss are made once (libtpu 0.0.52, the best plan for 4 x 4)."""
-    text = step(jnp.tanh, picks=True, has_bias=True, dtype=jnp.float32)
-    assert 0.86 <= compiled / peaks(text, hardware)["fully sharded"] <= 1.05
+    text = step(jnp.tanh, picks=True, has_bias=has_bias, dtype=jnp.float32)
+    assert compiled / peaks(text, hardware)["fully sharded"] == pytest.approx(ratio, abs=0.03)

@@ -25,6 +25,12 @@ def mlp_train() -> str:
 
 
 @lru_cache
+def gated_train(compute: str = "bfloat16") -> str:
+    """Blocks of gated perceptrons, whose products share normalized rows in the dtype `compute`; larger than the others."""
+    return _module("smaller").gated_train(compute)
+
+
+@lru_cache
 def transformer_train(compute: str = "float32") -> str:
     """Two unrolled layers, tied embedding, Adam on float32 weights; `compute` is the dtype of the matmuls."""
     return _module("transformer").train(scan=False, compute=compute)

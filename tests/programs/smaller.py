@@ -165,3 +165,19 @@ def dropout_train() -> str:
 
     parameters = {"w1": array(16, 32), "w2": array(32, 8)}
     return lower(step, parameters, array(2, dtype=jnp.uint32), array(32, 16), donate=[0, 1])
+
+
+def gated_train(dtype: str) -> str:
+    """A training step of three blocks of gated perceptrons, of whose normalized rows two products read each."""
+
+    def loss(blocks: Any, x: jax.Array) -> jax.Array:
+        for scale, gate, up, down in blocks:
+            n = (x * lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6) * scale).astype(dtype)
+            x = x + (jnp.tanh(n @ gate.astype(dtype)) * (n @ up.astype(dtype))) @ down.astype(dtype)
+        return jnp.sum(x * x)
+
+    def update(blocks: Any, x: jax.Array) -> Any:
+        return sgd(blocks, jax.grad(loss)(blocks, x))
+
+    block = array(1024), array(1024, 4096), array(1024, 4096), array(4096, 1024)
+    return lower(update, [block] * 3, array(512, 512, 1024), donate=(0,))
