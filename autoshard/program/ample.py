@@ -21,7 +21,6 @@ from autoshard.program.repeating import (
     is_widened,
     read_times,
     readers_of,
-    readers_of_all,
     reading,
     stored_operands,
 )
@@ -187,7 +186,7 @@ def keep_costly(
             is_epilogue = value not in reduced or is_narrower
             is_in_place = kernel.is_in_place and not (is_dear and is_narrower)
             width = 2 if value in reduced and _row(listing, value) <= LONGEST_ROW else 1
-            is_read_again = len(readers_of_all(value, readers)) > 1
+            is_read_again = len(readers.get(value, ())) > 1
             is_kept = (
                 value in pooled
                 or (

@@ -132,7 +132,6 @@ def build_program(
     may_repeat = repeatable(listing, zeros, pinned)
     widths = Widths(listing)
     made_once = _with_renamed(pinned.difference(behind.values()), listing)
-    named = _with_renamed(pinned, listing)
     constants = free_values(listing, demanded=True)
     joined, summed = frozenset[int](), frozenset[int]()
     if compiler.is_xla_tpu:
@@ -201,7 +200,7 @@ def build_program(
             written_into_whole(kernels, listing, pinned, one, compiler.devices) for one in (lives, ample)
         )
         lives, ample = (
-            without_nested(kernels, listing, named, finished(kernels, listing, named, stored, one))
+            without_nested(kernels, listing, pinned, finished(kernels, listing, pinned, stored, one))
             for one in (lives, ample)
         )
     if compiler.ends_products_in_place:

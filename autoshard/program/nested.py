@@ -19,7 +19,7 @@ from autoshard.mlir.listing import Listing
 from autoshard.program.fusion import is_elementwise
 from autoshard.program.lifetime import has_buffer, keep_until, stored_bytes
 from autoshard.program.records import Kernel, Lifetime
-from autoshard.program.repeating import Readers, read_behind, read_times, readers_of, readers_of_all
+from autoshard.program.repeating import Readers, read_behind, read_times, readers_of
 from autoshard.program.summed import is_reduced
 from autoshard.program.widths import Widths
 from autoshard.sharding import dtype_bits
@@ -101,7 +101,7 @@ def finished(
     stored: Widths,
     lives: Mapping[int, Lifetime],
 ) -> dict[int, Lifetime]:
-    """Store what several products read, reshaped or not, narrower than the product that it is made of in that one's place."""
+    """Store what several products read narrower than the product that it is made of in that one's place."""
     readers, found = readers_of(kernels), dict(lives)
     made_at = {value: kernel.time for kernel in kernels for value in kernel.results}
     for kernel in kernels:
@@ -112,7 +112,7 @@ def finished(
             continue
         (product,), (value,) = kernel.results, last.results
         is_narrower = dtype_bits(stored.of_value(value).dtype) < dtype_bits(kernel.shape.results[0].dtype)
-        reading = readers_of_all(value, readers)
+        reading = readers.get(value, [])
         if len(reading) > 1 and all(r.shape.is_matmul for r in reading) and is_narrower:
             found[value] = Lifetime(found[product].begin, found[value].end, True)
             found[product] = replace(found[product], is_own_buffer=False, within=None)
@@ -167,7 +167,7 @@ def _chain(kernel: Kernel, listing: Listing, pinned: frozenset[int], readers: Re
     chain = [kernel]
     while len(chain) == 1 or is_elementwise(listing.ops[chain[-1].time]):
         (value,) = chain[-1].results
-        reading = readers_of_all(value, readers)
+        reading = readers.get(value, [])
         if len(reading) != 1 or value in pinned or reading[0].repeat != kernel.repeat:
             break
         chain.append(reading[0])

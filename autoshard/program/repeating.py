@@ -119,13 +119,11 @@ def made_for_gathers(
     readers, last = readers_of(kernels), len(listing.ops) - 1
     awaited = _awaited_by_products(kernels, listing)
     products = {kernel.results[0]: kernel for kernel in kernels if kernel.shape.is_matmul}
-    made = {value: kernel for kernel in kernels for value in kernel.results}
     found: dict[int, tuple[Whole, ...]] = {}
     for kernel in kernels:
         if kernel.is_alias and may_repeat.includes(listing.ops[kernel.time], len(kernel.uses)):
             (value,) = kernel.results
-            read = (unshaped(use.value, made) for use in kernel.uses)
-            if any(_is_in_place_of(kernel, products.get(one), readers) for one in read):
+            if any(_is_in_place_of(kernel, products.get(use.value), readers) for use in kernel.uses):
                 continue
             gathers = [r.time for r in readers.get(value, ()) if _is_picking(r, value, listing)]
             if gathers:
@@ -222,11 +220,11 @@ def _awaited_by_products(kernels: Sequence[Kernel], listing: Listing) -> frozens
 
 
 def _is_in_place_of(kernel: Kernel, product: Kernel | None, readers: "Readers") -> bool:
-    if product is None:
-        return False
-    (made,), (result,) = product.shape.results, kernel.shape.results
-    is_alike = (made.num_elements, made.dtype) == (result.num_elements, result.dtype)
-    return is_alike and len(readers_of_all(product.results[0], readers)) == 1
+    return (
+        product is not None
+        and product.shape.results == kernel.shape.results
+        and len(readers[product.results[0]]) == 1
+    )
 
 
 Readers = dict[int, list[Kernel]]
@@ -238,19 +236,6 @@ def readers_of(kernels: Sequence[Kernel]) -> Readers:
     for kernel in kernels:
         for use in kernel.uses:
             found.setdefault(use.value, []).append(kernel)
-    return found
-
-
-def readers_of_all(value: int, readers: Readers) -> list[Kernel]:
-    """The kernels that read a value, reshaped or not; a reshape that no kernel reads (it is returned, or handed on) counts as one."""
-    found: list[Kernel] = []
-    left = list(readers.get(value, ()))
-    while left:
-        reader = left.pop(0)
-        is_name = reader.is_alias and reader.shape.name == RESHAPE
-        named = readers.get(reader.results[0], ()) if is_name else ()
-        left[:0] = named
-        found += [] if named else [reader]
     return found
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from autoshard.program import build_program
+from autoshard.program.repeating import into_matmuls
 from tests.mlir.modules import listed, main_of
 
 P, X, W = "tensor<4096x4096xf32>", "tensor<4096x1024xbf16>", "tensor<1024x4096xbf16>"
@@ -70,3 +71,19 @@ def test_slices_of_logarithms_are_no_labels() -> None:
       return %g, %0 : tensor<4x16x128xf32>, {d}"""
     text = main_of(body, f"%x: {rows}, %w: {w}, %i: tensor<1xi32>", f"tensor<4x16x128xf32>, {d}")
     assert not build_program(listed(text)).picked
+
+
+@pytest.mark.parametrize(("columns", "is_folded"), [(32, True), (1024, False)])
+def test_transposes_that_products_read_as_one_matrix(columns: int, is_folded: bool) -> None:
+    """As the matrix unit takes them, but where columns are merged, as the heads of attention are."""
+    x, t = "tensor<8x16x64x32xf32>", "tensor<8x64x16x32xf32>"
+    m, w, y = (
+        f"tensor<{shape}xf32>"
+        for shape in (f"{262144 // columns}x{columns}", f"{columns}x8", f"{262144 // columns}x8")
+    )
+    body = f"""%t = stablehlo.transpose %x, dims = [0, 2, 1, 3] : ({x}) -> {t}
+      %r = stablehlo.reshape %t : ({t}) -> {m}
+      %0 = stablehlo.dot_general %r, %w, contracting_dims = [1] x [0] : ({m}, {w}) -> {y}
+      return %0 : {y}"""
+    listing = listed(main_of(body, f"%x: {x}, %w: {w}", y))
+    assert (listing.ops[0].results[0] in into_matmuls(listing, frozenset())) == is_folded
