@@ -111,21 +111,12 @@ class LoopedSums:
                 ]
             )
             handed = [(picked.time, looped & are_so, beside), (begin, looped & ~are_so, own)]
+        is_narrowed = shape.operands[operand] != shape.travels[operand] and not repeated.is_made_with_product
         for since, are_handed, note in handed:
             yield Item(since, end, np.where(are_handed, bytes_, 0), note=note)
-            if not repeated.is_made_with_product:
-                shared = are_handed & is_even & ~(are_across & is_first)
-                yield from self._for_others(node, operand, np.where(shared, bytes_, 0), (since, end))
-
-    def _for_others(
-        self, node: Node, operand: int, narrow: NDArray[np.int64], handed: tuple[int, int]
-    ) -> Iterator[Item]:
-        """What the loop is handed narrower than it is made, when it has it not and other products read it."""
-        assert node.space is not None
-        kernel, shape = self._graph.program.kernels[node.kernel], node.space.shape
-        if shape.operands[operand] != shape.travels[operand]:
-            for begin, end in self._shared.spells(kernel, operand, handed):
-                yield Item(begin, end, narrow, note="as a loop is handed it, for other products")
+            shared = np.where(are_handed & is_even & ~(are_across & is_first), bytes_, 0)
+            for spell in self._shared.spells(kernel, operand, (since, end)) if is_narrowed else ():
+                yield Item(*spell, shared, note="as a loop is handed it, for other products")
 
     def _are_whole(self, space: KernelSpace) -> NDArray[np.bool_]:
         """Of each strategy; kernels of equal layers share a space."""

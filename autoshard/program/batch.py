@@ -156,7 +156,8 @@ def _major(kernel: Kernel, factors: Sequence[int], size: int) -> list[int]:
     """Of the factors of a dimension, the major one first, those that so many elements take."""
     found: list[int] = []
     for factor in factors:
-        if size > 1:
-            found.append(factor)
-            size //= kernel.shape.rule.factors[factor].size
+        found.append(factor)
+        size //= kernel.shape.rule.factors[factor].size
+        if size <= 1:
+            break
     return found

@@ -23,6 +23,7 @@ from autoshard.program.fusion import (
     fuse,
     is_elementwise,
     is_reduction,
+    matmul_roles,
     rule_of,
 )
 from autoshard.program.generated import generated_wholes
@@ -405,7 +406,7 @@ def _kernel(
         tuple(reads),
         tuple(_type(listing, value) for value in results),
         0 if is_free else sum(listing.ops[op].flops for op in group.ops),
-        _matmul_roles(rule) if root.is_matmul else "",
+        matmul_roles(rule) if root.is_matmul else "",
         *moved,
         (*demands, *[None] * (len(results) - len(demands))),
         tuple(_windows(root, uses)),
@@ -449,16 +450,6 @@ def _windows(root: Op, uses: Sequence[tuple[int, Sequence[int]]]) -> Iterator[Wi
         for use, (_, operands) in enumerate(uses):
             if window.operand in operands:
                 yield window if window.operand == use else replace(window, operand=use)
-
-
-def _matmul_roles(rule: OpShardingRule) -> str:
-    """m and n are the factors of one operand and the result, b those of all three, k those that the result lacks."""
-    lhs, rhs = ({f for dim in mapping for f in dim} for mapping in rule.operands[:2])
-    result = {f for dim in rule.results[0] for f in dim}
-    return "".join(
-        "k" if f not in result else "b" if f in lhs and f in rhs else "m" if f in lhs else "n"
-        for f in range(len(rule.factors))
-    )
 
 
 def _flows(

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.additions import PASSED
+from autoshard.program.fusion import matmul_roles
 from autoshard.program.records import Kernel, Lifetime, Whole
 from autoshard.program.repeating import read_times, readers_of
 
@@ -51,8 +52,5 @@ def _is_batched(product: Op) -> bool:
     """Whether it is several: logits, of a product of one matrix, are kept themselves."""
     if product.rule is None:
         return False
-    (left, right), factors = product.rule.operands, product.rule.factors
-    both = {factor for dim in left for factor in dim} & {factor for dim in right for factor in dim}
-    return any(
-        factors[factor].size > 1 for dim in product.rule.results[0] for factor in dim if factor in both
-    )
+    roles = zip(matmul_roles(product.rule), product.rule.factors, strict=True)
+    return any(role == "b" and factor.size > 1 for role, factor in roles)

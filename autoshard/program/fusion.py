@@ -72,6 +72,16 @@ def rule_of(op: Op, listing: Listing) -> OpShardingRule:
     return OpShardingRule((), operands, results)
 
 
+def matmul_roles(rule: OpShardingRule) -> str:
+    """m and n are the factors of one operand and the result, b those of all three, k those that the result lacks."""
+    lhs, rhs = ({f for dim in mapping for f in dim} for mapping in rule.operands[:2])
+    result = {f for dim in rule.results[0] for f in dim}
+    return "".join(
+        "k" if f not in result else "b" if f in lhs and f in rhs else "m" if f in lhs else "n"
+        for f in range(len(rule.factors))
+    )
+
+
 def is_elementwise(op: Op) -> bool:
     rule = op.rule
     if rule is None or len(op.results) != 1 or op.name in NOT_FUSED:

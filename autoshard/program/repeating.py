@@ -276,9 +276,7 @@ def read_behind(kernel: Kernel, names: Mapping[int, Kernel]) -> set[int]:
 
 def repeatable(listing: Listing, zeros: frozenset[int], pinned: frozenset[int]) -> Repeatable:
     """Args: values that are zero everywhere, and those that keep a buffer of their own."""
-    gathered: set[int] = set()
-    others = {result.value for result in listing.results}
-    others.update(source.value for flow in listing.data_flows for source in flow.sources)
+    gathered, others = set[int](), set(pinned)
     for op in reversed(listing.ops):
         is_name = op.name == RESHAPE and op.results[0] in gathered
         if op.name == "stablehlo.gather" or is_name:
@@ -287,7 +285,7 @@ def repeatable(listing: Listing, zeros: frozenset[int], pinned: frozenset[int]) 
         others.update(op.operands[1:] if is_for_gathers else op.operands)
     return Repeatable(
         zeros,
-        into_matmuls(listing, zeros) - pinned,
+        into_matmuls(listing, zeros, pinned),
         frozenset(gathered),
         frozenset(gathered - others),
         Gates(listing),
@@ -334,15 +332,13 @@ def _buffers(value: int, roots: Mapping[int, frozenset[int]]) -> Iterator[int]:
         yield from roots.get(buffer, (buffer,))
 
 
-def into_matmuls(listing: Listing, zeros: frozenset[int]) -> frozenset[int]:
+def into_matmuls(listing: Listing, zeros: frozenset[int], pinned: frozenset[int]) -> frozenset[int]:
     """Values that matmuls alone read, transposed or padded by zeros: those take their operands in any order of dimensions, and pad.
 
     What is transposed they may read as one matrix. XLA folds zeros around an image into the convolutions that read it (MobileNet with
     keras).
     """
-    others = {result.value for result in listing.results}
-    others.update(source.value for flow in listing.data_flows for source in flow.sources)
-    multiplied, as_matrix, found = set[int](), set[int](), set[int]()
+    multiplied, as_matrix, others, found = set[int](), set[int](), set(pinned), set[int]()
     for op in reversed(listing.ops):  # a value's readers before what makes it
         value = op.results[0] if op.results else -1
         is_for_products = value in multiplied and value not in others

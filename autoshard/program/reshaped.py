@@ -19,13 +19,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from autoshard.mlir.listing import Listing, Op
-from autoshard.program.fusion import BROADCAST, is_elementwise
+from autoshard.program.fusion import BROADCAST, RESHAPE, is_elementwise
 from autoshard.program.minor import minor_of_sum
 from autoshard.program.records import Kernel, MinorDims, Whole
 from autoshard.program.repeating import Readers, read_times, readers_of
 from autoshard.sharding import TensorType
 
-_RESHAPE = "stablehlo.reshape"
 _SUBLANES = 8
 
 Sides = tuple[tuple[int, ...], ...]
@@ -71,7 +70,7 @@ def _merging(kernel: Kernel, listing: Listing, readers: Readers) -> Op | None:
         return None
     reading = readers.get(kernel.results[0], [])
     op = listing.ops[reading[0].time] if len(reading) == 1 else None
-    return op if op is not None and op.name == _RESHAPE else None
+    return op if op is not None and op.name == RESHAPE else None
 
 
 def _sides(merging: Op, listing: Listing) -> Sides | None:
@@ -103,7 +102,7 @@ def _product_behind(
         for use, mapping in zip(kernel.uses, kernel.shape.rule.operands, strict=True)
         if mapping == kernel.shape.rule.results[0]
     )
-    names = [maker for maker in cut if maker is not None and listing.ops[maker.time].name == _RESHAPE]
+    names = [maker for maker in cut if maker is not None and listing.ops[maker.time].name == RESHAPE]
     step = next((name for name in names if name.shape.operands[0].shape == shape), None)
     while step is not None and not step.shape.is_matmul:
         alike = [
@@ -111,7 +110,7 @@ def _product_behind(
             for use, type_ in zip(step.uses, step.shape.operands, strict=True)
             if type_.shape == shape and len(readers[use.value]) == 1
         ]
-        is_work = listing.ops[step.time].name == _RESHAPE or is_elementwise(listing.ops[step.time])
+        is_work = listing.ops[step.time].name == RESHAPE or is_elementwise(listing.ops[step.time])
         step = made.get(alike[0]) if is_work and len(alike) == 1 else None
     is_here = step is not None and listing.ops[step.time].region == listing.ops[kernel.time].region
     return step if is_here else None

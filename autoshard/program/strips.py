@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from autoshard.mlir.listing import Listing, Op
-from autoshard.program.fusion import BROADCAST, is_elementwise, is_reduction
+from autoshard.program.fusion import BROADCAST, RESHAPE, is_elementwise, is_reduction
 from autoshard.program.records import FilterGradient, Images, Kernel, KernelShape, Spread, Strips
 from autoshard.program.repeating import read_times, readers_of
 from autoshard.sharding import TensorMapping
 
-_CONVOLUTION, _RESHAPE = "stablehlo.convolution", "stablehlo.reshape"
+_CONVOLUTION = "stablehlo.convolution"
 _OPERANDS = 2  # without constants
 
 
@@ -149,7 +149,7 @@ def _behind(origin: _Origin, before: TensorMapping, kernel: Kernel) -> _Origin |
     images = _carried(origin.images, before, after)
     if images is not None:
         return origin._replace(images=images)
-    if kernel.shape.name != _RESHAPE or not _merges_groups(origin.images, before, after):
+    if kernel.shape.name != RESHAPE or not _merges_groups(origin.images, before, after):
         return None
     return origin._replace(merged=kernel.shape.operands[0].shape)
 

@@ -29,16 +29,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autoshard.mlir.listing import Listing, Op
-from autoshard.program.fusion import BROADCAST, is_elementwise
+from autoshard.program.fusion import BROADCAST, RESHAPE, is_elementwise
 from autoshard.program.records import MOVES, Compiler, Kernel, Lifetime, Whole
 from autoshard.sharding import TensorType
 
 _DOT, _EXPONENTIAL, _SUBTRACT = "stablehlo.dot_general", "stablehlo.exponential", "stablehlo.subtract"
 _ADD, _SELECT, _CONVERT = "stablehlo.add", "stablehlo.select", "stablehlo.convert"
-_CONCATENATE, _RESHAPE = "stablehlo.concatenate", "stablehlo.reshape"
+_CONCATENATE = "stablehlo.concatenate"
 _UPDATE = "stablehlo.dynamic_update_slice"
 _PARTS = frozenset({_CONCATENATE, "stablehlo.slice"})
-_RENAMED = MOVES | {_RESHAPE, "stablehlo.transpose"}
+_RENAMED = MOVES | {RESHAPE, "stablehlo.transpose"}
 _MASKING = frozenset({_SELECT, _ADD})
 _LONGEST_LONE, _LONGEST_MASKED = 4096, 3072
 _LONGEST = {
@@ -245,7 +245,7 @@ class _Keys:
             if op is None or op.results[0] in seen:
                 continue
             seen.add(op.results[0])
-            if op.name == _RESHAPE and self._splits(op):
+            if op.name == RESHAPE and self._splits(op):
                 is_reshaped |= works <= (last != _ADD) and self._is_product(op.operands[0])
                 works += _REPEATED * self._is_repeated(op.operands[0])
             elif op.name in _RENAMED or op.name in _PARTS or op.name == _CONVERT:
