@@ -154,10 +154,10 @@ def _marked_factors(kernel: Kernel, marked: Mapping[int, _Marks], size: int) -> 
 
 def _major(kernel: Kernel, factors: Sequence[int], size: int) -> list[int]:
     """Of the factors of a dimension, the major one first, those that so many elements take."""
-    found: list[int] = []
+    found, taken = list[int](), 1
     for factor in factors:
         found.append(factor)
-        size //= kernel.shape.rule.factors[factor].size
-        if size <= 1:
+        taken *= kernel.shape.rule.factors[factor].size
+        if taken >= size:
             break
     return found
