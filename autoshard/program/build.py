@@ -102,7 +102,7 @@ _ALIAS = frozenset(
     {"stablehlo.reshape", "stablehlo.bitcast_convert"}
     | {"sdy.sharding_constraint", "sdy.reshard", "sdy.propagation_barrier"}
 )
-_SCATTER = "stablehlo.scatter"
+_SCATTER, _RAGGED_DOT = "stablehlo.scatter", "chlo.ragged_dot"
 _IN_PLACE = _ALIAS | {"stablehlo.dynamic_update_slice", _SCATTER, "stablehlo.transpose"}
 
 
@@ -136,6 +136,7 @@ def build_program(
     constants = free_values(listing, demanded=True)
     joined, summed = frozenset[int](), frozenset[int]()
     if compiler.is_xla_tpu:
+        made_once |= _with_renamed(_ragged_operands(listing), listing)
         parts = made_where_read(listing, made_once | pinned, may_repeat.transposed, constants)
         joined = frozenset(parts)
         made_once |= read_again(listing, parts, may_repeat.transposed)
@@ -318,6 +319,11 @@ def _pinned(listing: Listing) -> frozenset[int]:
     """What the function returns and what is handed on."""
     results = {result.value for result in listing.results}
     return frozenset(results.union(source.value for flow in listing.data_flows for source in flow.sources))
+
+
+def _ragged_operands(listing: Listing) -> frozenset[int]:
+    """What ragged products read: XLA:TPU runs them as kernels of their own, which evaluate nothing."""
+    return frozenset(value for op in listing.ops if op.name == _RAGGED_DOT for value in op.operands[:2])
 
 
 def _with_renamed(pinned: frozenset[int], listing: Listing) -> frozenset[int]:
