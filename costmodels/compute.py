@@ -5,12 +5,16 @@
    the tile [2]; where the vector unit does the unpadded product sooner (a size is 1, say), it does it.
 3. On chips whose copy engine takes rows only in multiples of 16 bytes [3], a product with a row that is none is that much
    slower, whether it multiplies or reads. Rows are of k and of n elements unless other ones are given.
+4. A convolution with more positions in its window than places for it has too few results to fill a GPU, and where no kernel
+   splits what it sums (gradients by the filters of dilated and of transposed convolutions) it goes through them in turn:
+   positions · ⌈what it sums at one, of 16 bytes⌉ · max(1, results/results at once) · time of a position [4].
 
 Units are those of `figures`; 1 TFLOP/s is 1000 FLOP/ns.
 
 [1] Williams et al., Roofline, 2009.
 [2] "How to Scale Your Model", chapter on TPUs: sizes are padded to 128, 256 on v6e, to fill the matrix unit.
 [3] NVIDIA, CUDA C++ programming guide, tensor memory access: strides of a multiple of 16 bytes.
+[4] cuDNN on one H200, 44 kernels with windows of 1024 to 2 097 152 positions: experiments/calibration.
 """
 
 from collections.abc import Sequence
@@ -147,8 +151,9 @@ def matmul_roofline(
     dtype: str,
     bytes: Quantity | None,
     rows: Sequence[Quantity] | None = None,
+    in_turn: tuple[int, int] = (0, 1),
 ) -> Roofline:
-    """Formulas 2 and 3 within formula 1; `bytes` None: `matmul_bytes`, `rows` None: of k and n elements."""
+    """Formulas 2 to 4 within formula 1; `bytes` None: `matmul_bytes`, `rows` None: of k and n elements."""
     moved = matmul_bytes(m, k, n, batch, dtype) if bytes is None else bytes
     work, unit = matmul_flops(m, k, n, batch, dtype) / vector_flop_per_ns(chip, dtype), "vector"
     reached, peak = 1.0, matrix_flop_per_ns(chip, dtype)
@@ -159,6 +164,7 @@ def matmul_roofline(
         fills_it = np.asarray(on_matrix) <= work
         unit, work = np.where(fills_it, "matrix", "vector"), np.minimum(work, on_matrix)
         reached = np.where(fills_it, aligned, 1.0)
+    work = np.maximum(work, _in_turn_ns(chip, *in_turn, k, m * n * batch, dtype))
     overhead_us = chip.kernel_overhead_us + (chip.matrix_overhead_us or 0.0)
     return Roofline(work, memory_ns(chip, moved) / reached, overhead_us * 1e3, unit)
 
@@ -182,6 +188,17 @@ def _alignment(chip: Chip, rows: Sequence[Quantity], dtype: str) -> Quantity:
         return 1.0
     rest = sum((np.asarray(row) * (bits(dtype) / 8) % chip.row_bytes for row in rows), np.asarray(0.0))
     return np.where(rest > 0, chip.misaligned_efficiency, 1.0)
+
+
+def _in_turn_ns(
+    chip: Chip, positions: int, places: int, k: Quantity, results: Quantity, dtype: str
+) -> Quantity:
+    """Formula 4; 0 where no position is gone through in turn, or the chip has no figure for it."""
+    if positions == 0 or chip.position_us is None or chip.results_at_once is None:
+        return 0.0
+    steps = np.ceil(k / (positions * places) * bits(dtype) / 128)
+    waves = np.maximum(1.0, results * places / chip.results_at_once)
+    return positions * steps * waves * chip.position_us * 1e3
 
 
 def _padded(size: Quantity, tile: int) -> Quantity:

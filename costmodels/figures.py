@@ -9,6 +9,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 Count = Annotated[int, Meta(gt=0, le=1_000_000)]
+Elements = Annotated[int, Meta(gt=0, le=1_000_000_000)]
 Fraction = Annotated[float, Meta(ge=1e-3, le=1)]
 Gigabytes = Annotated[float, Meta(ge=1e-3, le=10_000)]
 GigabytesPerSecond = Annotated[float, Meta(ge=1e-3, le=100_000)]
@@ -25,7 +26,8 @@ class Chip(Struct, frozen=True, forbid_unknown_fields=True):
 
     Types with an efficiency of their own have it instead of `matrix_efficiency`. Products of which a row of an operand or of the result
     is no multiple of `row_bytes` reach `misaligned_efficiency` of what others reach. Where `products_apart`, products are a
-    library's: they share nothing on the chip with other kernels.
+    library's: they share nothing on the chip with other kernels. A convolution that goes through its window in turn takes
+    `position_us` a position for `results_at_once` results.
     """
 
     hbm_gb_per_s: GigabytesPerSecond
@@ -50,12 +52,16 @@ class Chip(Struct, frozen=True, forbid_unknown_fields=True):
     matrix_overhead_us: Microseconds | None = None
     row_bytes: Count | None = None
     misaligned_efficiency: Fraction | None = None
+    position_us: Microseconds | None = None
+    results_at_once: Elements | None = None
     products_apart: bool | None = None
     devices_per_chip: Count = 1
 
     def __post_init__(self) -> None:
         if (self.row_bytes is None) != (self.misaligned_efficiency is None):
             raise ValueError("row_bytes and misaligned_efficiency go together")
+        if (self.position_us is None) != (self.results_at_once is None):
+            raise ValueError("position_us and results_at_once go together")
         if (self.hbm_gb is None) == (self.hbm_gib is None):
             raise ValueError("give exactly one of hbm_gb (decimal) and hbm_gib (binary)")
 

@@ -558,16 +558,19 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         batch: Quantity = 1,
         bytes: Quantity | None = None,
         rows: Sequence[Quantity] | None = None,
+        in_turn: tuple[int, int] = (0, 1),
     ) -> Roofline:
         """The parts of `matmul_ns`, and which of them bounds the product; `rows`: elements of those of operands and result, None: k and n.
+
+        `in_turn`: positions of a convolution's window that are gone through in turn, and places for it, which count towards k.
 
         Raises:
             HardwareError: an unknown element type, or an amount that is negative or not finite.
         """
-        check_amounts(m=m, k=k, n=n, batch=batch, bytes=bytes)
+        check_amounts(m=m, k=k, n=n, batch=batch, bytes=bytes, positions=in_turn[0], places=in_turn[1])
         if self.is_scheduled:
             return compute.product_at_peak(self.chip, compute.scheduled_flops(m, k, n, batch, dtype), dtype)
-        return compute.matmul_roofline(self.chip, m, k, n, batch, dtype, bytes, rows)
+        return compute.matmul_roofline(self.chip, m, k, n, batch, dtype, bytes, rows, in_turn)
 
     def _on_own_dimensions(self, axes: Sequence[int]) -> tuple[Communication, list[str]]:
         mesh = [(str(index), size) for index, size in enumerate(axes)]

@@ -88,13 +88,17 @@ def _whole_sum_ns(strategy: Strategy, collectives: Sequence[Collective]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LocalWork:
-    """[K] what one device does in one run under each strategy; `matmul` is m, k, n and batch of a contraction, `rows` a dot's."""
+    """[K] what one device does in one run under each strategy; `matmul` is m, k, n and batch of a contraction, `rows` a dot's.
+
+    `in_turn`: positions of a window that are gone through in turn, and places for it, which count towards k.
+    """
 
     flops: Floats
     bytes: Floats
     dtype: str
     matmul: tuple[Floats, Floats, Floats, Floats] | None
     rows: tuple[Floats, ...]
+    in_turn: tuple[int, int]
 
     def roofline(self, hardware: Hardware) -> Roofline:
         """What bounds it; arrays [K]."""
@@ -102,7 +106,14 @@ class LocalWork:
             return hardware.kernel_roofline(self.flops, self.bytes, self.dtype)
         m, k, n, batch = self.matmul
         return hardware.matmul_roofline(
-            m=m, k=k, n=n, batch=batch, dtype=self.dtype, bytes=self.bytes, rows=self.rows
+            m=m,
+            k=k,
+            n=n,
+            batch=batch,
+            dtype=self.dtype,
+            bytes=self.bytes,
+            rows=self.rows,
+            in_turn=self.in_turn,
         )
 
 
@@ -124,7 +135,7 @@ def local_work(shape: KernelShape, strategies: Sequence[Strategy], hardware: Har
     tensors = shape.operands + shape.results if shape.is_matmul else shape.results + shape.operands
     dtype = tensors[0].dtype if tensors else "f32"
     dims = _matmul_dims(shape, sizes) if shape.is_matmul else None
-    return LocalWork(flops, bytes_, dtype, dims, tuple(_rows(shape, sizes)))
+    return LocalWork(flops, bytes_, dtype, dims, tuple(_rows(shape, sizes)), shape.in_turn)
 
 
 def _rows(shape: KernelShape, sizes: Floats) -> Iterator[Floats]:

@@ -5,6 +5,7 @@ rules of its ops, so the planner treats both alike. A `Flow` is a place where a 
 argument or result, a value that a loop or branch carries, or one that enters or leaves a computation.
 """
 
+import math
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -38,6 +39,7 @@ __all__ = [
     "Window",
 ]
 
+_CONVOLUTION = "stablehlo.convolution"
 MOVES = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 """Ops that are themselves the move to what they demand: one reshard of what they read, for Shardy merges a chain of them."""
 
@@ -96,6 +98,22 @@ class KernelShape:
         """To and from memory in one run, on all devices together."""
         read = sum(count * type_.num_bytes for count, type_ in zip(self.reads, self.operands, strict=True))
         return read + self.writes * sum(type_.num_bytes for type_ in self.results)
+
+    @property
+    def in_turn(self) -> tuple[int, int]:
+        """Positions of a convolution's window, and places for it, where XLA for GPUs has no kernel that splits what they sum.
+
+        cuDNN goes through them in turn. XLA takes a convolution with more positions than places for a gradient by filters, but no dilated
+        one's, whose places lie apart (less than patches of an image do), and no transposed one's, whose operand is dilated.
+        """
+        of_image = [window for window in self.windows if window.operand == 0]
+        if self.name != _CONVOLUTION or not of_image:
+            return 0, 1
+        is_gradient = all(window.size > max(window.count, window.stride) for window in of_image)
+        is_apart = any(window.stride > 1 or window.base_dilation > 1 for window in of_image)
+        if not (is_gradient and is_apart):
+            return 0, 1
+        return math.prod(window.size for window in of_image), math.prod(window.count for window in of_image)
 
     @property
     def is_fused_product(self) -> bool:

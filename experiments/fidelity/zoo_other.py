@@ -167,9 +167,7 @@ def hifigan_train() -> Program:
         made = run(cast(weights), cast(buffers), mels.astype(BF16)).astype(F32)
         return jnp.abs(made - wanted).mean()
 
-    return training(
-        loss, ADAMW, weights, buffers, Shape((64, 256, 80), F32), Shape((64, 256 * 256), F32)
-    )
+    return training(loss, ADAMW, weights, buffers, Shape((64, 256, 80), F32), Shape((64, 256 * 256), F32))
 
 
 def ddpm_train() -> Program:
@@ -218,7 +216,9 @@ def ltx_train() -> Program:
 
     run, weights, buffers = torch_model(lambda: LTXVideoTransformer3DModel(num_layers=8))
 
-    def loss(weights: Tree, buffers: Tree, latents: Any, words: Any, mask: Any, times: Any, wanted: Any) -> Any:
+    def loss(
+        weights: Tree, buffers: Tree, latents: Any, words: Any, mask: Any, times: Any, wanted: Any
+    ) -> Any:
         made = run(
             cast(weights), buffers, latents.astype(BF16), words.astype(BF16), times, mask,
             num_frames=8, height=16, width=16, of=lambda a: a.sample,
@@ -262,9 +262,7 @@ def deeplab_train() -> Program:
         return cross_entropy(jnp.moveaxis(answer, 1, -1), labels)
 
     images = Shape((128, 3, 256, 256), F32)
-    return training(
-        loss, optax.sgd(0.1, 0.9), weights, buffers, images, Shape((128, 256, 256), I32)
-    )
+    return training(loss, optax.sgd(0.1, 0.9), weights, buffers, images, Shape((128, 256, 256), I32))
 
 
 def regnet_train() -> Program:
@@ -279,9 +277,7 @@ def efficientnet_fwd() -> Program:
     """torchvision's EfficientNet V2 L, 1024 images of 384 x 384; bfloat16."""
     import torchvision
 
-    run, weights, buffers = torch_model(
-        lambda: whole(torchvision.models.efficientnet_v2_l()), training=False
-    )
+    run, weights, buffers = torch_model(lambda: whole(torchvision.models.efficientnet_v2_l()), training=False)
     return forward(run, weights, buffers, Shape((1024, 3, 384, 384), BF16))
 
 

@@ -29,6 +29,7 @@ BOUNDS = {
     "_speedup": (1, 2),
     "matrix_tile": (8, 256),
     "row_bytes": (16, 128),
+    "results_at_once": (100_000, 10_000_000),
     "_chips": (4, 10_000),
     "dimensions": (2, 3),
     "wraparound_multiple": (4, 16),
