@@ -1,8 +1,10 @@
 """What XLA for TPUs emits for a sum of which devices keep parts: these padded to equal chunks, and a permute of rows that this displaces.
 
-Where the parts are not cut along a minor dimension; what all of sixteen devices or more keep is not padded.
+Where the parts are not cut along a minor dimension; what all of sixteen devices or more keep is not padded, but of a slice of two unequal
+dimensions without rings (4x8).
 """
 
+import math
 from collections.abc import Sequence
 
 from autoshard.check.emitted import Sent
@@ -25,7 +27,11 @@ def with_padding(
         dim for dim, (before, after) in enumerate(zip(made.axes, kept.axes, strict=True)) if before != after
     ]
     tiles, count = prices.hardware.tiles, whole.devices
-    is_every_device = count == prices.compiler.devices > 15
+    placed = prices.communication.placement.shape[1:]
+    lengths = sorted({length for length in placed if length > 1})
+    has_rings = any(prices.hardware.rings(placed))
+    is_oblong = len(lengths) == 2 and math.prod(lengths) == math.prod(placed) and not has_rings
+    is_every_device = count == prices.compiler.devices > 15 and not is_oblong
     has_parts_of_axes = len(divided) > 1 or any(axis.is_sub_axis for axis in whole.axes)
     if prices.lowering != "xla-tpu" or tiles is None or is_every_device or has_parts_of_axes:
         return (whole,)

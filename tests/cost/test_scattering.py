@@ -1,10 +1,13 @@
 """Sums that XLA scatters while their product runs: what is written, emitted and waited for."""
 
+import importlib.util
+
 import pytest
 
 from autoshard import pipeline
 from autoshard.check import Subject, check
 from autoshard.plans import Plan, emitted_bytes
+from autoshard.xla.compiling import compile_planned
 from costmodels import load
 
 HARDWARE = load("tpu-v5e")
@@ -80,3 +83,53 @@ def test_from_which_product_on(hardware: str, topology: tuple[int, ...], rows: i
     )
     priced = pipeline.cost_loaded(pipeline.load_module(text.encode(), asked)).price
     assert ("collective_permute" in emitted_bytes(priced)) == is_looped
+
+
+def padded_sum(y: int) -> str:
+    """40 rows of 5120 columns for each of 4 * y devices, of what all of them make; the product is too short for loops."""
+    rows = 40 * 4 * y
+    batch = f"{{sdy.sharding = #sdy.sharding<@mesh, {ROWS}>}}"
+    a, b, made = f"tensor<{64 * y}x{rows}xbf16>", f"tensor<{64 * y}x5120xbf16>", f"tensor<{rows}x5120xbf16>"
+    return f"""
+      sdy.mesh @mesh = <["x"=4, "y"={y}]>
+      func.func @main(%a: {a} {batch}, %b: {b} {batch}) -> ({made} {batch}) {{
+        %0 = stablehlo.dot_general %a, %b, contracting_dims = [0] x [0] : ({a}, {b}) -> {made}
+        %1 = sdy.sharding_constraint %0 <@mesh, {ROWS}> : {made}
+        return %1 : {made}
+      }}"""
+
+
+SUM_BYTES = 40 * 5120 * 2
+PADDED = [
+    pytest.param("tpu:v5e:4x4", 4, {"all_reduce": 16 * SUM_BYTES}, id="a square"),
+    pytest.param(
+        "tpu:v5e:4x8",
+        8,
+        {"all_reduce": 32 * SUM_BYTES * 6 // 5, "collective_permute": 31 * SUM_BYTES // 5},
+        id="an oblong",
+    ),
+    pytest.param("tpu:v6e:4x8", 8, {"all_reduce": 32 * SUM_BYTES}, id="of more tiles at once"),
+    pytest.param("tpu:v5p:2x4x4", 8, {"all_reduce": 32 * SUM_BYTES}, id="of three dimensions"),
+]
+
+
+@pytest.mark.parametrize(("target", "y", "emitted"), PADDED)
+def test_parts_of_a_whole_slice(target: str, y: int, emitted: dict[str, int]) -> None:
+    """Padded to 48 rows on two unequal dimensions without rings, and nowhere else."""
+    _, chip, shape = target.split(":")
+    topology = tuple(map(int, shape.split("x")))
+    asked = pipeline.Request(hardware=f"tpu-{chip}", topology=topology, memory_bytes=None)
+    assert (
+        emitted_bytes(pipeline.cost_loaded(pipeline.load_module(padded_sum(y).encode(), asked)).price)
+        == emitted
+    )
+
+
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
+@pytest.mark.parametrize(("target", "y", "emitted"), PADDED)
+def test_the_compiler_pads_them(target: str, y: int, emitted: dict[str, int]) -> None:
+    found: dict[str, int] = {}
+    for one in compile_planned(padded_sum(y).encode(), target).collectives:
+        kind = one.kind.replace("-", "_")
+        found[kind] = found.get(kind, 0) + one.total_bytes
+    assert found == emitted
