@@ -33,6 +33,7 @@ _FIRST = frozenset(
         "sdy.sharding_constraint", "sdy.reshard", "sdy.propagation_barrier",
     }
 )  # fmt: skip
+_CONSTANTS = frozenset({"stablehlo.constant", "sdy.constant"})
 _SUMS = frozenset({"stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"})
 _BODIED = frozenset({"stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.scatter"})
 
@@ -78,19 +79,24 @@ def reducer_name(op: ir.Operation) -> str:
 
 def is_zero(op: ir.Operation) -> bool:
     """Whether the op is a constant of zeros, which is a partial sum of zeros as well."""
-    if op.name not in ("stablehlo.constant", "sdy.constant"):
-        return False
+    number = splat_of(op)
+    return isinstance(number, float) and number == 0
+
+
+def splat_of(op: ir.Operation) -> bool | float | None:
+    """The finite number or predicate that a constant has everywhere; None of anything else."""
+    if op.name not in _CONSTANTS:
+        return None
     try:
         value = op.attributes["value"]
     except TypeError:  # complex numbers, which the bindings do not hand out
-        return False
+        return None
     if not isinstance(value, ir.DenseFPElementsAttr | ir.DenseIntElementsAttr) or not value.is_splat:
-        return False
+        return None
     number = str(value.get_splat_value()).split(" ", 1)[0]
-    try:
-        return float(number) == 0
-    except ValueError:  # true, false
-        return False
+    if number in ("true", "false"):
+        return number == "true"
+    return None if number.startswith("0x") else float(number)  # the bits of what is no finite number
 
 
 def zero_values(listing: Listing) -> frozenset[int]:

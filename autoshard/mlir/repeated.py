@@ -1,7 +1,7 @@
 """Values that are computed twice: by equal ops of equal operands in one body. XLA computes them once, before it partitions.
 
-Nor does it compute what changes nothing: a kernel of one position that is reversed for the gradient of a convolution is the kernel, and a
-mask of an attention that is true besides, as jax has it, is the mask.
+Nor does it compute what changes nothing (its pass AlgebraicSimplifier): a kernel of one position that is reversed for the gradient of a
+convolution is the kernel, a mask of an attention that is true besides, as jax has it, is the mask, and what torch adds has no factor of one.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from autoshard.mlir.attributes import attributes_of_op
 from autoshard.mlir.confirmed import BEHIND
 from autoshard.mlir.context import Value, ir
-from autoshard.mlir.linearity import body_name
+from autoshard.mlir.linearity import body_name, splat_of
 from autoshard.mlir.walk import Walked
 
 _ITS_OWN = frozenset(
@@ -29,8 +29,15 @@ _IDENTITIES = frozenset(
 )
 """They change nothing where they make the type that they read, a reverse of dimensions of one element."""
 
-_NEUTRAL = {"stablehlo.and": True, "stablehlo.or": False}
-"""What changes nothing beside a predicate."""
+_NEUTRAL = {
+    "stablehlo.add": (0.0, (0, 1)),
+    "stablehlo.and": (True, (0, 1)),
+    "stablehlo.divide": (1.0, (1,)),
+    "stablehlo.multiply": (1.0, (0, 1)),
+    "stablehlo.or": (False, (0, 1)),
+    "stablehlo.subtract": (0.0, (1,)),
+}
+"""What changes nothing everywhere in one of these operands, a number or a predicate."""
 
 _SPREAD = frozenset({"stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose"})
 
@@ -67,7 +74,8 @@ def _attributes(op: ir.Operation) -> tuple[object, ...] | None:
 def unchanged(op: ir.Operation) -> int | None:
     """Which of its operands it makes again: the one it reads, or the one that it writes over all of another."""
     if op.name in _NEUTRAL:
-        return next((1 - at for at in (0, 1) if _is_all(op.operands[at], _NEUTRAL[op.name])), None)
+        neutral, places = _NEUTRAL[op.name]
+        return next((1 - at for at in places if _is_all(op.operands[at], neutral)), None)
     number = 1 if op.name == "stablehlo.dynamic_update_slice" else 0
     if op.name not in _IDENTITIES or op.operands[number].type != op.results[0].type:
         return None
@@ -78,16 +86,10 @@ def unchanged(op: ir.Operation) -> int | None:
     return number
 
 
-def _is_all(value: Value, wanted: bool) -> bool:
-    """Whether it is that predicate everywhere."""
+def _is_all(value: Value, wanted: bool | float) -> bool:
+    """Whether it is that number, or that predicate, everywhere."""
     owner = value.owner
     while not isinstance(owner, ir.Block) and owner.name in _SPREAD:
         owner = owner.operands[0].owner
-    if isinstance(owner, ir.Block) or owner.name != "stablehlo.constant":
-        return False
-    if str(ir.RankedTensorType(value.type).element_type) != "i1":
-        return False
-    elements = owner.attributes["value"]
-    if not isinstance(elements, ir.DenseElementsAttr) or not elements.is_splat:
-        return False
-    return ir.BoolAttr(elements.get_splat_value()).value == wanted
+    found = None if isinstance(owner, ir.Block) else splat_of(owner)
+    return found == wanted and isinstance(found, bool) == isinstance(wanted, bool)

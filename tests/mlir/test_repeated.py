@@ -73,6 +73,37 @@ def test_masks_that_are_true_besides_are_the_masks(op: str, value: str, is_mask:
     )
 
 
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i32"])
+@pytest.mark.parametrize(
+    ("op", "number", "sides"),
+    [
+        ("multiply", 1, "both"),
+        ("add", 0, "both"),
+        ("divide", 1, "right"),
+        ("subtract", 0, "right"),
+        ("multiply", 0, "none"),
+        ("add", 1, "none"),
+        ("divide", 0, "none"),
+        ("maximum", 0, "none"),
+    ],
+)
+def test_factors_of_one_and_addends_of_zero(op: str, number: int, sides: str, dtype: str) -> None:
+    """As torch writes its sums: what is beside them is the value, and what is made of it, too."""
+    row, whole = f"tensor<16x{dtype}>", f"tensor<8x16x{dtype}>"
+    text = f"""func.func @main(%a: {whole}) -> ({whole}, {whole}) {{
+  %one = stablehlo.constant dense<{number}{"" if dtype == "i32" else ".0"}> : {row}
+  %all = stablehlo.broadcast_in_dim %one, dims = [1] : ({row}) -> {whole}
+  %b = stablehlo.abs %a : {whole}
+  %c = stablehlo.{op} %all, %b : {whole}
+  %d = stablehlo.{op} %b, %all : {whole}
+  return %c, %d : {whole}, {whole}
+}}"""
+    listing = pipeline.load_module(text.encode(), pipeline.Request((("x", 4),))).listing
+    (b,) = next(op.results for op in listing.ops if op.name == "stablehlo.abs")
+    returned = [result.value == b for result in listing.results]
+    assert returned == [sides == "both", sides != "none"]
+
+
 def test_masks_beside_constants_that_are_kept_apart_stay() -> None:
     """Resources of the module, which the bindings do not hand out as elements."""
     mask = "tensor<2x2xi1>"
