@@ -1,7 +1,7 @@
 """Values that are computed twice: by equal ops of equal operands in one body. XLA computes them once, before it partitions.
 
 Nor does it compute what changes nothing (its pass AlgebraicSimplifier): a kernel of one position that is reversed for the gradient of a
-convolution is the kernel, a mask of an attention that is true besides, as jax has it, is the mask, and what torch adds has no factor of one.
+convolution is the kernel, a mask of an attention that is true besides, as jax has it, is the mask, and torch adds with a factor of one.
 """
 
 from collections.abc import Sequence
