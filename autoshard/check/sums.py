@@ -28,7 +28,7 @@ from autoshard.check.scattering import (
     in_product,
     part_bytes,
 )
-from autoshard.program import AddedUp, Kernel, minor_of_sum
+from autoshard.program import MOVES, AddedUp, Kernel, minor_of_sum
 from autoshard.sharding import AxisRef, FactorKind, TensorSharding, dtype_bits
 
 
@@ -65,7 +65,12 @@ def sent_by_kernel(planned: Planned, read: KernelRead, reads: Reads, prices: Pri
             part = _only_part(planned, reads, value) if kind == "all_reduce" else None
             if _is_made_before(planned, read, reads, value):
                 moved = replace(moved, merged=())
-            elif part is not None and not type_.is_complex and adds_exactly(produced, part, reduced):
+            elif (
+                part is not None
+                and not type_.is_complex
+                and adds_exactly(produced, part, reduced)
+                and not _has_slices(planned, reads, value)
+            ):
                 minor = minor_of_sum(kernel.shape)
                 moved = replace(moved, merged=with_padding(prices, sent, produced, part, type_, minor))
         if prices.leaves_loops and _is_sliced_at_once(planned, reads, value, reduced):
@@ -89,6 +94,16 @@ def _only_part(planned: Planned, reads: Reads, value: int) -> TensorSharding | N
     if settled is None or planned.produced.get(value) != settled or settled in asked:
         return None
     return shared if shared is not None else asked.pop() if len(asked) == 1 else None
+
+
+def _has_slices(planned: Planned, reads: Reads, value: int) -> bool:
+    """Whether a slice reads it, as it is or constrained: XLA joins that with the slice by which it would scatter the sum."""
+    readers = (read.kernel for read in reads.kernels if any(use.value == value for use in read.kernel.uses))
+    return any(
+        reader.shape.name == "stablehlo.slice"
+        or (reader.shape.name in MOVES and _has_slices(planned, reads, reader.results[0]))
+        for reader in readers
+    )
 
 
 def _is_sliced_at_once(planned: Planned, reads: Reads, value: int, reduced: Parts) -> bool:

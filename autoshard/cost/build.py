@@ -23,6 +23,7 @@ from autoshard.program import (
     Program,
     demands_of,
     gathered_as,
+    sliced_values,
 )
 from autoshard.sharding import Mesh, TensorSharding, TensorType, dtype_bits
 from autoshard.space import (
@@ -81,6 +82,7 @@ def build_graph(
         partial,
         hoists=hoists,
         adds_first=adds_first,
+        sliced=sliced_values(program.listing) if adds_first else frozenset(),
         any_order=not _in_mesh_order(program, mesh, given),
         moved_once=_moved_once(program, given) if given is not None else {},
     )

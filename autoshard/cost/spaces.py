@@ -41,7 +41,8 @@ def kernel_space(index: int, kernel: Kernel, graph: Graph) -> KernelSpace:
     sums = graph.partial.of_kernel(kernel, graph.mesh)
     moved = tuple(map(graph.moved_once.get, kernel.results))
     meeting, met = _meeting(kernel, graph)
-    key = (id(kernel.shape), graph.cuts.kernels[index], ends, moved, wanted, sums, met)
+    is_sliced = not graph.sliced.isdisjoint(kernel.results)
+    key = (id(kernel.shape), graph.cuts.kernels[index], ends, moved, wanted, sums, met, is_sliced)
     space = graph.spaces.get(key)
     if space is None:
         exact = _exact(kernel.shape, ends, graph) if ends is not None else None
@@ -51,6 +52,8 @@ def kernel_space(index: int, kernel: Kernel, graph: Graph) -> KernelSpace:
             found = _open_strategies(kernel.shape, graph, graph.cuts.kernels[index], wanted, sums)
             if ends is not None and kernel.shape.name == CONVOLUTION:
                 found = [replace(one, is_open=True) for one in found]
+            if is_sliced:
+                found = [one for one in found if not one.is_scattered] or found
         if meeting:
             found = with_addends(kernel.shape, found, meeting, graph.mesh)
             found = found if exact is None else _as_compiled(kernel.shape, graph, found, meeting)
@@ -156,12 +159,13 @@ def _scattered(graph: Graph, kernel: Kernel, exact: Strategy) -> Strategy:
 
 
 def _is_constrained(graph: Graph, kernel: Kernel, scattered: Strategy) -> bool:
-    """Whether XLA sums it whole first: for an addition that slices what it has summed, or as a sum that it could scatter while its product
-    runs is whole as it is made.
+    """Whether XLA sums it whole first: for an addition that slices what it has summed, for slices, or as a sum that it could scatter while
+    its product runs is whole as it is made.
     """
     type_, whole, part = kernel.shape.results[0], scattered.produced[0], scattered.settled[0]
     in_product = kernel.shape.name == PRODUCT and is_cut_over_all(whole, part, type_.shape, graph.mesh)
-    return graph.adds_first and (in_product or kernel.results[0] in graph.program.addends)
+    value = kernel.results[0]
+    return graph.adds_first and (in_product or value in graph.program.addends or value in graph.sliced)
 
 
 def _with_partial_sums(

@@ -55,7 +55,8 @@ def sums_emitted(
             found[number] = ()
             continue
         targets = {move.target if move.target != move.origin else -1 for move in read.get(number, ())}
-        if mine.settled != mine.produced or len(targets) != 1 or -1 in targets:
+        is_summed_whole = not graph.sliced.isdisjoint(kernel.results)
+        if mine.settled != mine.produced or len(targets) != 1 or -1 in targets or is_summed_whole:
             continue
         type_ = kernel.shape.results[0]
         part = graph.layouts[type_.rank].shardings[targets.pop()]

@@ -54,6 +54,7 @@ from autoshard.program.records import (
 )
 from autoshard.program.renamed import lies_as_read
 from autoshard.program.reuse import SHORT_SHARE
+from autoshard.program.slicing import sliced_values
 from autoshard.program.sources import Sources
 from autoshard.program.unreduced import refuse_unsound, without_unreduced
 
@@ -119,6 +120,7 @@ __all__ = [
     "repeated_values",
     "restricted",
     "scattered_addends",
+    "sliced_values",
     "sums_after_loops",
     "sums_rows",
     "warnings_of_state",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from autoshard.mlir.listing import Listing
 from autoshard.program.fusion import BROADCAST, RESHAPING, is_elementwise, is_reduction
 from autoshard.program.lifetime import stored_bytes
-from autoshard.program.records import Kernel
+from autoshard.program.records import MOVES, Kernel
 from autoshard.program.repeating import readers_of
 
 _ADD, _GATHER, _PAD, _SLICE = "stablehlo.add", "stablehlo.gather", "stablehlo.pad", "stablehlo.slice"
@@ -62,6 +62,20 @@ def picked_where_read(
         return is_gather and len(read_by) == 1 and is_elementwise(listing.ops[read_by[0].time])
 
     return tuple(replace(kernel, is_alias=True) if is_picked(kernel) else kernel for kernel in kernels)
+
+
+def sliced_values(listing: Listing) -> frozenset[int]:
+    """What slices read, as it is or as a constraint has it.
+
+    XLA for TPUs makes one slice of that and of the one that takes a device's part of a sum, and then has no slice to scatter the sum by: it
+    is summed whole, and stays until what reads the slices is done (libtpu 0.0.52, v5e and v6e: a gate and what it gates as halves of one
+    product, Qwen3's experts; not behind a reshape, a transposition or an addition).
+    """
+    found: set[int] = set()
+    for op in reversed(listing.ops):
+        if op.name == _SLICE or (op.name in MOVES and not found.isdisjoint(op.results)):
+            found.add(op.operands[0])
+    return frozenset(found)
 
 
 def cut_from(kernels: Sequence[Kernel], listing: Listing) -> dict[int, int]:

@@ -133,3 +133,69 @@ def test_the_compiler_pads_them(target: str, y: int, emitted: dict[str, int]) ->
         kind = one.kind.replace("-", "_")
         found[kind] = found.get(kind, 0) + one.total_bytes
     assert found == emitted
+
+
+WHOLE, HALF, THREE = "tensor<131072x1536xbf16>", "tensor<131072x768xbf16>", "tensor<64x2048x1536xbf16>"
+HALVES = f"""
+        %3 = stablehlo.slice %2 [0:131072, 0:768] : ({WHOLE}) -> {HALF}
+        %4 = stablehlo.slice %2 [0:131072, 768:1536] : ({WHOLE}) -> {HALF}"""
+ONE_HALF = f"""
+        %3 = stablehlo.slice %2 [0:131072, 0:768] : ({WHOLE}) -> {HALF}
+        %4 = stablehlo.negate %3 : {HALF}"""
+OF_ANOTHER = f"""
+        %n = stablehlo.negate %2 : {WHOLE}{HALVES.replace("slice %2", "slice %n")}"""
+RESHAPED = f"""
+        %n = stablehlo.reshape %2 : ({WHOLE}) -> {THREE}
+        %q = stablehlo.slice %n [0:64, 0:2048, 0:768] : ({THREE}) -> tensor<64x2048x768xbf16>
+        %3 = stablehlo.reshape %q : (tensor<64x2048x768xbf16>) -> {HALF}
+        %p = stablehlo.slice %n [0:64, 0:2048, 768:1536] : ({THREE}) -> tensor<64x2048x768xbf16>
+        %4 = stablehlo.reshape %p : (tensor<64x2048x768xbf16>) -> {HALF}"""
+CUTS = [
+    pytest.param(HALVES, False, id="halves"),
+    pytest.param(ONE_HALF, False, id="one half"),
+    pytest.param(OF_ANOTHER, True, id="of what is made of it"),
+    pytest.param(RESHAPED, True, id="reshaped"),
+]
+
+
+def kept_in_rows(cut: str, k: int = 4096) -> str:
+    """A product that four devices sum and keep the rows of, and what reads it."""
+    a, b, parts = f"tensor<131072x{k}xbf16>", f"tensor<{k}x1536xbf16>", '[{"x", "y"}, {}]'
+
+    def given(sharding: str) -> str:
+        return f"{{sdy.sharding = #sdy.sharding<@mesh, {sharding}>}}"
+
+    return f"""
+      sdy.mesh @mesh = <["x"=4, "y"=4]>
+      func.func @main(%a: {a} {given('[{"x"}, {"y"}]')}, %b: {b} {given('[{"y"}, {}]')}) -> ({HALF} {given(parts)}) {{
+        %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : ({a}, {b}) -> {WHOLE}
+        %1 = sdy.sharding_constraint %0 <@mesh, [{{"x"}}, {{}}]> : {WHOLE}
+        %2 = sdy.sharding_constraint %1 <@mesh, {parts}> : {WHOLE}{cut}
+        %5 = stablehlo.tanh %3 : {HALF}
+        %6 = stablehlo.multiply %5, %4 : {HALF}
+        return %6 : {HALF}
+      }}"""
+
+
+@pytest.mark.parametrize(("cut", "is_padded"), CUTS)
+def test_what_is_cut_is_not_scattered(cut: str, is_padded: bool) -> None:
+    """XLA makes one slice of a slice and of the one that it would scatter a sum by, so what slices read is summed whole and stays so."""
+    asked = pipeline.Request(topology=(4, 4), memory_bytes=None)
+    price = pipeline.cost_loaded(pipeline.load_module(kept_in_rows(cut).encode(), asked)).price
+    assert ("collective_permute" in emitted_bytes(price)) == is_padded
+    assert ("reduce_scatter" in [one.kind for one in price.collectives]) == is_padded
+
+
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
+@pytest.mark.parametrize(("cut", "is_padded"), CUTS)
+def test_the_compiler_scatters_it(cut: str, is_padded: bool) -> None:
+    found = compile_planned(kept_in_rows(cut).encode(), "tpu:v5e:4x4").collectives
+    assert ("collective-permute" in [one.kind for one in found]) == is_padded
+
+
+@pytest.mark.parametrize(("cut", "is_padded"), CUTS)
+def test_plans_scatter_what_is_not_cut(cut: str, is_padded: bool) -> None:
+    """With arguments and result as given, operands too large to be moved, and no constraint; the checker finds the same."""
+    lines = [line for line in kept_in_rows(cut, k=65536).splitlines() if "sharding_constraint" not in line]
+    plan, _ = planned("\n".join(lines).replace("%2", "%0"))
+    assert ("reduce_scatter" in [one.kind for one in plan.price.collectives]) == is_padded
