@@ -14,7 +14,7 @@ Units are those of `figures`; 1 TFLOP/s is 1000 FLOP/ns.
 [1] Williams et al., Roofline, 2009.
 [2] "How to Scale Your Model", chapter on TPUs: sizes are padded to 128, 256 on v6e, to fill the matrix unit.
 [3] NVIDIA, CUDA C++ programming guide, tensor memory access: strides of a multiple of 16 bytes.
-[4] cuDNN on one H200, 44 kernels with windows of 1024 to 2 097 152 positions: experiments/calibration.
+[4] cuDNN on one H200, 64 kernels with windows of 1024 to 2 097 152 positions: experiments/calibration.
 """
 
 from collections.abc import Sequence
@@ -194,7 +194,7 @@ def _in_turn_ns(
     chip: Chip, positions: int, places: int, k: Quantity, results: Quantity, dtype: str
 ) -> Quantity:
     """Formula 4; 0 where no position is gone through in turn, or the chip has no figure for it."""
-    if positions == 0 or chip.position_us is None or chip.results_at_once is None:
+    if positions * places == 0 or chip.position_us is None or chip.results_at_once is None:
         return 0.0
     steps = np.ceil(k / (positions * places) * bits(dtype) / 128)
     waves = np.maximum(1.0, results * places / chip.results_at_once)

@@ -29,7 +29,7 @@ from .heap import Occupancy, most_alive
 from .listing import Figure, figures_of
 from .placing import outer_network, place_for_scheduler, place_in_nodes, place_on_torus, topology_text
 from .scheduled import ScheduledCommunication
-from .shapes import checked_mesh, compact_slices, default_node, wraps
+from .shapes import checked_mesh, compact_slices, default_node
 from .sparse_core import SparseCore
 from .strips import MINOR, Images, in_strips
 from .switched import SwitchedCommunication
@@ -439,10 +439,6 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
         assert isinstance(model, TorusCommunication | SwitchedCommunication | ScheduledCommunication)
         return [dataclasses.replace(model, placement=placement) for placement in found]
-
-    def rings(self, shape: Sequence[int]) -> tuple[bool, ...]:
-        """Which dimensions of a slice of that shape close into a ring; those of a switch do not."""
-        return wraps(shape, self.topology) if isinstance(self.topology, Torus) else (False,) * len(shape)
 
     def compact_topology(self, devices: int, slices: int | None = None) -> tuple[tuple[int, ...], int | None]:
         """The shape nearest to a cube for so many devices, of one slice, and the slices; of nodes (nodes, chips of each) and None.

@@ -1,7 +1,7 @@
 """What XLA for TPUs emits for a sum of which devices keep parts: these padded to equal chunks, and a permute of rows that this displaces.
 
 Where the parts are not cut along a minor dimension; what all of sixteen devices or more keep is not padded, but of a slice of two unequal
-dimensions without rings (4x8).
+dimensions (4x8).
 """
 
 import math
@@ -27,11 +27,7 @@ def with_padding(
         dim for dim, (before, after) in enumerate(zip(made.axes, kept.axes, strict=True)) if before != after
     ]
     tiles, count = prices.hardware.tiles, whole.devices
-    placed = prices.communication.placement.shape[1:]
-    lengths = sorted({length for length in placed if length > 1})
-    has_rings = any(prices.hardware.rings(placed))
-    is_oblong = len(lengths) == 2 and math.prod(lengths) == math.prod(placed) and not has_rings
-    is_every_device = count == prices.compiler.devices > 15 and not is_oblong
+    is_every_device = count == prices.compiler.devices > 15 and not _is_oblong(prices)
     has_parts_of_axes = len(divided) > 1 or any(axis.is_sub_axis for axis in whole.axes)
     if prices.lowering != "xla-tpu" or tiles is None or is_every_device or has_parts_of_axes:
         return (whole,)
@@ -40,3 +36,10 @@ def with_padding(
     padded = Sent("all_reduce", whole.axes, bytes_ * count)
     displaced = Sent("collective_permute", whole.axes, (count - 1) * added)
     return (padded, displaced) if added else (padded,)
+
+
+def _is_oblong(prices: Prices) -> bool:
+    """Whether the slice has two dimensions, which differ."""
+    placed = prices.communication.placement.shape[1:]
+    lengths = {length for length in placed if length > 1}
+    return len(lengths) == 2 and math.prod(lengths) == math.prod(placed)

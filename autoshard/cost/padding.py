@@ -2,9 +2,9 @@
 
 A part along the outermost dimension in memory is padded (`costmodels.tiles`): the sum is that of all padded parts, and a permute moves
 the (devices - 1) * padding rows that then lie with another device. Parts along a minor dimension are not, nor vectors, nor what sixteen
-devices or more that are the whole slice keep (but of 4x8, an oblong without rings), nor parts of axes. Which dimensions are minor is
-taken to be as in the smallest layout. Seen in 360 sums of plans compiled for v5e 4x4 and v6e 2x4, in products of 1999 to 30011 tiles over
-2, 4, 8 and 16 devices of v5e, v5p and v6e, and in one of two widths on ten slices. The price of a plan leaves the padding out.
+devices or more that are the whole slice keep, if that is a square or has three dimensions, nor parts of axes. Which dimensions are minor
+is taken to be as in the smallest layout. Seen in 360 sums of plans compiled for v5e 4x4 and v6e 2x4, in products of 1999 to 30011 tiles
+over 2, 4, 8 and 16 devices of v5e, v5p and v6e, and in sums over 16 slices of v5e, v5p and v6e. The price of a plan leaves the padding out.
 """
 
 from autoshard.cost.lowering import CollectivePrices, Emitted
@@ -41,11 +41,6 @@ def scattered(
 
 
 def _is_whole_slice(prices: CollectivePrices, devices: int) -> bool:
-    return _WHOLE_SLICE <= devices == prices.devices and not _is_open_oblong(prices)
-
-
-def _is_open_oblong(prices: CollectivePrices) -> bool:
-    """Of two dimensions that differ, neither a ring."""
-    shape = prices.communication.placement.shape[1:]
-    sizes = [size for size in shape if size > 1]
-    return len(sizes) == 2 and sizes[0] != sizes[1] and not any(prices.hardware.rings(shape))
+    sizes = [size for size in prices.communication.placement.shape[1:] if size > 1]
+    is_oblong = len(sizes) == 2 and sizes[0] != sizes[1]
+    return _WHOLE_SLICE <= devices == prices.devices and not is_oblong

@@ -6,7 +6,7 @@ round each, also where nobody asks for them: XLA:TPU removes loops and branches 
 group norm: of a loop that runs once XLA keeps the body.
 """
 
-from autoshard.mlir.context import ir
+from autoshard.mlir.context import Value, ir
 from autoshard.mlir.repeated import unchanged
 from autoshard.mlir.trips import runs_once, terminator
 from autoshard.mlir.walk import SHARDING, function_named
@@ -40,7 +40,7 @@ def _simplify(owner: ir.Operation) -> None:
 
 
 def _simplify_op(op: ir.Operation) -> None:
-    is_given = SHARDING in op.attributes
+    is_given = SHARDING in op.attributes or any(_is_grouped(result) for result in op.results)
     if not is_given and (same := unchanged(op)) is not None:
         op.results[0].replace_all_uses_with(op.operands[same])
         op.erase()
@@ -50,6 +50,11 @@ def _simplify_op(op: ir.Operation) -> None:
     if op.name == "stablehlo.while" and not is_given and _only_its_body_counts(op):
         for inner in _put_body_before(op):
             _simplify_op(inner)
+
+
+def _is_grouped(value: Value) -> bool:
+    """Whether the user put it into a sharding group, which what it is made of need not fit."""
+    return any(use.owner.name == "sdy.sharding_group" for use in value.uses)
 
 
 def _only_its_body_counts(loop: ir.Operation) -> bool:

@@ -85,7 +85,7 @@ from autoshard.program.reshaped import merged_broadcasts
 from autoshard.program.resummed import ResidualSums, added_up_again
 from autoshard.program.reuse import reuse_results
 from autoshard.program.rowwise import copied_slices
-from autoshard.program.slicing import as_cut, cut_from, cut_where_read, picked_where_read
+from autoshard.program.slicing import as_cut, cut_from, cut_where_read
 from autoshard.program.storing import Storing
 from autoshard.program.strips import find_strips
 from autoshard.program.summed import made_by_readers
@@ -165,8 +165,6 @@ def build_program(
     if not compiler.products_apart:
         kernels = fuse_into_products(kernels, listing, roots, pinned, interned)
     kernels = cut_where_read(kernels, listing, pinned, zeros)
-    if compiler.products_apart:
-        kernels = picked_where_read(kernels, listing, pinned)
     if compiler.is_xla_tpu:
         kernels, summed = made_by_readers(kernels, listing, pinned, compiler)
         joined |= summed

@@ -20,7 +20,7 @@ def cast_inside(listing: Listing) -> frozenset[int]:
     """Casts of arguments, as they are or transposed, that only products of few rows read."""
     arguments, casts = {argument.value for argument in listing.arguments}, set[int]()
     for op in listing.ops:
-        if op.name in _RELAYING and op.operands[0] in arguments:
+        if op.name in _RELAYING and not arguments.isdisjoint(op.operands[:1]):  # none of a constant
             arguments.update(op.results)
         if op.name == _CONVERT and op.operands[0] in arguments:
             casts.update(op.results)

@@ -39,7 +39,7 @@ __all__ = [
     "Window",
 ]
 
-_CONVOLUTION = "stablehlo.convolution"
+_CONVOLUTION, _LONG = "stablehlo.convolution", 1024
 MOVES = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 """Ops that are themselves the move to what they demand: one reshard of what they read, for Shardy merges a chain of them."""
 
@@ -103,17 +103,16 @@ class KernelShape:
     def in_turn(self) -> tuple[int, int]:
         """Positions of a convolution's window, and places for it, where XLA for GPUs has no kernel that splits what they sum.
 
-        cuDNN goes through them in turn. XLA takes a convolution with more positions than places for a gradient by filters, but no dilated
-        one's, whose places lie apart (less than patches of an image do), and no transposed one's, whose operand is dilated.
+        cuDNN goes through them in turn, where they are a thousand and more as far as is known. XLA takes a convolution with more positions
+        than places for a gradient by filters, but no dilated one's, whose places lie apart (less than patches of an image do), and no
+        transposed one's, whose operand is dilated.
         """
-        of_image = [window for window in self.windows if window.operand == 0]
-        if self.name != _CONVOLUTION or not of_image:
-            return 0, 1
-        is_gradient = all(window.size > max(window.count, window.stride) for window in of_image)
-        is_apart = any(window.stride > 1 or window.base_dilation > 1 for window in of_image)
-        if not (is_gradient and is_apart):
-            return 0, 1
-        return math.prod(window.size for window in of_image), math.prod(window.count for window in of_image)
+        slid = [one for one in self.windows if one.size > 1 or one.count > 1]
+        positions, places = (math.prod(sizes) for sizes in ([w.size for w in slid], [w.count for w in slid]))
+        is_gradient = all(window.size > max(window.count, window.stride) for window in slid)
+        is_apart = any(window.stride > 1 or window.base_dilation > 1 for window in slid)
+        is_long = self.name == _CONVOLUTION and positions >= _LONG
+        return (positions, places) if is_gradient and is_apart and is_long else (0, 1)
 
     @property
     def is_fused_product(self) -> bool:

@@ -1,4 +1,4 @@
-"""Slices that XLA cuts where they are read, parts that it puts together there, and what it gathers there: it stores none of them."""
+"""Slices that XLA cuts where they are read, and parts that it puts together there: it stores neither."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from autoshard.program.lifetime import stored_bytes
 from autoshard.program.records import MOVES, Kernel
 from autoshard.program.repeating import readers_of
 
-_ADD, _GATHER, _PAD, _SLICE = "stablehlo.add", "stablehlo.gather", "stablehlo.pad", "stablehlo.slice"
+_ADD, _PAD, _SLICE = "stablehlo.add", "stablehlo.pad", "stablehlo.slice"
 
 
 def cut_where_read(
@@ -42,26 +42,6 @@ def cut_where_read(
             fusing.update(kernel.results)
         found.append(replace(kernel, is_alias=True) if is_cut else kernel)
     return tuple(reversed(found))
-
-
-def picked_where_read(
-    kernels: Sequence[Kernel], listing: Listing, pinned: frozenset[int]
-) -> tuple[Kernel, ...]:
-    """The kernels, without buffers for what is gathered for one elementwise kernel: XLA for GPUs picks it there.
-
-    Seen of what an image is interpolated between: four gathers of its rows and columns, in one fusion on an H200.
-
-    Args:
-        pinned: values that keep a buffer of their own.
-    """
-    readers = readers_of(kernels)
-
-    def is_picked(kernel: Kernel) -> bool:
-        read_by = [reader for value in kernel.results for reader in readers.get(value, ())]
-        is_gather = listing.ops[kernel.time].name == _GATHER and pinned.isdisjoint(kernel.results)
-        return is_gather and len(read_by) == 1 and is_elementwise(listing.ops[read_by[0].time])
-
-    return tuple(replace(kernel, is_alias=True) if is_picked(kernel) else kernel for kernel in kernels)
 
 
 def sliced_values(listing: Listing) -> frozenset[int]:

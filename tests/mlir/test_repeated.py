@@ -104,6 +104,24 @@ def test_factors_of_one_and_addends_of_zero(op: str, number: int, sides: str, dt
     assert returned == [sides == "both", sides != "none"]
 
 
+def test_what_is_in_a_sharding_group_stays() -> None:
+    """What it is made of may be split otherwise: an argument in rows, what is in the group in columns."""
+    t, rows, columns = "tensor<64x128xf32>", '[{"x"}, {}]', '[{}, {"x"}]'
+    text = f"""sdy.mesh @mesh = <["x"=4]>
+func.func @main(%a: {t} {{sdy.sharding = #sdy.sharding<@mesh, {rows}>}}, %y: {t} {{sdy.sharding = #sdy.sharding<@mesh, {columns}>}})
+    -> ({t}, {t}) {{
+  %one = stablehlo.constant dense<1.0> : {t}
+  %b = stablehlo.multiply %a, %one : {t}
+  sdy.sharding_group %b group_id=1 : {t}
+  sdy.sharding_group %y group_id=1 : {t}
+  %c = stablehlo.tanh %b : {t}
+  %e = stablehlo.add %a, %y : {t}
+  return %c, %e : {t}, {t}
+}}"""
+    plan = pipeline.plan_loaded(pipeline.load_module(text.encode(), pipeline.Request(memory_bytes=None)))
+    assert plan.price.step_ns > 0
+
+
 def test_masks_beside_constants_that_are_kept_apart_stay() -> None:
     """Resources of the module, which the bindings do not hand out as elements."""
     mask = "tensor<2x2xi1>"

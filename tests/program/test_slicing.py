@@ -108,35 +108,3 @@ def test_costly_work_on_a_part_does_not_take_the_place_of_all() -> None:
     given, made = "%a: tensor<8x16xf32>, %w: tensor<16x32xf32>", "tensor<16x16xf32>, tensor<16x16xf32>"
     program = build_program(listed(main_of(body, given, made)), compiler=Compiler(is_xla_tpu=True))
     assert "exponential" not in stored(program, 8 * 16 * 4)
-
-
-ROWS = "tensor<8x32xbf16>"
-GATHERED = f"""
-      %g = "stablehlo.gather"(%t, %i) <{{dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0],
-        start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1, 32>, indices_are_sorted = false}}>
-        : (tensor<100x32xbf16>, tensor<8x1xi32>) -> {ROWS}
-      %0 = stablehlo.multiply %g, %w : {ROWS}"""
-ALONE = f"{GATHERED}\n      %1 = stablehlo.exponential %0 : {ROWS}\n      return %1 : {ROWS}"
-TWICE = f"""{GATHERED}
-      %1 = stablehlo.dot_general %0, %w, contracting_dims = [1] x [1] : ({ROWS}, {ROWS}) -> tensor<8x8xbf16>
-      %2 = stablehlo.dot_general %1, %g, contracting_dims = [1] x [0] : (tensor<8x8xbf16>, {ROWS}) -> {ROWS}
-      return %2 : {ROWS}"""
-OF_PRODUCT = f"""{GATHERED.replace("multiply %g, %w", "add %w, %w")}
-      %1 = stablehlo.dot_general %g, %w, contracting_dims = [1] x [1] : ({ROWS}, {ROWS}) -> tensor<8x8xbf16>
-      %2 = stablehlo.dot_general %1, %0, contracting_dims = [1] x [0] : (tensor<8x8xbf16>, {ROWS}) -> {ROWS}
-      return %2 : {ROWS}"""
-
-
-@pytest.mark.parametrize(
-    ("body", "compiler", "is_stored"),
-    [
-        pytest.param(ALONE, Compiler(is_xla_tpu=False, products_apart=True), False, id="on a GPU"),
-        pytest.param(TWICE, Compiler(is_xla_tpu=False, products_apart=True), True, id="with two readers"),
-        pytest.param(OF_PRODUCT, Compiler(is_xla_tpu=False, products_apart=True), True, id="for a product"),
-    ],
-)
-def test_what_is_gathered_for_elementwise_work(body: str, compiler: Compiler, is_stored: bool) -> None:
-    given = f"%t: tensor<100x32xbf16>, %i: tensor<8x1xi32>, %w: {ROWS}"
-    program = build_program(listed(main_of(body, given, ROWS)), compiler=compiler)
-    (gathered,) = (op.results[0] for op in program.listing.ops if op.name == "stablehlo.gather")
-    assert program.ample_lifetimes[gathered].is_own_buffer == is_stored
