@@ -10,7 +10,8 @@ What is waited for depends on the whole order, so no sum of tables has it. Each 
 choice that made it had it wait for, and solves again. A choice that comes back is the cheapest at what it waits for itself. If more than
 `_ENOUGH` of its step could be gained where nothing is waited for, a random half of what is known of reshards that the best choice does
 without is forgotten, down to nothing, so that they are tried in another company. The best of all rounds, and of the plans to compare with,
-is taken.
+is taken. Where the cheapest choice takes nearly all memory, one with less is among them: where the prediction falls short, XLA makes values
+anew (5 % of a step of Llama-3 8B, whose plan with a sixth less memory is 0.6 % shorter in order besides).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,7 @@ MOST_ROUNDS = 16
 _OWN_SHARE = 1000
 _HIDDEN_SHARE = 20
 _ENOUGH = 0.01
+_ROOMY_SHARE = 5 / 6
 
 Ints = NDArray[np.int64]
 
@@ -69,6 +71,9 @@ def shortest_in_order(
     for choice in (*familiar, cheapest.choice):
         search.offer(choice)
     last, is_open = search.learn(cheapest.choice), False
+    roomy = search.problem_with_room(cheapest)
+    if roomy is not None and (found := solved(roomy, familiar)) is not None and found.choice is not None:
+        search.offer(found.choice)
     for _ in range(MOST_ROUNDS):
         found = solved(search.problem(), [*familiar, search.best.choice])
         if found is None or found.choice is None:
@@ -152,6 +157,14 @@ class _Search:
 
     def problem(self) -> Problem:
         return self._at(self._waited_percent)
+
+    def problem_with_room(self, cheapest: Solution) -> Problem | None:
+        """With a part of the memory, where the cheapest choice takes more than that."""
+        problem = self.problem()
+        if problem.memory_limit is None or cheapest.peak is None:
+            return None
+        limit = int(problem.memory_limit * _ROOMY_SHARE)
+        return replace(problem, memory_limit=limit) if cheapest.peak > limit else None
 
     def problem_without_waiting(self) -> Problem:
         return self._at(dict.fromkeys(range(len(self._priced.graph.edges)), 0))

@@ -1,5 +1,7 @@
 """Plans chosen for their step in the order of the compiler's scheduler."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -10,8 +12,9 @@ from autoshard.loading import Loaded
 from autoshard.overlaps import Overlap
 from autoshard.plans import Plan, Price
 from autoshard.pricing import price, repriced
-from autoshard.problem import evaluate
-from autoshard.solve import solve
+from autoshard.problem import Problem, evaluate
+from autoshard.scheduling import shortest_in_order
+from autoshard.solve import Solution, solve
 from tests.mlir.modules import counted_loop
 from tests.problem.strategies import all_choices, valid_choices
 
@@ -206,3 +209,25 @@ def test_a_plan_says_whether_it_was_chosen_by_order() -> None:
     by_order = pipeline.plan_loaded(loaded_for(text))
     assert by_order.is_by_order
     assert by_order.price.compared_ns(is_by_order=True) < by_order.price.step_ns
+
+
+@pytest.mark.parametrize(("share", "is_tried"), [(1.0, True), (1.5, False)])
+def test_a_choice_with_less_memory_is_tried(share: float, is_tried: bool) -> None:
+    """Where the cheapest takes nearly all that there is; it is taken where it is shorter in order."""
+    text = layers(4, 1024)
+    peak = solve(price(loaded_for(text)).problem, time_limit_s=20).peak
+    assert peak is not None
+    asked = pipeline.Request(memory_bytes=int(peak * share), hardware="tpu-v5e:scheduler")
+    loaded = pipeline.load_module(text.encode(), asked)
+    priced, tried = price(loaded), list[int | None]()
+
+    def solved(problem: Problem, starts: Sequence[NDArray[np.int64]]) -> Solution:
+        tried.append(problem.memory_limit)
+        return solve(problem, time_limit_s=20, hints=starts)
+
+    cheapest_ = solve(priced.problem, time_limit_s=20)
+    found = shortest_in_order(loaded, priced, cheapest_, [], solved).solution
+    assert (min(limit or 0 for limit in tried) < (priced.problem.memory_limit or 0)) == is_tried
+    assert found.choice is not None
+    assert cheapest_.choice is not None
+    assert in_order_ns(loaded, priced, found.choice) <= in_order_ns(loaded, priced, cheapest_.choice)

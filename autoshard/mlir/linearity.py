@@ -80,7 +80,7 @@ def reducer_name(op: ir.Operation) -> str:
 def is_zero(op: ir.Operation) -> bool:
     """Whether the op is a constant of zeros, which is a partial sum of zeros as well."""
     number = splat_of(op)
-    return isinstance(number, float) and number == 0
+    return isinstance(number, float) and number == 0.0
 
 
 def splat_of(op: ir.Operation) -> bool | float | None:

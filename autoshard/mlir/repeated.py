@@ -91,5 +91,5 @@ def _is_all(value: Value, wanted: bool | float) -> bool:
     owner = value.owner
     while not isinstance(owner, ir.Block) and owner.name in _SPREAD:
         owner = owner.operands[0].owner
-    found = None if isinstance(owner, ir.Block) else splat_of(owner)
+    found = None if isinstance(owner, ir.Block) else splat_of(owner.operation)
     return found == wanted and isinstance(found, bool) == isinstance(wanted, bool)
