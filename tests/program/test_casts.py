@@ -2,6 +2,7 @@
 
 import pytest
 
+from autoshard import pipeline
 from autoshard.program import build_program
 from tests.mlir.modules import listed
 from tests.program.test_traffic import APART
@@ -52,3 +53,15 @@ def test_two_products_of_few_rows_cast_it_each() -> None:
     assert not program.ample_lifetimes[cast.results[0]].is_own_buffer
     reads = [kernel.shape.reads for kernel in program.kernels if kernel.shape.is_matmul]
     assert reads == [(1, 2), (1, 2)]
+
+
+def test_constraints_without_operands() -> None:
+    """One that says what the op in front of it does already is no op of the listing that is priced; its place stays, empty."""
+    text = """sdy.mesh @mesh = <["x"=4]>
+func.func @main(%a: tensor<8x16xf32>) -> tensor<8x16xf32> {
+  %t = stablehlo.tanh %a : tensor<8x16xf32>
+  %s = sdy.sharding_constraint %t <@mesh, [{"x"}, {}]> : tensor<8x16xf32>
+  return %s : tensor<8x16xf32>
+}"""
+    asked = pipeline.Request(hardware="h200", memory_bytes=None)
+    assert pipeline.cost_loaded(pipeline.load_module(text.encode(), asked)).price.step_ns > 0
