@@ -97,9 +97,7 @@ class Graph:
     """Of given shardings: values whose only reader is a reshard, and what to; Shardy merges a sum and its slice to a reduce-scatter."""
     hoists: bool = False  # whether the compiler moves what does not change out of loops
     adds_first: bool = False  # whether the compiler sums once after an addition
-    sliced: frozenset[int] = (
-        frozenset()
-    )  # values of which the compiler slices sums, where it makes them of a slice
+    sliced: frozenset[int] = frozenset()  # values whose sum the compiler does not scatter (`program.slicing`)
     any_order: bool = False  # of the axes of a dimension, because the user wrote one that is not mesh order
     nodes: list[Node] = field(default_factory=list[Node])
     edges: list[Edge] = field(default_factory=list[Edge])

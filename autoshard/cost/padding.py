@@ -4,7 +4,7 @@ A part along the outermost dimension in memory is padded (`costmodels.tiles`): t
 the (devices - 1) * padding rows that then lie with another device. Parts along a minor dimension are not, nor vectors, nor what sixteen
 devices or more that are the whole slice keep, if that is a square or has three dimensions, nor parts of axes. Which dimensions are minor
 is taken to be as in the smallest layout. Seen in 360 sums of plans compiled for v5e 4x4 and v6e 2x4, in products of 1999 to 30011 tiles
-over 2, 4, 8 and 16 devices of v5e, v5p and v6e, and in sums over 16 slices of v5e, v5p and v6e. The price of a plan leaves the padding out.
+over 2, 4, 8 and 16 devices of v5e, v5p and v6e, and in sums over 15 slices of v5e, v5p and v6e. The price of a plan leaves the padding out.
 """
 
 from autoshard.cost.lowering import CollectivePrices, Emitted
