@@ -160,11 +160,11 @@ class _Search:
 
     def problem_with_room(self, cheapest: Solution) -> Problem | None:
         """With a part of the memory, where the cheapest choice takes more than that."""
-        problem = self.problem()
-        if problem.memory_limit is None or cheapest.peak is None:
+        limit = self._priced.problem.memory_limit
+        roomy = None if limit is None else int(limit * _ROOMY_SHARE)
+        if roomy is None or cheapest.peak is None or cheapest.peak <= roomy:
             return None
-        limit = int(problem.memory_limit * _ROOMY_SHARE)
-        return replace(problem, memory_limit=limit) if cheapest.peak > limit else None
+        return replace(self.problem(), memory_limit=roomy)
 
     def problem_without_waiting(self) -> Problem:
         return self._at(dict.fromkeys(range(len(self._priced.graph.edges)), 0))

@@ -69,7 +69,7 @@ def sent_by_kernel(planned: Planned, read: KernelRead, reads: Reads, prices: Pri
                 part is not None
                 and not type_.is_complex
                 and adds_exactly(produced, part, reduced)
-                and not _has_slices(planned, reads, value)
+                and not _has_slices(reads, value)
             ):
                 minor = minor_of_sum(kernel.shape)
                 moved = replace(moved, merged=with_padding(prices, sent, produced, part, type_, minor))
@@ -96,13 +96,16 @@ def _only_part(planned: Planned, reads: Reads, value: int) -> TensorSharding | N
     return shared if shared is not None else asked.pop() if len(asked) == 1 else None
 
 
-def _has_slices(planned: Planned, reads: Reads, value: int) -> bool:
+def _readers(reads: Reads, value: int) -> list[Kernel]:
+    return [read.kernel for read in reads.kernels if any(use.value == value for use in read.kernel.uses)]
+
+
+def _has_slices(reads: Reads, value: int) -> bool:
     """Whether a slice reads it, as it is or constrained: XLA joins that with the slice by which it would scatter the sum."""
-    readers = (read.kernel for read in reads.kernels if any(use.value == value for use in read.kernel.uses))
     return any(
         reader.shape.name == "stablehlo.slice"
-        or (reader.shape.name in MOVES and _has_slices(planned, reads, reader.results[0]))
-        for reader in readers
+        or (reader.shape.name in MOVES and _has_slices(reads, reader.results[0]))
+        for reader in _readers(reads, value)
     )
 
 
@@ -127,7 +130,7 @@ def _is_summed_after_loop(planned: Planned, reads: Reads, kernel: Kernel, value:
     held = {planned.produced.get(value), planned.settled.get(value)}
     if len(held | {read.sharding for read in reads.of_value.get(value, ())}) > 1:
         return False
-    readers = [read.kernel for read in reads.kernels if any(use.value == value for use in read.kernel.uses)]
+    readers = _readers(reads, value)
     held_axes = planned.settled[value].axes if value in planned.settled else ()
     if any(held_axes[window.dim] for reader in readers for window in reader.shape.windows if held_axes):
         return False

@@ -6,7 +6,7 @@ round each, also where nobody asks for them: XLA:TPU removes loops and branches 
 group norm: of a loop that runs once XLA keeps the body.
 """
 
-from autoshard.mlir.context import Value, ir
+from autoshard.mlir.context import ir
 from autoshard.mlir.repeated import unchanged
 from autoshard.mlir.trips import runs_once, terminator
 from autoshard.mlir.walk import SHARDING, function_named
@@ -40,21 +40,21 @@ def _simplify(owner: ir.Operation) -> None:
 
 
 def _simplify_op(op: ir.Operation) -> None:
-    is_given = SHARDING in op.attributes or any(_is_grouped(result) for result in op.results)
-    if not is_given and (same := unchanged(op)) is not None:
+    if (same := unchanged(op)) is not None and not _has_a_say(op):
         op.results[0].replace_all_uses_with(op.operands[same])
         op.erase()
         return
     if op.name in _CONTROL_FLOW or op.name.startswith("sdy."):
         _simplify(op)
-    if op.name == "stablehlo.while" and not is_given and _only_its_body_counts(op):
+    if op.name == "stablehlo.while" and _only_its_body_counts(op) and not _has_a_say(op):
         for inner in _put_body_before(op):
             _simplify_op(inner)
 
 
-def _is_grouped(value: Value) -> bool:
-    """Whether the user put it into a sharding group, which what it is made of need not fit."""
-    return any(use.owner.name == "sdy.sharding_group" for use in value.uses)
+def _has_a_say(op: ir.Operation) -> bool:
+    """Whether the user gave its results shardings, or put them into sharding groups, which what they are made of need not fit."""
+    readers = (use.owner.name for result in op.results for use in result.uses)
+    return SHARDING in op.attributes or "sdy.sharding_group" in readers
 
 
 def _only_its_body_counts(loop: ir.Operation) -> bool:

@@ -107,12 +107,13 @@ class KernelShape:
         than places for a gradient by filters, but no dilated one's, whose places lie apart (less than patches of an image do), and no
         transposed one's, whose operand is dilated.
         """
-        slid = [one for one in self.windows if one.size > 1 or one.count > 1]
-        positions, places = (math.prod(sizes) for sizes in ([w.size for w in slid], [w.count for w in slid]))
+        positions = math.prod(window.size for window in self.windows)
+        if self.name != _CONVOLUTION or positions < _LONG:
+            return 0, 1
+        slid = [window for window in self.windows if window.size > 1 or window.count > 1]
         is_gradient = all(window.size > max(window.count, window.stride) for window in slid)
         is_apart = any(window.stride > 1 or window.base_dilation > 1 for window in slid)
-        is_long = self.name == _CONVOLUTION and positions >= _LONG
-        return (positions, places) if is_gradient and is_apart and is_long else (0, 1)
+        return (positions, math.prod(window.count for window in slid)) if is_gradient and is_apart else (0, 1)
 
     @property
     def is_fused_product(self) -> bool:

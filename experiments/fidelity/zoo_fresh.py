@@ -17,10 +17,12 @@ from programs import BF16, F32, I32, Program, Tree, cross_entropy, lower
 from zoo_packages import forward, whole
 from zoo_torch import (
     ADAMW,
+    answers,
     cast,
     causal_lm,
     images_train,
     logits,
+    masked_texts,
     prefilling,
     remat_layers,
     torch_model,
@@ -91,11 +93,8 @@ def deberta_train() -> Program:
     )  # fmt: skip
     run, weights, buffers = torch_model(lambda: DebertaV2ForSequenceClassification(config))
 
-    def loss(weights: Tree, buffers: Tree, ids: Any, mask: Any, labels: Any) -> Any:
-        return cross_entropy(run(cast(weights), buffers, ids, mask, of=logits), labels)
-
     ids = Shape((128, 256), I32)
-    return training(loss, ADAMW, weights, buffers, ids, ids, Shape((128,), I32))
+    return training(masked_texts(run), ADAMW, weights, buffers, ids, ids, Shape((128,), I32))
 
 
 def mbart_train() -> Program:
@@ -108,12 +107,8 @@ def mbart_train() -> Program:
     )  # fmt: skip
     run, weights, buffers = torch_model(lambda: MBartForConditionalGeneration(config))
 
-    def loss(weights: Tree, buffers: Tree, ids: Any, said: Any, labels: Any) -> Any:
-        answer = run(cast(weights), buffers, ids, decoder_input_ids=said, use_cache=False, of=logits)
-        return cross_entropy(answer, labels)
-
     said = Shape((64, 512), I32)
-    return training(loss, ADAMW, weights, buffers, said, said, said)
+    return training(answers(run), ADAMW, weights, buffers, said, said, said)
 
 
 def hubert_train() -> Program:

@@ -14,7 +14,18 @@ import jax.numpy as jnp
 import optax
 from jax import ShapeDtypeStruct as Shape
 from programs import BF16, F32, I32, Program, Tree, cross_entropy, lower
-from zoo_torch import ADAMW, cast, causal_lm, logits, prefilling, remat_layers, torch_model, training
+from zoo_torch import (
+    ADAMW,
+    answers,
+    cast,
+    causal_lm,
+    logits,
+    masked_texts,
+    prefilling,
+    remat_layers,
+    torch_model,
+    training,
+)
 
 
 def mistral_train() -> Program:
@@ -75,11 +86,8 @@ def bert_mlm_train() -> Program:
     )  # fmt: skip
     run, weights, buffers = torch_model(lambda: BertForMaskedLM(config))
 
-    def loss(weights: Tree, buffers: Tree, ids: Any, mask: Any, labels: Any) -> Any:
-        return cross_entropy(run(cast(weights), buffers, ids, mask, of=logits), labels)
-
     ids = Shape((256, 512), I32)
-    return training(loss, optax.lamb(1e-3), weights, buffers, ids, ids, ids)
+    return training(masked_texts(run), optax.lamb(1e-3), weights, buffers, ids, ids, ids)
 
 
 def bart_train() -> Program:
@@ -89,12 +97,8 @@ def bart_train() -> Program:
     config = BartConfig(dropout=0.0, attention_dropout=0.0, activation_dropout=0.0)
     run, weights, buffers = torch_model(lambda: BartForConditionalGeneration(config))
 
-    def loss(weights: Tree, buffers: Tree, ids: Any, said: Any, labels: Any) -> Any:
-        answer = run(cast(weights), buffers, ids, decoder_input_ids=said, use_cache=False, of=logits)
-        return cross_entropy(answer, labels)
-
     said = Shape((64, 256), I32)
-    return training(loss, ADAMW, weights, buffers, Shape((64, 1024), I32), said, said)
+    return training(answers(run), ADAMW, weights, buffers, Shape((64, 1024), I32), said, said)
 
 
 def clip_train() -> Program:

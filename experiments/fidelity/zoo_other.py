@@ -15,7 +15,7 @@ import optax
 from jax import ShapeDtypeStruct as Shape
 from programs import BF16, F32, I32, Program, Tree, cross_entropy, lower
 from zoo_packages import forward, whole
-from zoo_torch import ADAMW, cast, causal_lm, images_train, logits, torch_model, training
+from zoo_torch import ADAMW, answers, cast, causal_lm, images_train, masked_texts, torch_model, training
 
 
 def esm2_train() -> Program:
@@ -29,11 +29,8 @@ def esm2_train() -> Program:
     )  # fmt: skip
     run, weights, buffers = torch_model(lambda: EsmForMaskedLM(config))
 
-    def loss(weights: Tree, buffers: Tree, ids: Any, mask: Any, labels: Any) -> Any:
-        return cross_entropy(run(cast(weights), buffers, ids, mask, of=logits), labels)
-
     ids = Shape((64, 512), I32)
-    return training(loss, ADAMW, weights, buffers, ids, ids, ids)
+    return training(masked_texts(run), ADAMW, weights, buffers, ids, ids, ids)
 
 
 def conformer_train() -> Program:
@@ -129,12 +126,8 @@ def flan_t5_train() -> Program:
     )  # fmt: skip
     run, weights, buffers = torch_model(lambda: T5ForConditionalGeneration(config))
 
-    def loss(weights: Tree, buffers: Tree, ids: Any, said: Any, labels: Any) -> Any:
-        answer = run(cast(weights), buffers, ids, decoder_input_ids=said, use_cache=False, of=logits)
-        return cross_entropy(answer, labels)
-
     said = Shape((64, 128), I32)
-    return training(loss, optax.adafactor(1e-3), weights, buffers, Shape((64, 512), I32), said, said)
+    return training(answers(run), optax.adafactor(1e-3), weights, buffers, Shape((64, 512), I32), said, said)
 
 
 def depth_fwd() -> Program:

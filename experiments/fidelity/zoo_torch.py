@@ -108,6 +108,25 @@ def causal_lm(run: Any, narrowed: bool = False) -> Callable[..., Any]:
     return loss
 
 
+def masked_texts(run: Any) -> Callable[..., Any]:
+    """What is said of texts with a mask each; bfloat16 on float32."""
+
+    def loss(weights: Tree, buffers: Tree, ids: Any, mask: Any, labels: Any) -> Any:
+        return cross_entropy(run(cast(weights), buffers, ids, mask, of=logits), labels)
+
+    return loss
+
+
+def answers(run: Any) -> Callable[..., Any]:
+    """What is said to texts, word by word; bfloat16 on float32."""
+
+    def loss(weights: Tree, buffers: Tree, ids: Any, said: Any, labels: Any) -> Any:
+        answer = run(cast(weights), buffers, ids, decoder_input_ids=said, use_cache=False, of=logits)
+        return cross_entropy(answer, labels)
+
+    return loss
+
+
 def prefilling(run: Any, **options: Any) -> Callable[..., Any]:
     """The last word's logits, and the keys and values of all layers."""
 
@@ -210,11 +229,8 @@ def modernbert_train() -> Program:
     config = ModernBertConfig(attn_implementation="sdpa", reference_compile=False)
     run, weights, buffers = torch_model(lambda: ModernBertForMaskedLM(config))
 
-    def loss(weights: Tree, buffers: Tree, ids: Any, mask: Any, labels: Any) -> Any:
-        return cross_entropy(run(cast(weights), buffers, ids, mask, of=logits), labels)
-
     ids = Shape((64, 512), I32)
-    return training(loss, ADAMW, weights, buffers, ids, ids, ids)
+    return training(masked_texts(run), ADAMW, weights, buffers, ids, ids, ids)
 
 
 def distilbert_dropout_train() -> Program:

@@ -1,6 +1,7 @@
 """Programs priced once for many tests."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 
@@ -8,6 +9,7 @@ from autoshard import pipeline
 from autoshard.cost import PricedGraph
 from autoshard.pipeline import Loaded
 from autoshard.sharding import AxisRef, Mesh
+from autoshard.xla.compiling import compile_planned
 from costmodels import Communication, load
 from tests.programs import PROGRAMS
 
@@ -17,6 +19,14 @@ HARDWARE = load("tpu-v5e")
 
 def communication(mesh: Mesh) -> Communication:
     return HARDWARE.place([(axis.name, axis.size) for axis in mesh.axes])
+
+
+def compiled_bytes(text: str, target: str) -> dict[str, int]:
+    """Operand bytes on one device by kind, of all that the compiler emits."""
+    found: Counter[str] = Counter()
+    for one in compile_planned(text.encode(), target).collectives:
+        found[one.kind.replace("-", "_")] += one.total_bytes
+    return dict(found)
 
 
 def collective_ns(communication: Communication, kind: str, bytes_: int, axes: Sequence[AxisRef]) -> int:
