@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from autoshard.mlir.listing import Listing, Op
+from autoshard.program.biased import biased_exponentials
 from autoshard.program.fusion import BROADCAST, FREE_LEAVES, RESHAPING, is_cheap, is_reduction
 from autoshard.program.lifetime import stored_bytes
 from autoshard.program.records import Compiler, Kernel
@@ -120,6 +121,8 @@ def keep_costly(
         uses = made[value].uses if value in made else ()
         read = permanent.intersection(use.value for use in uses) | frozenset(stored)
         is_read_by_products = compiler.is_xla_tpu and value in as_stored.products
+        if is_read_by_products and softmaxes.are_biased(value):
+            return True
         if is_read_by_products and moved.is_spared(value, read) and not is_read_besides(value, stored):
             return True
         is_quotient = compiler.keeps_costly_operands and _is_quotient_of_exponential(
@@ -326,6 +329,7 @@ class _Softmaxes:
         self._listing, self._made_by = listing, made_by
         logs = [op.operands[0] for op in listing.ops if op.name == _LOG]
         self._logged = {op.operands[0] for op in self._ops_behind(logs) if is_reduction(op)}
+        self._biased = biased_exponentials(listing, made_by)
 
     def are_just_widened(self, value: int) -> bool:
         """Exponentials whose scores are widened for the softmax and nothing else, which is no loss: nobody asks for the logarithm of the
@@ -349,6 +353,14 @@ class _Softmaxes:
             return False
         made = [op.results[0] for op in before if op.name == _EXPONENTIAL]
         return any(op.name in _ADDING for one in made for op in self._wide_behind(one))
+
+    def are_biased(self, value: int) -> bool:
+        """Quotients of exponentials of scores that a bias was added to which products do not add (`biased`)."""
+        if not self._biased:
+            return False
+        before = list(self._ops_behind([value], frozenset({_EXPONENTIAL})))
+        made = {op.results[0] for op in before if op.name == _EXPONENTIAL}
+        return any(op.name == _DIVIDE for op in before) and not made.isdisjoint(self._biased)
 
     def are_of_narrow_products(self, value: int) -> bool:
         """Quotients of exponentials of scores of a product that reads nothing wider."""
