@@ -162,12 +162,14 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         least = None if self.tiles is None else self.tiles.erfc_packed_from_devices
         return least is not None and devices >= least
 
-    def comparison_bytes(self, shapes: NDArray[np.int64]) -> NDArray[np.int64]:
+    def comparison_bytes(
+        self, shapes: NDArray[np.int64], minor: MinorPair | None = None
+    ) -> NDArray[np.int64]:
         """Of the packed comparisons of values of these shapes; 0 of those that are not packed: see `tiles`."""
         return (
             np.zeros(len(shapes), dtype=np.int64)
             if self.tiles is None
-            else self.tiles.comparison_bytes(shapes)
+            else self.tiles.comparison_bytes(shapes, minor)
         )
 
     @property

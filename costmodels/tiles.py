@@ -110,14 +110,22 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
             smallest = np.minimum(smallest, others * held)
         return np.where(elements == 0, 0, (smallest * element_bits + 7) // 8)
 
-    def comparison_bytes(self, shapes: NDArray[Any]) -> NDArray[np.int64]:
+    def comparison_bytes(self, shapes: NDArray[Any], minor: MinorPair | None = None) -> NDArray[np.int64]:
         """Bytes of the packed comparisons of values of these shapes (one a row); 0 of those that are not packed.
 
         They are packed along a dimension of 2 to 32 elements that is not one of the two minor ones, into words of 8, 16 or 32 bits: the
         longest, if there are several.
+
+        Args:
+            minor: the two minor dimensions, as of images, whose channels lie along the lanes; the last two where there is a choice or none
+                is given.
         """
         count, rank = shapes.shape
-        outer = np.where(shapes[:, : max(rank - 2, 0)] <= self.word_bits, shapes[:, : max(rank - 2, 0)], 0)
+        pair = {*minor[0], *minor[1]} if minor is not None else set[int]()
+        is_known = minor is not None and len(minor[0]) == len(minor[1]) == 1
+        inner = pair if is_known else {rank - 2, rank - 1}
+        outer = shapes[:, [dim for dim in range(rank) if dim not in inner]]
+        outer = np.where(outer <= self.word_bits, outer, 0)
         longest = outer.max(axis=1, initial=0)
         bits = np.full(count, self.word_bits)
         for narrower in (self.word_bits // 2, self.word_bits // 4):

@@ -116,7 +116,7 @@ class _Stored:
         packed = self._planned.program.packed
         if value not in packed:
             return bytes_
-        (comparisons,) = self._hardware.comparison_bytes(_shape(type_, sharding)).tolist()
+        (comparisons,) = self._comparison_bytes(value, type_, sharding)
         narrow = packed[value]
         kept = 0 if narrow is None else self.as_written(value, narrow, sharding)
         return comparisons + kept if comparisons else bytes_
@@ -124,7 +124,11 @@ class _Stored:
     def is_narrowed(self, value: int, type_: TensorType, sharding: TensorSharding) -> bool:
         """Whether a value is stored narrower than it is compared, since the comparisons are packed."""
         is_kept = self._planned.program.packed.get(value) is not None
-        return is_kept and bool(self._hardware.comparison_bytes(_shape(type_, sharding))[0])
+        return is_kept and bool(self._comparison_bytes(value, type_, sharding)[0])
+
+    def _comparison_bytes(self, value: int, type_: TensorType, sharding: TensorSharding) -> list[int]:
+        minor = self._planned.program.minor_dims.get(value)
+        return self._hardware.comparison_bytes(_shape(type_, sharding), minor).tolist()
 
     @property
     def sums_in_place(self) -> bool:
@@ -145,6 +149,10 @@ class _Stored:
         if whole.beside is not None and not whole.beside.holds(_shape(whole.type, sharding))[0]:
             return 0
         return self._bytes(whole.type, sharding, whole.dims, is_temporary=True, cut=whole.cut)
+
+    def in_layout(self, type_: TensorType, sharding: TensorSharding, dims: MinorDims) -> int:
+        """Of what comes and goes with these minor dimensions."""
+        return self._bytes(type_, sharding, dims, is_temporary=True)
 
     def copied(
         self, type_: TensorType, sharding: TensorSharding, dims: MinorDims, *, is_read: bool = False
@@ -280,6 +288,7 @@ def _buffers(
         _wholes(planned, stored, lives),
         _scattered(planned, reads, stored, lives),
         _gathered_from(planned, reads, stored),
+        _images(planned, reads, stored),
         _transformed(planned, stored, lives),
         _generated(planned, stored),
     ):
@@ -605,6 +614,14 @@ def _gathered_from(planned: Planned, reads: Reads, stored: _Stored) -> Iterator[
         if not any(sharding.axes[dim] for dim in dims[1]):
             type_ = TensorType(type_.shape, stored.held(kernel.results[0], kernel.shape.results[0]).dtype)
         yield Buffer(kernel.time, kernel.time + 1, stored.copied(type_, sharding, dims, is_read=True))
+
+
+def _images(planned: Planned, reads: Reads, stored: _Stored) -> Iterator[Buffer]:
+    """Copies of arguments as convolutions read them."""
+    copies = planned.program.image_copies
+    for read in [read for read in reads.kernels if read.kernel.time in copies]:
+        copy = copies[read.kernel.time]
+        yield Buffer(read.kernel.time, copy.end, stored.in_layout(copy.type, read.shardings[0], copy.dims))
 
 
 def _transformed(planned: Planned, stored: _Stored, lives: Lifetimes) -> Iterator[Buffer]:

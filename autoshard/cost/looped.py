@@ -94,8 +94,10 @@ class LoopedSums:
             yield Item(kernel.time, kernel.time + 1, copied, note="operand transposed for a loop")
         if repeated is None or not is_worked_out:
             return
-        if source is not None and self._graph.program.packed.get(source.value) is not None:
-            looped = looped & ~self._sizes.are_packed(shape.operands[operand], layouts)
+        program = self._graph.program
+        if source is not None and program.packed.get(source.value) is not None:
+            minor = program.minor_dims.get(source.value)
+            looped = looped & ~self._sizes.are_packed(shape.operands[operand], layouts, minor)
         for whole in self._graph.program.wholes.get(repeated.origin, ()):
             if whole.beside is not None:
                 looped = looped & ~self._sizes.lie_beside(whole, layouts)

@@ -175,6 +175,9 @@ def _kernel_items(
     program, kernel = graph.program, graph.program.kernels[node.kernel]
     if kernel.time in program.gathered_tables:
         yield _gathered_from(graph, node, sizes)
+    if (copy := program.image_copies.get(kernel.time)) is not None:
+        copied = sizes.temporary(copy.type, node.choices.demands[0], copy.dims)
+        yield Item(kernel.time, copy.end, copied, note="images as a convolution reads them")
     for value, type_, produced, settled in zip(
         kernel.results, kernel.shape.results, node.space.produced, node.choices.supplies, strict=False
     ):
@@ -208,7 +211,7 @@ def _kernel_items(
         stored = sizes.where_packed(value, type_, settled, written)
         is_stored = lifetime.is_own_buffer or lifetime.within is not None
         if is_stored and program.packed.get(value) is not None:
-            both = np.where(sizes.are_packed(type_, settled), written, 0)
+            both = np.where(sizes.are_packed(type_, settled, minor), written, 0)
             yield Item(kernel.time, kernel.time + 1, both, note="as wide as it is compared")
         if lifetime.is_own_buffer:
             is_result = value in program.returned

@@ -55,8 +55,9 @@ class Sizes:
         program = self._graph.program
         if value not in program.packed:
             return bytes_
-        narrow, comparisons = program.packed[value], self._comparison_bytes(type_, layouts)
-        kept = 0 if narrow is None else self.temporary(narrow, layouts, program.minor_dims.get(value))
+        narrow, minor = program.packed[value], program.minor_dims.get(value)
+        comparisons = self._comparison_bytes(type_, layouts, minor)
+        kept = 0 if narrow is None else self.temporary(narrow, layouts, minor)
         return np.where(comparisons > 0, comparisons + kept, bytes_)
 
     @property
@@ -64,12 +65,13 @@ class Sizes:
         """Whether an all-reduce writes over what a product makes for it."""
         return self._hardware.sums_in_place
 
-    def are_packed(self, type_: TensorType, layouts: Ints) -> NDArray[np.bool_]:
+    def are_packed(self, type_: TensorType, layouts: Ints, minor: MinorDims | None) -> NDArray[np.bool_]:
         """Whether comparisons of a value's elements are packed."""
-        return self._comparison_bytes(type_, layouts) > 0
+        return self._comparison_bytes(type_, layouts, minor) > 0
 
-    def _comparison_bytes(self, type_: TensorType, layouts: Ints) -> Ints:
-        return self._hardware.comparison_bytes(self._graph.layouts[type_.rank].local_shapes(type_, layouts))
+    def _comparison_bytes(self, type_: TensorType, layouts: Ints, minor: MinorDims | None) -> Ints:
+        shapes = self._graph.layouts[type_.rank].local_shapes(type_, layouts)
+        return self._hardware.comparison_bytes(shapes, minor)
 
     def whole(self, whole: Whole, layouts: Ints) -> Ints:
         """Of what is stored of a value beside that."""

@@ -30,6 +30,7 @@ from autoshard.program.generated import generated_wholes
 from autoshard.program.grouped import stored_in_groups
 from autoshard.program.handing import handing_flows, residuals
 from autoshard.program.hoisted import hoisted_casts
+from autoshard.program.images import image_copies
 from autoshard.program.indexed import written_at_index
 from autoshard.program.lifetime import (
     copied_results,
@@ -269,6 +270,7 @@ def build_program(
         rows | {one.gradient: (one.dims, 0 if one.is_in_state else 1) for one in updates},
         copies_of_rows,
         gathered_tables(kernels, listing, copies_of_rows) if compiler.is_xla_tpu else {},
+        image_copies(kernels, listing, dims) if compiler.is_xla_tpu else {},
         padding,
         worked_on(kernels, listing, dims),
         find_strips(kernels, listing),

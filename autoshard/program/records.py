@@ -326,6 +326,14 @@ class Spread:
     end: int
 
 
+class ImageCopy(NamedTuple):
+    """Of an argument that a convolution reads first, as it lies until `end`."""
+
+    type: TensorType
+    dims: MinorDims
+    end: int
+
+
 @dataclass(frozen=True, slots=True)
 class Strips:
     """What a compiler stores besides where it cuts few images into strips (`strips.find_strips`)."""
@@ -378,6 +386,9 @@ class Program:
     gathered_tables: dict[int, MinorDims] = field(
         default_factory=dict[int, MinorDims]
     )  # how arguments lie that gathers read, by the times of these
+    image_copies: dict[int, ImageCopy] = field(
+        default_factory=dict[int, ImageCopy]
+    )  # of arguments that convolutions read, by the times of the first ones
 
     padding_names: frozenset[int] = frozenset()  # names of buffers that take what they pad of their elements
     worked_on: dict[int, int] = field(default_factory=dict[int, int])  # see `renamed.worked_on`

@@ -88,6 +88,24 @@ def test_packed_comparisons(shape: tuple[int, ...], expected: int) -> None:
     assert TPU.comparison_bytes(np.asarray([shape])).tolist() == [expected]
 
 
+@pytest.mark.parametrize(
+    ("shape", "minor", "expected"),
+    [
+        ((256, 64, 28, 28), ((1,), (0,), False), 256 * 64 * 28 * 4),  # images: channels and images are minor
+        ((32, 64, 56, 56), ((1,), (0,), False), 0),
+        ((32, 56, 56, 64), ((3,), (0,), False), 0),
+        (
+            (8, 512, 2048),
+            ((2,), (0, 1), False),
+            512 * 2048,
+        ),  # rows in two dimensions: as if nothing were known
+    ],
+)
+def test_packed_comparisons_of_images(shape: tuple[int, ...], minor: MinorPair, expected: int) -> None:
+    """Seen in what XLA:TPU (libtpu 0.0.52) compiles for v5e of convolutions of float32 with rectifiers."""
+    assert TPU.comparison_bytes(np.asarray([shape]), minor).tolist() == [expected]
+
+
 def test_only_tpus_have_tiles() -> None:
     """Memory without tiles holds the elements alone, and no gaps are known of it."""
     shapes = np.asarray([[3, 5]])
