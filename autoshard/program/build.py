@@ -270,7 +270,7 @@ def build_program(
         rows | {one.gradient: (one.dims, 0 if one.is_in_state else 1) for one in updates},
         copies_of_rows,
         gathered_tables(kernels, listing, copies_of_rows) if compiler.is_xla_tpu else {},
-        image_copies(kernels, listing, dims) if compiler.is_xla_tpu else {},
+        image_copies(kernels, listing) if compiler.is_xla_tpu else {},
         padding,
         worked_on(kernels, listing, dims),
         find_strips(kernels, listing),
