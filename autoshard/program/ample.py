@@ -99,7 +99,7 @@ def keep_costly(
     kernels = [_as_left(kernel, behind) for kernel in kernels]
     readers, as_stored = readers_of(kernels), _read_as_stored(kernels, listing, may_repeat)
     made_by = {value: op for op in listing.ops for value in op.results}
-    softmaxes, pooled = _Softmaxes(listing, made_by), _pooled(listing, made_by)
+    softmaxes, pooled = _Softmaxes(listing, made_by, compiler), _pooled(listing, made_by)
     reduced = _made_of_sums(kernels, listing, may_repeat)
     of_exponentials = _made_of_sums(
         kernels, listing, may_repeat, _costly_inside(kernels, listing, may_repeat)
@@ -325,11 +325,11 @@ def _is_narrow(value: int, listing: Listing) -> bool:
 class _Softmaxes:
     """What becomes of the scores of attention, whatever kernels it is in."""
 
-    def __init__(self, listing: Listing, made_by: Mapping[int, Op]) -> None:
+    def __init__(self, listing: Listing, made_by: Mapping[int, Op], compiler: Compiler) -> None:
         self._listing, self._made_by = listing, made_by
         logs = [op.operands[0] for op in listing.ops if op.name == _LOG]
         self._logged = {op.operands[0] for op in self._ops_behind(logs) if is_reduction(op)}
-        self._biased = biased_exponentials(listing, made_by)
+        self._biased = biased_exponentials(listing, made_by) if compiler.is_xla_tpu else frozenset[int]()
 
     def are_just_widened(self, value: int) -> bool:
         """Exponentials whose scores are widened for the softmax and nothing else, which is no loss: nobody asks for the logarithm of the
@@ -355,12 +355,14 @@ class _Softmaxes:
         return any(op.name in _ADDING for one in made for op in self._wide_behind(one))
 
     def are_biased(self, value: int) -> bool:
-        """Quotients of exponentials of scores that a bias was added to which products do not add (`biased`)."""
+        """Quotients of exponentials of scores that a bias was added to which products do not add (`biased`), dropped or not; what goes back
+        to the scores, from which something is subtracted, is none."""
         if not self._biased:
             return False
         before = list(self._ops_behind([value], frozenset({_EXPONENTIAL})))
+        names = {op.name for op in before}
         made = {op.results[0] for op in before if op.name == _EXPONENTIAL}
-        return any(op.name == _DIVIDE for op in before) and not made.isdisjoint(self._biased)
+        return _DIVIDE in names and _SUBTRACT not in names and not made.isdisjoint(self._biased)
 
     def are_of_narrow_products(self, value: int) -> bool:
         """Quotients of exponentials of scores of a product that reads nothing wider."""

@@ -8,10 +8,12 @@ nor makes the softmax anew in the products that read it: quotients are stored, b
 - by head alone that is looked up in a table (T5, BEiT, Swin), or that is learnt: what goes back to the scores is summed over sequences.
 
 Others are added by whoever reads the scores: masks, constants and arguments by head or by sequence. With dimensions for each, as
-`jax.numpy.einsum` keeps them, all are (libtpu 0.0.52, training steps of six layers for v5e, v6e and v5p: 120 modules).
+`jax.numpy.einsum` keeps them, all are (libtpu 0.0.52, training steps for v5e, v6e and v5p: `experiments/fidelity/biases.py`, and attention
+by torch). What loops carry, and what is put together of parts, is not known for a bias.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import BROADCAST, RESHAPE, is_elementwise, is_reduction
@@ -30,73 +32,94 @@ def biased_exponentials(listing: Listing, made_by: Mapping[int, Op]) -> frozense
     return frozenset(op.results[0] for op in listing.ops if op.name == _EXPONENTIAL and biases.are_before(op))
 
 
+class _Source(NamedTuple):
+    """What a bias is made of."""
+
+    is_whole: bool  # with all elements of the scores
+    is_by_head: bool  # the same for all sequences, and all of them for one
+    is_looked_up: bool
+
+
 class _Biases:
     def __init__(self, listing: Listing, made_by: Mapping[int, Op]) -> None:
         self._listing, self._made_by = listing, made_by
         self._arguments = {argument.value for argument in listing.arguments}
-        self._sums = {
-            (self._shape(op.operands[0]), self._shape(op.results[0]))
-            for op in listing.ops
-            if is_reduction(op)
+        self._of_products = _of_products(listing)
+        self._summed_first = {
+            self._shape(op.operands[0]) for op in listing.ops if is_reduction(op) and self._sums_first(op)
         }
+        self._walked: dict[int, bool] = {}  # where a softmax's scores came from; exponentials may share them
 
     def are_before(self, exponential: Op) -> bool:
         less = self._made_by.get(exponential.operands[0])
         if less is None or less.name != _SUBTRACT:
             return False
-        value, shape, biases = less.operands[0], self._shape(exponential.results[0]), list[int]()
+        scores = less.operands[0]
+        if scores not in self._walked:
+            self._walked[scores] = self._are_biased(scores)
+        return self._walked[scores]
+
+    def _are_biased(self, value: int) -> bool:
+        """Whether such a bias was added to scores behind the reshape that parted sequences and heads."""
+        shape, biases = self._shape(value), list[int]()
         while (op := self._made_by.get(value)) is not None and op.name != _DOT:
-            through = [one for one in op.operands if self._reaches_product(one)]
+            through = [one for one in op.operands if one in self._of_products]
             if len(through) != 1 or not (op.name in _RENAMED or is_elementwise(op)):
                 return False
             value = through[0]
-            if op.name == _ADD and not self._is_split(shape, self._shape(value)):
-                biases += [one for one in op.operands if one != value]
-            elif self._is_split(shape, self._shape(value)):
+            if op.name == RESHAPE and self._parts(self._shape(value), shape):
                 return any(self._is_apart(one, shape) for one in biases)
+            if op.name == _ADD:
+                biases += [one for one in op.operands if one != value]
+            elif op.name == _EXPONENTIAL:  # scores of other scores
+                return False
         return False
 
     @staticmethod
-    def _is_split(scores: Shape, before: Shape) -> bool:
-        """Whether there is one dimension before for several of the scores that are not its rows and columns."""
-        one, other = ([size for size in shape[:-2] if size > 1] for shape in (scores, before))
-        return scores[-2:] == before[-2:] and len(one) > len(other)
+    def _parts(before: Shape, scores: Shape) -> bool:
+        """Whether one dimension becomes several of the scores that are not their rows and columns."""
+        one, other = ([size for size in shape[:-2] if size > 1] for shape in (before, scores))
+        return scores[-2:] == before[-2:] and len(one) < len(other)
 
     def _is_apart(self, bias: int, scores: Shape) -> bool:
-        is_learnt = (scores, scores[1:]) in self._sums
+        is_learnt = scores in self._summed_first
         return any(
-            shape == scores or (shape in (scores[1:], (1, *scores[1:])) and (is_learnt or is_looked_up))
-            for shape, is_looked_up in self._sources(bias)
+            source.is_whole or (source.is_by_head and (is_learnt or source.is_looked_up))
+            for source in self._sources(bias, scores)
         )
 
-    def _sources(self, value: int) -> Iterator[tuple[Shape, bool]]:
-        """Of what is read for a bias its greatest shape before it is broadcast, and whether it is looked up."""
-        left, seen = [(value, self._shape(value))], {value}
+    def _sources(self, bias: int, scores: Shape) -> Iterator[_Source]:
+        """Of arguments, and what is looked up, that a bias is made of element by element."""
+        left, seen = [(bias, self._size(bias), False)], {bias}
         while left:
-            one, shape = left.pop()
-            op = self._made_by.get(one)
-            if op is None or op.name == _GATHER:
-                if op is not None or one in self._arguments:
-                    yield shape, op is not None
-                continue
-            for operand in op.operands if op.name in _RENAMED | {BROADCAST} or is_elementwise(op) else ():
-                if operand not in seen:
-                    seen.add(operand)
-                    is_smaller = op.name == BROADCAST and self._size(operand) < self._size(op.results[0])
-                    left.append((operand, self._shape(operand) if is_smaller else shape))
+            value, elements, is_by_head = left.pop()
+            op = self._made_by.get(value)
+            if value in self._arguments or (op is not None and op.name == _GATHER):
+                is_whole = op is None and elements == self._size(bias)
+                yield _Source(is_whole, is_by_head, op is not None)
+            elif op is not None and (op.name in _RENAMED or op.name == BROADCAST or is_elementwise(op)):
+                for operand in op.operands:
+                    if operand not in seen:
+                        seen.add(operand)
+                        is_spread = self._is_spread(op, scores)
+                        least = min(elements, self._size(operand)) if op.name == BROADCAST else elements
+                        left.append((operand, least, is_by_head or is_spread))
 
-    def _reaches_product(self, value: int) -> bool:
-        left, seen = [value], set[int]()
-        while left:
-            op = self._made_by.get(left.pop())
-            if op is None or op.results[0] in seen:
-                continue
-            if op.name == _DOT:
-                return True
-            seen.add(op.results[0])
-            if op.name in _RENAMED or is_elementwise(op):
-                left.extend(op.operands)
-        return False
+    def _is_spread(self, op: Op, scores: Shape) -> bool:
+        """Whether it broadcasts what is by head, query and key along the first dimension of the scores, and no other."""
+        if op.name != BROADCAST or op.rule is None or self._shape(op.results[0]) != scores:
+            return False
+        given = {factor for dim in op.rule.operands[0] for factor in dim if op.rule.factors[factor].size > 1}
+        has = [not given.isdisjoint(dim) for dim in op.rule.results[0]]
+        return not has[0] and all(has[1:])
+
+    def _sums_first(self, op: Op) -> bool:
+        """Whether it sums over the first dimension alone."""
+        before, after = self._shape(op.operands[0]), self._shape(op.results[0])
+        if op.rule is None or len(before) < 2 or before[1:] != after:
+            return False
+        left = {factor for dim in op.rule.results[0] for factor in dim}
+        return left.isdisjoint(op.rule.operands[0][0])
 
     def _size(self, value: int) -> int:
         type_ = self._listing.values[value].type
@@ -105,3 +128,13 @@ class _Biases:
     def _shape(self, value: int) -> Shape:
         type_ = self._listing.values[value].type
         return () if type_ is None else type_.shape
+
+
+def _of_products(listing: Listing) -> frozenset[int]:
+    """What products make, and elementwise work on that."""
+    found: set[int] = set()
+    for op in listing.ops:
+        is_work = op.name in _RENAMED or is_elementwise(op)
+        if op.name == _DOT or (is_work and not found.isdisjoint(op.operands)):
+            found.update(op.results)
+    return frozenset(found)
