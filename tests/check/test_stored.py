@@ -5,6 +5,7 @@ import pytest
 from autoshard import pipeline
 from autoshard.plans import Plan
 from tests.mlir.modules import main_of
+from tests.program.test_images import convolved
 from tests.program.test_packed import ERROR_BACK, GELU, RECTIFIED_BACK, RECTIFIER, perceptron
 from tests.program.test_resummed import residual_text
 from tests.program.test_turned import mixer_text
@@ -48,6 +49,48 @@ def test_perceptrons_take_less_where_comparisons_are_packed(
         for images, rows in ((32, 256), (64, 128))
     )
     assert few < most * many
+
+
+def rectified(columns: int, images: int) -> str:
+    """Two convolutions of float32 with a rectifier between, and what goes back."""
+    batch, weights = f"tensor<{images}x64x{columns}x{columns}xf32>", "tensor<64x64x3x3xf32>"
+    groups = "{batch_group_count = 1 : i64, feature_group_count = 1 : i64}"
+    window = f"window = {{stride = [1, 1], pad = [[1, 1], [1, 1]]}} {groups}"
+    along = (
+        f"dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1], {window} : ({batch}, {weights}) -> {batch}"
+    )
+    back = (
+        f"dim_numbers = [f, b, 0, 1]x[i, o, 0, 1]->[f, b, 0, 1], {window} : ({batch}, {batch}) -> {weights}"
+    )
+    body = f"""
+      %zero = stablehlo.constant dense<0.0> : {batch}
+      %h = stablehlo.convolution(%x, %w) {along}
+      %c = stablehlo.compare GT, %h, %zero : ({batch}, {batch}) -> {batch.replace("f32", "i1")}
+      %r = stablehlo.maximum %h, %zero : {batch}
+      %y = stablehlo.convolution(%r, %v) {along}
+      %e = stablehlo.exponential %y : {batch}
+      %dv = stablehlo.convolution(%r, %e) {back}
+      %dr = stablehlo.convolution(%e, %v) {along}
+      %dh = stablehlo.select %c, %dr, %zero : {batch.replace("f32", "i1")}, {batch}
+      %dw = stablehlo.convolution(%x, %dh) {back}
+      return %dv, %dw : {weights}, {weights}"""
+    return main_of(body, f"%x: {batch}, %w: {weights}, %v: {weights}", f"{weights}, {weights}")
+
+
+def test_convolutions_take_less_where_comparisons_are_packed() -> None:
+    """Images of 32 rows beside as much in images of 64, whatever number of them a device has."""
+    small, large = (
+        planned(rectified(columns, images), (("x", 8),)).price.peak_bytes
+        for columns, images in ((32, 4096), (64, 1024))
+    )
+    assert small < 0.95 * large
+
+
+def test_images_that_are_arguments() -> None:
+    """Planner and checker have the copy that a convolution reads until its filter's gradient is there."""
+    text = convolved("as it is").replace("x32x32", "x512x512").replace("tensor<16x", "tensor<128x")
+    copied = planned(text, (("x", 8),)).price.peak_bytes
+    assert copied > 512 * 512 * 128 * 4 * 2
 
 
 def test_work_on_sums_that_are_added_up_again() -> None:

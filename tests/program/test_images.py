@@ -56,6 +56,9 @@ def test_copies_stay_for_the_last_convolution(has_gradient: bool) -> None:
 def test_what_has_a_layout_of_its_own_and_filters_are_not_copied() -> None:
     assert not built(convolved("worked on")).image_copies
     assert not built(convolved("narrowed")).image_copies
+
+
+def test_only_xla_for_tpus_copies_them() -> None:
     assert not built(convolved("as it is"), is_xla_tpu=False).image_copies
 
 
