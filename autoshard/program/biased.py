@@ -44,7 +44,7 @@ class _Biases:
     def __init__(self, listing: Listing, made_by: Mapping[int, Op]) -> None:
         self._listing, self._made_by = listing, made_by
         self._arguments = {argument.value for argument in listing.arguments}
-        self._of_products = _of_products(listing)
+        self._of_products = of_products(listing)
         self._summed_first = {
             self._shape(op.operands[0]) for op in listing.ops if is_reduction(op) and self._sums_first(op)
         }
@@ -130,7 +130,7 @@ class _Biases:
         return () if type_ is None else type_.shape
 
 
-def _of_products(listing: Listing) -> frozenset[int]:
+def of_products(listing: Listing) -> frozenset[int]:
     """What products make, and elementwise work on that."""
     found: set[int] = set()
     for op in listing.ops:

@@ -29,6 +29,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autoshard.mlir.listing import Listing, Op
+from autoshard.program.biased import of_products
 from autoshard.program.fusion import BROADCAST, RESHAPE, is_elementwise
 from autoshard.program.records import MOVES, Compiler, Kernel, Lifetime, Whole
 from autoshard.sharding import TensorType
@@ -137,14 +138,14 @@ def windowed_exponentials(
     Beside constants of float32 the heap has a gap as large, where there are several.
     """
     made_by = {value: op for op in listing.ops for value in op.results}
-    arguments = {argument.value for argument in listing.arguments}
+    arguments, products = {argument.value for argument in listing.arguments}, of_products(listing)
     found: list[tuple[Kernel, list[str], list[str]]] = []
     for kernel in kernels:
         root = listing.ops[kernel.time]
         if root.name != _EXPONENTIAL or kernel.is_alias or not lives[kernel.results[0]].is_own_buffer:
             continue
         is_wide = kernel.shape.results[0].dtype == "f32"
-        scores = _scores_of(root, listing, made_by) if is_wide else None
+        scores = _scores_of(root, listing, made_by, products) if is_wide else None
         if scores is None:
             continue
         copied = compiler.masks_apart and any(
@@ -170,7 +171,9 @@ def _is_kept(kernel: Kernel, lives: Mapping[int, Lifetime]) -> bool:
     )
 
 
-def _scores_of(exponential: Op, listing: Listing, made_by: Mapping[int, Op]) -> _Scores | None:
+def _scores_of(
+    exponential: Op, listing: Listing, made_by: Mapping[int, Op], products: frozenset[int]
+) -> _Scores | None:
     """What is known of the float32 scores of a product that an exponential is of, less their maximum."""
     less = made_by.get(exponential.operands[0])
     if less is None or less.name != _SUBTRACT:
@@ -189,7 +192,7 @@ def _scores_of(exponential: Op, listing: Listing, made_by: Mapping[int, Op]) -> 
             continue
         if not is_elementwise(op) or _dtype(op.results[0], listing) != dtype:
             return None
-        through = [one for one in op.operands if _reaches_product(one, made_by)]
+        through = [one for one in op.operands if one in products]
         if len(through) != 1:
             return None
         masks.update({*op.operands} - {*through} if op.name in _MASKING else ())
@@ -288,21 +291,6 @@ def _is_small(value: int, made_by: Mapping[int, Op]) -> bool:
 
 def _has(dim: Sequence[int], mapping: Sequence[Sequence[int]]) -> bool:
     return any(factor in other for factor in dim for other in mapping)
-
-
-def _reaches_product(value: int, made_by: Mapping[int, Op]) -> bool:
-    """Whether a product is behind a value by work on its elements."""
-    left, seen = [value], set[int]()
-    while left:
-        op = made_by.get(left.pop())
-        if op is None or op.results[0] in seen:
-            continue
-        if op.name == _DOT:
-            return True
-        seen.add(op.results[0])
-        if op.name in _RENAMED or is_elementwise(op):
-            left.extend(op.operands)
-    return False
 
 
 def _is_of_argument(
