@@ -121,9 +121,8 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
                 is given.
         """
         count, rank = shapes.shape
-        pair = {*minor[0], *minor[1]} if minor is not None else set[int]()
         is_known = minor is not None and len(minor[0]) == len(minor[1]) == 1
-        inner = pair if is_known else {rank - 2, rank - 1}
+        inner = {*minor[0], *minor[1]} if minor is not None and is_known else {rank - 2, rank - 1}
         outer = shapes[:, [dim for dim in range(rank) if dim not in inner]]
         outer = np.where(outer <= self.word_bits, outer, 0)
         longest = outer.max(axis=1, initial=0)

@@ -116,7 +116,7 @@ class _Stored:
         packed = self._planned.program.packed
         if value not in packed:
             return bytes_
-        (comparisons,) = self._comparison_bytes(value, type_, sharding)
+        comparisons = self._comparison_bytes(value, type_, sharding)
         narrow = packed[value]
         kept = 0 if narrow is None else self.as_written(value, narrow, sharding)
         return comparisons + kept if comparisons else bytes_
@@ -124,11 +124,11 @@ class _Stored:
     def is_narrowed(self, value: int, type_: TensorType, sharding: TensorSharding) -> bool:
         """Whether a value is stored narrower than it is compared, since the comparisons are packed."""
         is_kept = self._planned.program.packed.get(value) is not None
-        return is_kept and bool(self._comparison_bytes(value, type_, sharding)[0])
+        return is_kept and self._comparison_bytes(value, type_, sharding) > 0
 
-    def _comparison_bytes(self, value: int, type_: TensorType, sharding: TensorSharding) -> list[int]:
+    def _comparison_bytes(self, value: int, type_: TensorType, sharding: TensorSharding) -> int:
         minor = self._planned.program.minor_dims.get(value)
-        return self._hardware.comparison_bytes(_shape(type_, sharding), minor).tolist()
+        return int(self._hardware.comparison_bytes(_shape(type_, sharding), minor)[0])
 
     @property
     def sums_in_place(self) -> bool:

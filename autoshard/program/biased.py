@@ -21,7 +21,7 @@ from autoshard.program.records import MOVES
 
 _DOT, _EXPONENTIAL, _SUBTRACT = "stablehlo.dot_general", "stablehlo.exponential", "stablehlo.subtract"
 _ADD, _GATHER, _TRANSPOSE = "stablehlo.add", "stablehlo.gather", "stablehlo.transpose"
-_RENAMED = MOVES | {RESHAPE, _TRANSPOSE}
+RENAMED = MOVES | {RESHAPE, _TRANSPOSE}
 
 Shape = tuple[int, ...]
 
@@ -48,23 +48,17 @@ class _Biases:
         self._summed_first = {
             self._shape(op.operands[0]) for op in listing.ops if is_reduction(op) and self._sums_first(op)
         }
-        self._walked: dict[int, bool] = {}  # where a softmax's scores came from; exponentials may share them
 
     def are_before(self, exponential: Op) -> bool:
+        """Whether such a bias was added to its scores behind the reshape that parted sequences and heads."""
         less = self._made_by.get(exponential.operands[0])
         if less is None or less.name != _SUBTRACT:
             return False
-        scores = less.operands[0]
-        if scores not in self._walked:
-            self._walked[scores] = self._are_biased(scores)
-        return self._walked[scores]
-
-    def _are_biased(self, value: int) -> bool:
-        """Whether such a bias was added to scores behind the reshape that parted sequences and heads."""
-        shape, biases = self._shape(value), list[int]()
+        value, biases = less.operands[0], list[int]()
+        shape = self._shape(value)
         while (op := self._made_by.get(value)) is not None and op.name != _DOT:
             through = [one for one in op.operands if one in self._of_products]
-            if len(through) != 1 or not (op.name in _RENAMED or is_elementwise(op)):
+            if len(through) != 1 or not (op.name in RENAMED or is_elementwise(op)):
                 return False
             value = through[0]
             if op.name == RESHAPE and self._parts(self._shape(value), shape):
@@ -97,13 +91,13 @@ class _Biases:
             if value in self._arguments or (op is not None and op.name == _GATHER):
                 is_whole = op is None and elements == self._size(bias)
                 yield _Source(is_whole, is_by_head, op is not None)
-            elif op is not None and (op.name in _RENAMED or op.name == BROADCAST or is_elementwise(op)):
+            elif op is not None and (op.name in RENAMED or op.name == BROADCAST or is_elementwise(op)):
+                is_by_head |= self._is_spread(op, scores)
                 for operand in op.operands:
                     if operand not in seen:
                         seen.add(operand)
-                        is_spread = self._is_spread(op, scores)
                         least = min(elements, self._size(operand)) if op.name == BROADCAST else elements
-                        left.append((operand, least, is_by_head or is_spread))
+                        left.append((operand, least, is_by_head))
 
     def _is_spread(self, op: Op, scores: Shape) -> bool:
         """Whether it broadcasts what is by head, query and key along the first dimension of the scores, and no other."""
@@ -134,7 +128,7 @@ def of_products(listing: Listing) -> frozenset[int]:
     """What products make, and elementwise work on that."""
     found: set[int] = set()
     for op in listing.ops:
-        is_work = op.name in _RENAMED or is_elementwise(op)
+        is_work = op.name in RENAMED or is_elementwise(op)
         if op.name == _DOT or (is_work and not found.isdisjoint(op.operands)):
             found.update(op.results)
     return frozenset(found)

@@ -29,9 +29,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autoshard.mlir.listing import Listing, Op
-from autoshard.program.biased import of_products
+from autoshard.program.biased import RENAMED, of_products
 from autoshard.program.fusion import BROADCAST, RESHAPE, is_elementwise
-from autoshard.program.records import MOVES, Compiler, Kernel, Lifetime, Whole
+from autoshard.program.records import Compiler, Kernel, Lifetime, Whole
 from autoshard.sharding import TensorType
 
 _DOT, _EXPONENTIAL, _SUBTRACT = "stablehlo.dot_general", "stablehlo.exponential", "stablehlo.subtract"
@@ -39,7 +39,6 @@ _ADD, _SELECT, _CONVERT = "stablehlo.add", "stablehlo.select", "stablehlo.conver
 _CONCATENATE = "stablehlo.concatenate"
 _UPDATE = "stablehlo.dynamic_update_slice"
 _PARTS = frozenset({_CONCATENATE, "stablehlo.slice"})
-_RENAMED = MOVES | {RESHAPE, "stablehlo.transpose"}
 _MASKING = frozenset({_SELECT, _ADD})
 _LONGEST_LONE, _LONGEST_MASKED = 4096, 3072
 _LONGEST = {
@@ -184,7 +183,7 @@ def _scores_of(
     reads: list[_Read] = []
     dtype = "f32"
     while (op := made_by.get(value)) is not None and op.name != _DOT:
-        if op.name in _RENAMED:
+        if op.name in RENAMED:
             value = op.operands[0]
             continue
         if op.name == _CONVERT and _dtype(op.operands[0], listing) == "bf16":
@@ -251,7 +250,7 @@ class _Keys:
             if op.name == RESHAPE and self._splits(op):
                 is_reshaped |= works <= (last != _ADD) and self._is_product(op.operands[0])
                 works += _REPEATED * self._is_repeated(op.operands[0])
-            elif op.name in _RENAMED or op.name in _PARTS or op.name == _CONVERT:
+            elif op.name in RENAMED or op.name in _PARTS or op.name == _CONVERT:
                 left.append(op.operands[0])
                 left.extend(op.operands[1:] if op.name == _CONCATENATE else ())
             elif op.name == _UPDATE and op.repeat == 1:  # of a cache
@@ -277,7 +276,7 @@ class _Keys:
     def _is_product(self, value: int) -> bool:
         """Also as it leaves the matrix unit, and a part of it."""
         while (op := self._made_by.get(value)) is not None and op.name != _DOT:
-            if op.name not in _PARTS | {_ADD, _CONVERT} and op.name not in _RENAMED:
+            if op.name not in _PARTS | {_ADD, _CONVERT} and op.name not in RENAMED:
                 return False
             value = next((one for one in op.operands if not _is_small(one, self._made_by)), op.operands[0])
         return op is not None
@@ -317,7 +316,7 @@ def _is_of_argument(
 
 def _keeps_order(op: Op) -> bool:
     """A new name for a value whose last two dimensions stay the last."""
-    if op.name not in _RENAMED or op.rule is None:
+    if op.name not in RENAMED or op.rule is None:
         return False
     return op.rule.results[0][-2:] == op.rule.operands[0][-2:]
 

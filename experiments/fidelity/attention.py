@@ -12,7 +12,7 @@ import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,9 +77,7 @@ def lowered(kind: Kind) -> str:
 
     layer = {name: weights(heads) for name, heads in count.items()} | {"o": Shape((wide, wide), BF16)}
     given = [layer] * (LAYERS if kind.is_gradient else 1), Shape((BATCH, kind.rows, wide), BF16)
-    text = jax.jit(step if kind.is_gradient else forward).lower(*given).as_text()
-    end = text.index("\n", text.index("module @")) + 1
-    return f"{text[:end]}  {MESH}\n{text[end:]}"
+    return on_mesh(jax.jit(step if kind.is_gradient else forward).lower(*given).as_text())
 
 
 def compiled(module: Path, target: str) -> dict[str, int]:
@@ -103,42 +101,49 @@ def compiled(module: Path, target: str) -> dict[str, int]:
     }
 
 
-def rows(
-    folder: Path, lengths: list[int], targets: list[str], *, is_gradient: bool
-) -> Iterator[dict[str, Any]]:
-    for parts in itertools.product(
-        (1, 4), ("reshaped", "direct", "rotated"), (64, 128), lengths, (True, False)
-    ):
-        kind = Kind(*parts, is_gradient)
-        module = folder / f"{kind}.mlir"
-        module.write_text(lowered(kind))
-        for target in targets:
-            found = compiled(module, target)
-            ratio = round(found["compiled"] / max(found["predicted"], 1), 3)
-            yield {"module": str(kind), "target": target, **found, "ratio": ratio}
+def on_mesh(text: str) -> str:
+    """A module's text with the mesh on which it is whole on each device."""
+    end = text.index("\n", text.index("module @")) + 1
+    return f"{text[:end]}  {MESH}\n{text[end:]}"
 
 
-def main() -> None:
+def command_line(description: str | None, results: Path, lengths: list[int]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--target", nargs="+", default=list(TARGETS))
-    parser.add_argument("--rows", nargs="+", type=int, default=[1024, 2048, 3072, 4096])
+    parser.add_argument("--rows", nargs="+", type=int, default=lengths)
+    parser.add_argument("--table", type=Path, default=results)
+    return parser
+
+
+def measure(modules: Iterable[tuple[str, str]], asked: argparse.Namespace) -> None:
+    """A row for each (name, text) and target, printed and written as it is there."""
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    found: list[dict[str, Any]] = []
+    for name, text in modules:
+        module = asked.folder / f"{name}.mlir"
+        module.write_text(text)
+        for target in asked.target:
+            sizes = compiled(module, target)
+            ratio = round(sizes["compiled"] / max(sizes["predicted"], 1), 3)
+            found.append({"module": name, "target": target, **sizes, "ratio": ratio})
+            print(f"{name:40} {target:14} {ratio:.3f}", flush=True)
+            pd.DataFrame(found).to_csv(asked.table, index=False)
+    for target, mine in pd.DataFrame(found).groupby("target"):
+        print(f"{target}: {int(mine['ratio'].between(0.9, 1.1).sum())} of {len(mine)} within 10 %")
+
+
+def main() -> None:
+    parser = command_line(__doc__, RESULTS, [1024, 2048, 3072, 4096])
     parser.add_argument(
         "--gradients", action="store_true", help="of three layers; forward passes of one without"
     )
-    parser.add_argument("--table", type=Path, default=RESULTS)
-    given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    found: list[dict[str, Any]] = []
-    for row in rows(given.folder, given.rows, given.target, is_gradient=given.gradients):
-        found.append(row)
-        print(f"{row['module']:40} {row['target']:14} {row['ratio']:.3f}", flush=True)
-        pd.DataFrame(found).to_csv(given.table, index=False)
-    table = pd.DataFrame(found)
-    for target, mine in table.groupby("target"):
-        print(f"{target}: {int(mine['ratio'].between(0.9, 1.1).sum())} of {len(mine)} within 10 %")
+    asked = parser.parse_args()
+    grid = itertools.product((1, 4), ("reshaped", "direct", "rotated"), (64, 128), asked.rows, (True, False))
+    kinds = (Kind(*parts, asked.gradients) for parts in grid)
+    measure(((str(kind), lowered(kind)) for kind in kinds), asked)
 
 
 if __name__ == "__main__":

@@ -7,15 +7,13 @@ a causal mask, or none. Results in results/biases.csv: a row for each module and
 python experiments/fidelity/biases.py FOLDER [--target tpu:v5e:4x4...] [--rows 512]
 """
 
-import argparse
 import itertools
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import pandas as pd
-from attention import MESH, TARGETS, compiled
+from attention import command_line, measure, on_mesh
 from jax import ShapeDtypeStruct as Shape
 from programs import BF16, F32, layer_norm
 
@@ -104,35 +102,14 @@ def lowered(kind: Kind) -> str:
     layer |= {"scale": Shape((WIDTH,), F32)}
     given = Shape(given_shape(kind), F32 if is_learnt else dtype)
     x = Shape((BATCH, kind.rows, WIDTH), dtype)
-    text = jax.jit(step, keep_unused=True).lower([layer] * LAYERS, given, x).as_text()
-    end = text.index("\n", text.index("module @")) + 1
-    return f"{text[:end]}  {MESH}\n{text[end:]}"
+    return on_mesh(jax.jit(step, keep_unused=True).lower([layer] * LAYERS, given, x).as_text())
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--target", nargs="+", default=list(TARGETS))
-    parser.add_argument("--rows", nargs="+", type=int, default=[512])
-    parser.add_argument("--table", type=Path, default=RESULTS)
-    asked = parser.parse_args()
-    asked.folder.mkdir(parents=True, exist_ok=True)
-    found: list[dict[str, Any]] = []
+    asked = command_line(__doc__, RESULTS, [512]).parse_args()
     grid = itertools.product((True, False), ("bfloat16", "softmax", "float32"), BIASES, asked.rows)
-    for kind in itertools.starmap(Kind, grid):
-        module = asked.folder / f"{kind}.mlir"
-        module.write_text(lowered(kind))
-        for target in asked.target:
-            sizes = compiled(module, target)
-            ratio = round(sizes["compiled"] / max(sizes["predicted"], 1), 3)
-            found.append({"module": str(kind), "target": target, **sizes, "ratio": ratio})
-            print(f"{kind!s:36} {target:14} {ratio:.3f}", flush=True)
-            pd.DataFrame(found).to_csv(asked.table, index=False)
-    table = pd.DataFrame(found)
-    for target, mine in table.groupby("target"):
-        print(f"{target}: {((mine.ratio - 1).abs() <= 0.1).sum()} of {len(mine)} within 10 %")
+    kinds = itertools.starmap(Kind, grid)
+    measure(((str(kind), lowered(kind)) for kind in kinds), asked)
 
 
 if __name__ == "__main__":

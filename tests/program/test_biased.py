@@ -55,7 +55,7 @@ def attention(
     is_late: the bias is added behind the reshape.
     """
     scores, heads = SCORES.format(d=dtype), HEADS.format(d=dtype)
-    lead = f"{2 * 4}" if is_merged else "4x2"
+    lead = "8" if is_merged else "4x2"
     asked, made = f"tensor<{lead}x32x16x{dtype}>", f"tensor<{lead}x32x32x{dtype}>"
     dims, last = ("0", 2) if is_merged else ("0, 1", 3)
     batched = f"batching_dims = [{dims}] x [{dims}], contracting_dims = [{last}] x [{last}]"
