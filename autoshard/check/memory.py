@@ -321,6 +321,12 @@ def _peak_of(buffers: Sequence[Buffer]) -> Peak:
 
 def _values(planned: Planned, reads: Reads, stored: _Stored, lives: Lifetimes) -> Iterator[Buffer]:
     handed_over = {argument.value for argument in planned.listing.arguments} | planned.program.returned
+    summed = {
+        value
+        for read in reads.kernels
+        for value in planned.program.scattered_sums.keys() & set(read.kernel.results)
+        if summed_parts(planned, read)
+    }
     for value, type_ in _defined(planned, reads):
         lifetime = lives.get(value)
         if lifetime is not None and (lifetime.is_own_buffer or lifetime.within is not None):
@@ -329,6 +335,10 @@ def _values(planned: Planned, reads: Reads, stored: _Stored, lives: Lifetimes) -
                 continue
             wide = stored.as_written(value, stored.held(value, type_), settled)
             written = stored.where_packed(value, type_, settled, wide)
+            if value in summed:
+                time, whole = stored.made_at[value], planned.produced[value]
+                yield Buffer(time, time + 1, _beside_sum(planned, stored, value, whole.dims != settled.dims))
+                written = stored.as_written(value, planned.program.scattered_sums[value].type, settled)
             if stored.is_narrowed(value, type_, settled):
                 made = stored.made_at[value]
                 yield Buffer(made, made + 1, wide)
@@ -341,6 +351,16 @@ def _values(planned: Planned, reads: Reads, stored: _Stored, lives: Lifetimes) -
             yield Buffer(
                 lifetime.begin, lifetime.end, bytes_, is_given, -1 if lifetime.within is not None else value
             )
+
+
+def _beside_sum(planned: Planned, stored: _Stored, value: int, is_moved: bool) -> int:
+    """What is there beside the sum over devices of what a scatter makes, or beside that, where a part of the sum alone is kept."""
+    one, whole = planned.program.scattered_sums[value], planned.produced[value]
+    made = stored.as_written(value, stored.held(value, planned.type_of(value)), whole)
+    summed = stored.as_written(value, one.type, whole)
+    if is_moved:
+        return made if one.is_turned else summed
+    return 2 * made - summed if one.is_turned else made
 
 
 def _renamed(planned: Planned, reads: Reads, stored: _Stored, lives: Lifetimes) -> Iterator[Buffer]:

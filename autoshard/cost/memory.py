@@ -210,6 +210,15 @@ def _kernel_items(
         smallest, written = sizes.temporary(held, settled), sizes.temporary(held, settled, minor)
         stored = sizes.where_packed(value, type_, settled, written)
         is_stored = lifetime.is_own_buffer or lifetime.within is not None
+        if is_stored and (sum_ := program.scattered_sums.get(value)) is not None:
+            are_summed = np.asarray([bool(one.reduced) for one in node.space.strategies]) & is_made
+            made, summed = (sizes.temporary(one, produced, minor) for one in (held, sum_.type))
+            in_part, in_whole = (made, 2 * made - summed) if sum_.is_turned else (summed, made)
+            beside = np.where(is_moved, in_part, in_whole)
+            yield Item(
+                kernel.time, kernel.time + 1, np.where(are_summed, beside, 0), note="before it is summed"
+            )
+            stored = np.where(are_summed, sizes.temporary(sum_.type, settled, minor), stored)
         if is_stored and program.packed.get(value) is not None:
             both = np.where(sizes.are_packed(type_, settled, minor), written, 0)
             yield Item(kernel.time, kernel.time + 1, both, note="as wide as it is compared")

@@ -232,17 +232,17 @@ def keep_costly(
 
 
 def _pooled(listing: Listing, made_by: Mapping[int, Op]) -> frozenset[int]:
-    """Values whose windows are reduced, and whose windows gradients are scattered to, as they are or where nothing is padded."""
+    """Values whose windows are reduced, and whose windows gradients are scattered to, as they are or padded.
+
+    What is padded XLA stores as it is or with its padding, which is not counted (ResNet-50 on nine slices, libtpu 0.0.52).
+    """
     reduced = {op.operands[0] for op in listing.ops if op.name == _REDUCE_WINDOW}
     found: set[int] = set()
     for op in listing.ops:
         if op.name == _SELECT_AND_SCATTER:
             value = op.operands[0]
             maker = made_by.get(value)
-            if maker is not None and maker.name == _PAD:
-                (padded, *_) = maker.operands
-                value = padded if stored_bytes(listing, padded) == stored_bytes(listing, value) else value
-            found.add(value)
+            found.update((value,) if maker is None or maker.name != _PAD else (value, maker.operands[0]))
     return frozenset(found & reduced)
 
 

@@ -86,6 +86,7 @@ from autoshard.program.reshaped import merged_broadcasts
 from autoshard.program.resummed import ResidualSums, added_up_again
 from autoshard.program.reuse import reuse_results
 from autoshard.program.rowwise import copied_slices
+from autoshard.program.scattered import scattered_sums
 from autoshard.program.slicing import as_cut, cut_from, cut_where_read
 from autoshard.program.storing import Storing
 from autoshard.program.strips import find_strips
@@ -274,6 +275,7 @@ def build_program(
         padding,
         worked_on(kernels, listing, dims),
         find_strips(kernels, listing),
+        scattered_sums(listing, stored, storing.summed) if compiler.is_xla_tpu else {},
         in_pieces(kernels, listing),
         as_made,
         transforms(kernels, permanent, fresh, ample) if compiler.is_xla_tpu else {},

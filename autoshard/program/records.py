@@ -326,6 +326,16 @@ class Spread:
     end: int
 
 
+class ScatteredSum(NamedTuple):
+    """What a scatter makes, once it has been summed over devices (`scattered`), stored in this type.
+
+    is_turned: what is summed is laid out column by column first; otherwise the sum is narrower than it.
+    """
+
+    type: TensorType
+    is_turned: bool
+
+
 class ImageCopy(NamedTuple):
     """Of an argument that a convolution reads first, as it lies until `end`."""
 
@@ -393,6 +403,9 @@ class Program:
     padding_names: frozenset[int] = frozenset()  # names of buffers that take what they pad of their elements
     worked_on: dict[int, int] = field(default_factory=dict[int, int])  # see `renamed.worked_on`
     strips: Strips = field(default_factory=Strips)
+    scattered_sums: dict[int, ScatteredSum] = field(
+        default_factory=dict[int, ScatteredSum]
+    )  # of what scatters make whose sum over devices takes memory of its own
     pieces: dict[int, int] = field(
         default_factory=dict[int, int]
     )  # of values that are made in pieces where slices are read, bytes of these for each element

@@ -5,7 +5,8 @@ is stored; elementwise work that alone reads a product, or of which nothing but 
 layer of a float32 network is stored as bfloat16 where products read it, also if the layer has a bias, or an activation function. Of a
 convolution that holds where the function's gradient takes it once (rectifiers, tanh; of logistic functions, leaky rectifiers and GELU,
 which take it several times, all or some are float32), of other products however often (libtpu 0.0.51, v5e 4x4, 20 perceptrons, ten
-convnets). What is scattered is stored as wide as it is added up (a graph network's messages; libtpu 0.0.52, v5e and v6e).
+convnets). What is scattered is stored as wide as it is added up (a graph network's messages; libtpu 0.0.52, v5e and v6e), but sums of it
+over devices are as wide as readers take them (`scattered`).
 What SparseCores gather is as wide as its table is stored: as an argument is, and as bfloat16 where products alone read it and what is
 gathered from it (libtpu 0.0.52, six small programs for v6e and v5p); for v5e it is converted as it is gathered.
 """
@@ -58,8 +59,11 @@ class Storing:
         instead = {one.value: one.result for one in self._finished}
         self.types = Widths(listing, counted, instead, as_made)
         """`of_value` is the type that a value is stored in."""
-        if compiler.gathers_apart and (wide := frozenset(_as_wide_as_tables(listing, self.types))):
+        wide = frozenset(_as_wide_as_tables(listing, self.types)) if compiler.gathers_apart else frozenset()
+        if wide:
             self.types = Widths(listing, counted, instead, as_made | wide)
+        self.summed = Widths(listing, counted, instead, wide) if as_made else self.types
+        """`of_value` is the type in which a value is stored that has been summed over devices."""
 
     def finished_products(self) -> dict[int, int]:
         """Of elementwise work that is done as a product leaves the matrix unit, each result with the name under which it reads the product.

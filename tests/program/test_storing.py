@@ -126,9 +126,17 @@ IMAGE, POOLED = "tensor<8x8x8x16xf32>", "tensor<8x4x4x16xf32>"
 WINDOWS = "window_dimensions = array<i64: 1, 2, 2, 1>, window_strides = array<i64: 1, 2, 2, 1>"
 
 
-def pooling(has_gradient: bool) -> str:
+PADDED = "tensor<8x9x9x16xf32>"
+
+
+def pooling(has_gradient: bool, *, is_padded: bool = False) -> str:
+    pad = f"""
+      %u = stablehlo.pad %y, %zero, low = [0, 0, 0, 0], high = [0, 1, 1, 0], interior = [0, 0, 0, 0]
+        : ({IMAGE}, tensor<f32>) -> {PADDED}"""
+    source, looked_at = (PADDED, "%u") if is_padded else (IMAGE, "%y")
     gradient = f"""
-      %g = "stablehlo.select_and_scatter"(%y, %p, %zero) <{{{WINDOWS}}}> ({{
+      {pad if is_padded else ""}
+      %g{"" if not is_padded else "_padded"} = "stablehlo.select_and_scatter"({looked_at}, %p, %zero) <{{{WINDOWS}}}> ({{
         ^bb0(%l: tensor<f32>, %r: tensor<f32>):
           %ge = stablehlo.compare GE, %l, %r : (tensor<f32>, tensor<f32>) -> tensor<i1>
           stablehlo.return %ge : tensor<i1>
@@ -136,7 +144,10 @@ def pooling(has_gradient: bool) -> str:
         ^bb0(%l: tensor<f32>, %r: tensor<f32>):
           %sum = stablehlo.add %l, %r : tensor<f32>
           stablehlo.return %sum : tensor<f32>
-      }}) : ({IMAGE}, {POOLED}, tensor<f32>) -> {IMAGE}"""
+      }}) : ({source}, {POOLED}, tensor<f32>) -> {source}"""
+    if is_padded:
+        gradient += f"""
+      %g = stablehlo.slice %g_padded [0:8, 0:8, 0:8, 0:16] : ({PADDED}) -> {IMAGE}"""
     result = ("%g", IMAGE) if has_gradient else ("%p", POOLED)
     return main_of(
         f"""
@@ -157,10 +168,14 @@ def pooling(has_gradient: bool) -> str:
     )
 
 
-@pytest.mark.parametrize("has_gradient", [True, False])
-def test_what_is_pooled_is_stored_for_its_gradient(has_gradient: bool) -> None:
-    """Gradients go to the largest of each window, which reads what was pooled as it is; pooling alone repeats rectifiers."""
-    program = program_of(pooling(has_gradient))
+@pytest.mark.parametrize(
+    ("has_gradient", "is_padded"),
+    [(True, False), (True, True), (False, False)],
+    ids=["as it is", "padded", "alone"],
+)
+def test_what_is_pooled_is_stored_for_its_gradient(has_gradient: bool, is_padded: bool) -> None:
+    """Gradients go to the largest of each window, which reads what was pooled, padded or not; pooling alone repeats rectifiers."""
+    program = program_of(pooling(has_gradient, is_padded=is_padded))
     rectified = next(kernel for kernel in program.kernels if kernel.shape.name == "stablehlo.maximum")
     assert program.ample_lifetimes[rectified.results[0]].is_own_buffer is has_gradient
 
