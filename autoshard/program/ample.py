@@ -99,7 +99,7 @@ def keep_costly(
     kernels = [_as_left(kernel, behind) for kernel in kernels]
     readers, as_stored = readers_of(kernels), _read_as_stored(kernels, listing, may_repeat)
     made_by = {value: op for op in listing.ops for value in op.results}
-    softmaxes, pooled = _Softmaxes(listing, made_by, compiler), _pooled(listing, made_by)
+    softmaxes, pooled = _Softmaxes(listing, made_by, compiler), _pooled(listing, made_by, compiler)
     reduced = _made_of_sums(kernels, listing, may_repeat)
     of_exponentials = _made_of_sums(
         kernels, listing, may_repeat, _costly_inside(kernels, listing, may_repeat)
@@ -231,10 +231,10 @@ def keep_costly(
     return Ample(found, narrowed)
 
 
-def _pooled(listing: Listing, made_by: Mapping[int, Op]) -> frozenset[int]:
+def _pooled(listing: Listing, made_by: Mapping[int, Op], compiler: Compiler) -> frozenset[int]:
     """Values whose windows are reduced, and whose windows gradients are scattered to, as they are or padded.
 
-    What is padded XLA stores as it is or with its padding, which is not counted (ResNet-50 on nine slices, libtpu 0.0.52).
+    What is padded XLA:TPU stores as it is or with its padding, which is not counted (ResNet-50 on nine slices, libtpu 0.0.52).
     """
     reduced = {op.operands[0] for op in listing.ops if op.name == _REDUCE_WINDOW}
     found: set[int] = set()
@@ -242,7 +242,11 @@ def _pooled(listing: Listing, made_by: Mapping[int, Op]) -> frozenset[int]:
         if op.name == _SELECT_AND_SCATTER:
             value = op.operands[0]
             maker = made_by.get(value)
-            found.update((value,) if maker is None or maker.name != _PAD else (value, maker.operands[0]))
+            if maker is not None and maker.name == _PAD:
+                (padded, *_) = maker.operands
+                is_as_large = stored_bytes(listing, padded) == stored_bytes(listing, value)
+                value = padded if is_as_large or (compiler.is_xla_tpu and padded in reduced) else value
+            found.add(value)
     return frozenset(found & reduced)
 
 
