@@ -336,8 +336,10 @@ def _values(planned: Planned, reads: Reads, stored: _Stored, lives: Lifetimes) -
             wide = stored.as_written(value, stored.held(value, type_), settled)
             written = stored.where_packed(value, type_, settled, wide)
             if value in summed:
-                time, whole = stored.made_at[value], planned.produced[value]
-                yield Buffer(time, time + 1, _beside_sum(planned, stored, value, whole.dims != settled.dims))
+                time, whole = stored.made_at[value], planned.produced.get(value, settled)
+                yield Buffer(
+                    time, time + 1, _beside_sum(planned, stored, value, whole, whole.dims != settled.dims)
+                )
                 written = stored.as_written(value, planned.program.scattered_sums[value].type, settled)
             if stored.is_narrowed(value, type_, settled):
                 made = stored.made_at[value]
@@ -353,9 +355,9 @@ def _values(planned: Planned, reads: Reads, stored: _Stored, lives: Lifetimes) -
             )
 
 
-def _beside_sum(planned: Planned, stored: _Stored, value: int, is_moved: bool) -> int:
+def _beside_sum(planned: Planned, stored: _Stored, value: int, whole: TensorSharding, is_moved: bool) -> int:
     """What is there beside the sum over devices of what a scatter makes, or beside that, where a part of the sum alone is kept."""
-    one, whole = planned.program.scattered_sums[value], planned.produced[value]
+    one = planned.program.scattered_sums[value]
     made = stored.as_written(value, stored.held(value, planned.type_of(value)), whole)
     summed = stored.as_written(value, one.type, whole)
     if is_moved:
