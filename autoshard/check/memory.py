@@ -337,9 +337,7 @@ def _values(planned: Planned, reads: Reads, stored: _Stored, lives: Lifetimes) -
             written = stored.where_packed(value, type_, settled, wide)
             if value in summed:
                 time, whole = stored.made_at[value], planned.produced.get(value, settled)
-                yield Buffer(
-                    time, time + 1, _beside_sum(planned, stored, value, whole, whole.dims != settled.dims)
-                )
+                yield Buffer(time, time + 1, _beside_sum(planned, stored, value, whole, settled))
                 written = stored.as_written(value, planned.program.scattered_sums[value].type, settled)
             if stored.is_narrowed(value, type_, settled):
                 made = stored.made_at[value]
@@ -355,12 +353,14 @@ def _values(planned: Planned, reads: Reads, stored: _Stored, lives: Lifetimes) -
             )
 
 
-def _beside_sum(planned: Planned, stored: _Stored, value: int, whole: TensorSharding, is_moved: bool) -> int:
+def _beside_sum(
+    planned: Planned, stored: _Stored, value: int, whole: TensorSharding, settled: TensorSharding
+) -> int:
     """What is there beside the sum over devices of what a scatter makes, or beside that, where a part of the sum alone is kept."""
     one = planned.program.scattered_sums[value]
     made = stored.as_written(value, stored.held(value, planned.type_of(value)), whole)
     summed = stored.as_written(value, one.type, whole)
-    if is_moved:
+    if whole.dims != settled.dims:
         return made if one.is_turned else summed
     return 2 * made - summed if one.is_turned else made
 

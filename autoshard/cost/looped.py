@@ -98,7 +98,7 @@ class LoopedSums:
         if source is not None and program.packed.get(source.value) is not None:
             minor = program.minor_dims.get(source.value)
             looped = looped & ~self._sizes.are_packed(shape.operands[operand], layouts, minor)
-        for whole in self._graph.program.wholes.get(repeated.origin, ()):
+        for whole in program.wholes.get(repeated.origin, ()):
             if whole.beside is not None:
                 looped = looped & ~self._sizes.lie_beside(whole, layouts)
         begin, end = repeated.stored_from(self._lives, kernel.time), self._end_of_handed(kernel.time)

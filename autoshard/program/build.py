@@ -275,7 +275,7 @@ def build_program(
         padding,
         worked_on(kernels, listing, dims),
         find_strips(kernels, listing),
-        scattered_sums(listing, stored, storing.summed) if compiler.is_xla_tpu else {},
+        scattered_sums(listing, storing) if compiler.is_xla_tpu else {},
         in_pieces(kernels, listing),
         as_made,
         transforms(kernels, permanent, fresh, ample) if compiler.is_xla_tpu else {},

@@ -9,28 +9,26 @@ one to three layers and of MeshGraphNet.
 from autoshard.mlir.listing import Listing
 from autoshard.program.concatenated import CONCATENATE, joined_along
 from autoshard.program.records import ScatteredSum
-from autoshard.program.widths import Widths
+from autoshard.program.storing import Storing
 from autoshard.sharding import dtype_bits
 
 _SCATTER = "stablehlo.scatter"
 _RANK, _WIDE_BITS = 2, 32
 
 
-def scattered_sums(listing: Listing, stored: Widths, summed: Widths) -> dict[int, ScatteredSum]:
-    """Of what scatters make whose sum takes memory of its own.
-
-    Args:
-        stored: in what type values are stored.
-        summed: in what type readers take what is scattered.
-    """
-    joined, found = _rows_joined(listing), dict[int, ScatteredSum]()
-    for op in listing.ops:
-        type_ = listing.values[op.results[0]].type if op.name == _SCATTER else None
-        if type_ is None:
-            continue
-        (value, *_) = op.results
+def scattered_sums(listing: Listing, storing: Storing) -> dict[int, ScatteredSum]:
+    """Of what scatters make whose sum takes memory of its own."""
+    types = {
+        value: type_
+        for value in (op.results[0] for op in listing.ops if op.name == _SCATTER)
+        if (type_ := listing.values[value].type) is not None
+    }
+    if not types:
+        return {}
+    joined, summed, found = _rows_joined(listing), storing.summed(), dict[int, ScatteredSum]()
+    for value, type_ in types.items():
         narrow = summed.of_value(value)
-        is_narrower = dtype_bits(narrow.dtype) < dtype_bits(stored.of_value(value).dtype)
+        is_narrower = dtype_bits(narrow.dtype) < dtype_bits(storing.types.of_value(value).dtype)
         is_wide = dtype_bits(type_.dtype) >= _WIDE_BITS
         is_turned = is_wide and type_.rank == _RANK and type_.shape[0] in joined
         if is_narrower or is_turned:

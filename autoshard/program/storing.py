@@ -62,8 +62,11 @@ class Storing:
         wide = frozenset(_as_wide_as_tables(listing, self.types)) if compiler.gathers_apart else frozenset()
         if wide:
             self.types = Widths(listing, counted, instead, as_made | wide)
-        self.summed = Widths(listing, counted, instead, wide) if as_made else self.types
+        self._unscattered = (listing, counted, instead, wide)
+
+    def summed(self) -> Widths:
         """`of_value` is the type in which a value is stored that has been summed over devices."""
+        return Widths(*self._unscattered)
 
     def finished_products(self) -> dict[int, int]:
         """Of elementwise work that is done as a product leaves the matrix unit, each result with the name under which it reads the product.

@@ -1,5 +1,7 @@
 """What a scatter makes on each device and what that is summed to, as messages of a graph whose edges are split."""
 
+from dataclasses import replace
+
 import pytest
 
 from autoshard import pipeline
@@ -23,6 +25,14 @@ ELEMENTWISE = f"""
 CONCATENATED = f"""
         %both = stablehlo.concatenate %n, %sum, dim = 1 : ({NODE}, {NODE}) -> {WIDE}
         %out = stablehlo.dot_general %both, %v, contracting_dims = [1] x [0] : ({WIDE}, tensor<{2 * WIDTH}x16xf32>) -> {RESULT}"""
+
+FEW = f"tensor<{NODES}x8xf32>"
+BESIDE_FEW = f"""
+        %few = stablehlo.slice %n [0:{NODES}, 0:8] : ({NODE}) -> {FEW}
+        %rows = stablehlo.concatenate %few, %few, dim = 1 : ({FEW}, {FEW}) -> {RESULT}
+        %p = stablehlo.dot_general %sum, %w, contracting_dims = [1] x [0] : ({NODE}, {WEIGHT}) -> {RESULT}
+        %out = stablehlo.multiply %p, %rows : {RESULT}"""
+"""Other rows are concatenated, and take little."""
 
 
 def messages(behind: str, summed: str = "[{}, {}]") -> str:
@@ -73,3 +83,17 @@ def test_the_checker_agrees(behind: str, summed: str) -> None:
     )
     plan = pipeline.plan_loaded(loaded)
     assert check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed
+
+
+@pytest.mark.parametrize("behind", [PRODUCT, BESIDE_FEW], ids=["narrowed", "laid out anew"])
+def test_the_checker_counts_such_sums(behind: str) -> None:
+    """Of a module as it is written, where nothing else can be chosen: without them it finds another peak."""
+    text = "\n".join(line for line in messages(behind).splitlines() if "sharding_constraint" not in line)
+    loaded = pipeline.load_module(
+        text.replace("%sum", "%made").encode(),
+        pipeline.Request(hardware="tpu-v6e", topology=(4, 4), memory_bytes=None),
+    )
+    plan = price_as_written(loaded).plan()
+    unaware = replace(loaded.program, scattered_sums={})
+    assert check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed
+    assert not check(Subject(unaware, loaded.hardware, loaded.communication), plan).passed
