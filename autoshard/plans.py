@@ -66,11 +66,15 @@ class PlannedValue:
 
 @dataclass(frozen=True, slots=True)
 class PlannedUse:
-    """Operand `operand` of op `op` (numbers of the listing; negative: data flow and function results) is read as `sharding`."""
+    """Operand `operand` of op `op` (numbers of the listing; negative: data flow and function results) is read as `sharding`.
+
+    again: above 0: the reader, by its number, has it gathered anew, and nothing stays from a reader before that asks for the same.
+    """
 
     op: int
     operand: int
     sharding: str
+    again: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +222,7 @@ class Plan:
             shared={v: sharding(p.shared) for v, p in self.values.items() if p.shared},
             uses={(use.op, use.operand): sharding(use.sharding) for use in self.uses},
             cloneable=frozenset(self.cloneable),
+            again={(use.op, use.operand): use.again for use in self.uses if use.again},
         )
 
 

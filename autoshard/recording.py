@@ -136,7 +136,10 @@ def plan_of_choice(
             )
             for value, v in sorted(chosen.values.items())
         },
-        uses=tuple(PlannedUse(op, operand, str(s)) for (op, operand), s in sorted(chosen.uses.items())),
+        uses=tuple(
+            PlannedUse(op, operand, str(s), chosen.again.get((op, operand), 0))
+            for (op, operand), s in sorted(chosen.uses.items())
+        ),
         cloneable=tuple(sorted(loaded.program.cloneable)),
         overlap=loaded.overlap,
         baselines=baselines,

@@ -15,7 +15,7 @@ come and go.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import starmap
+from itertools import pairwise, starmap
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from autoshard.check.boundaries import result_sharding
 from autoshard.check.overlap import Hideable, find_pace
 from autoshard.check.planned import Planned
-from autoshard.check.reads import KernelRead, Reads, summed_parts
+from autoshard.check.reads import KernelRead, Read, Reads, summed_parts
 from autoshard.check.scattering import Loop as GatheringLoop
 from autoshard.check.sharing import moved_reads, shared_copy
 from autoshard.check.strips import in_strips
@@ -242,10 +242,12 @@ def find_peak(
     program = planned.program
     deferring, pace = Deferring(program), find_pace(planned, hardware)
     offloading = Offloading(program, pace.kernels, hardware.scheduled_product_ns(1.0))
-    least = buffers(Lives(program.lifetimes))
-    needed = _peak_of(least)
+    needed = _peak_of(buffers(Lives(program.lifetimes)))
     if limit is not None and needed.bytes > limit:
         return needed
+    if compiled.narrows:
+        copies += _held_between(planned, reads, stored, compiled)
+    least = buffers(Lives(program.lifetimes))
     scattered = {
         value: stored.is_updated_as_made(
             planned.type_of(value), planned.settled[value], is_turned=deferring.is_turned(value)
@@ -432,6 +434,33 @@ def _copies(planned: Planned, reads: Reads, stored: _Stored, compiled: Compiled)
                 begin = hideable.begin_of_read(value, read.op, read.time)
                 taken = stored.narrowed(type_, read.travels)
                 yield Buffer(begin, read.end, stored.at_least(taken, read.sharding))
+
+
+def _held_between(planned: Planned, reads: Reads, stored: _Stored, compiled: Compiled) -> Iterator[Buffer]:
+    """Of what several readers gather by themselves, without a shared copy: it is gathered once, and stays from one to the next."""
+    for value, mine in reads.of_value.items():
+        held = planned.settled[value]
+        asking: dict[TensorSharding, list[Read]] = {}
+        for read in mine if planned.shared.get(value, held) == held else ():
+            is_outside = not read.where and read.trips <= read.repeat
+            is_alone = read.is_again or (value, read.op) in compiled.gathered
+            is_gather = read.op >= 0 and read.needs_copy and _is_gather(held, read.sharding)
+            if is_gather and is_outside and not is_alone:
+                asking.setdefault(read.sharding, []).append(read)
+        for sharding, readers in asking.items():
+            type_ = planned.type_of(value)
+            bytes_ = max(stored.at_least(stored.narrowed(type_, one.travels), sharding) for one in readers)
+            ordered = sorted(readers, key=lambda one: one.time)
+            for before, after in pairwise(ordered):
+                begin = compiled.ahead.begin_of_read(value, after.op, after.time)
+                if before.end < begin:
+                    yield Buffer(before.end, begin, bytes_)
+
+
+def _is_gather(held: TensorSharding, wanted: TensorSharding) -> bool:
+    if held == wanted or held.unreduced != wanted.unreduced or held.mesh != wanted.mesh:
+        return False
+    return all(was[: len(now)] == now for was, now in zip(held.axes, wanted.axes, strict=True))
 
 
 def _hoisted(planned: Planned, reads: Reads, stored: _Stored) -> Iterator[Buffer]:

@@ -36,6 +36,9 @@ class Planned:
     settled: dict[int, TensorSharding] = field(default_factory=dict[int, TensorSharding])
     shared: dict[int, TensorSharding] = field(default_factory=dict[int, TensorSharding])
     uses: dict[Site, TensorSharding] = field(default_factory=dict[Site, TensorSharding])
+    again: set[Site] = field(
+        default_factory=set[Site]
+    )  # brought to its sharding anew, whatever others ask for
 
     @property
     def listing(self) -> Listing:
@@ -100,6 +103,8 @@ def read_shardings(plan: Plan, program: Program) -> tuple[Planned, Finding]:
         reader.value(value, planned.produced, planned.settled, planned.shared)
     for use in plan.uses:
         reader.use((use.op, use.operand), use.sharding)
+        if use.again:
+            reader.planned.again.add((use.op, use.operand))
     for value in _kept(reader.planned):
         if value not in reader.planned.settled:
             reader.offenders.append(f"value {value} {program.listing.values[value].name}: no sharding")

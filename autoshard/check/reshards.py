@@ -85,7 +85,7 @@ def reshards_of(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Resh
         asked = set[tuple[TensorSharding, Body]]()
         for read in moved_reads(copy, mine, settled):
             place = read.sharding, frozenset(read.where.items())
-            if prices.leaves_loops and place in asked:
+            if prices.leaves_loops and place in asked and not read.is_again:
                 continue  # written once
             asked.add(place)
             hidden = hideable.of_read(value, read.op)
@@ -93,7 +93,7 @@ def reshards_of(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Resh
             reader = first_of(known_as.get(source, source)), frozenset(read.where.items())
             is_copy = found == settled or read.sharding != settled
             loop = loops.get((value, read.op)) if read.sharding != found else None
-            reader = reader if loop is None else None
+            reader = reader if loop is None and not read.is_again else None
             yield Reshard(
                 type_,
                 read.travels,

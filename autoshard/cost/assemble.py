@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from autoshard.cost.accumulation import SumAfter, kept_on_the_way, not_spared_ns, sums_after
+from autoshard.cost.again import GathersAgain
 from autoshard.cost.gathering import Gathered, GatheredOperands
 from autoshard.cost.graph import Edge, Graph, KernelSpace
 from autoshard.cost.kernel import KernelPrices, compute_ns, price_kernel
@@ -56,6 +57,7 @@ class PricedGraph:
     lowering: Lowering
     sums_after: dict[int, SumAfter]  # of nodes whose sum is made after a loop
     looped: Looped
+    copied_from: dict[int, int]  # of edges whose copies are there before they are read: from when on
 
     def expected_peak(self, choice: ArrayLike) -> int:
         """Bytes that the program takes once compiled: see `PeakModel.expected`."""
@@ -65,8 +67,15 @@ class PricedGraph:
         """What the program holds when it holds the most."""
         return self._peaks().held(choice)
 
+    def gathered_again(self, choice: Ints) -> tuple[tuple[int, ...], ...]:
+        """Edges that gather the same, in the order of the program, of which all but the first are to do so anew: see `PeakModel`."""
+        return tuple(self._again().groups(choice)) if self._peaks().gathers_again(choice) else ()
+
     def _peaks(self) -> PeakModel:
-        return PeakModel(self.graph, self.sizes, self.problem, self.lowering, self.looped)
+        return PeakModel(self.graph, self.sizes, self.problem, self.lowering, self.looped, self._again())
+
+    def _again(self) -> GathersAgain:
+        return GathersAgain(self.graph, self.sizes, self.lowering, self.gathered, self.copied_from)
 
 
 def assemble(
@@ -138,6 +147,7 @@ def assemble_at(
         collectives.lowering,
         after,
         looped,
+        begin_of,
     )
 
 

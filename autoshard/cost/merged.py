@@ -29,6 +29,7 @@ class Move:
     target: int
     is_made: bool = True  # not of a shared copy for who reads what was there before it
     copied: TensorType | None = None  # of a shared copy: what its readers take of it
+    is_again: bool = False  # carried out anew, though a reader before asks for the same
 
     @property
     def travels(self) -> TensorType:
@@ -40,14 +41,14 @@ def emitted_once(reshards: ReshardPrices, moves: Sequence[Move]) -> Iterator[tup
     paths = [list(_paths(reshards, move)) for move in moves]
     widest: dict[_Path, TensorType] = {}
     for move, mine in zip(moves, paths, strict=True):
-        for path in mine if move.is_made else ():
+        for path in mine if move.is_made and not move.is_again else ():
             widest[path] = max(widest.get(path, move.travels), move.travels, key=element_bits)
     for move, mine in zip(moves, paths, strict=True):
         alone = reshards.collectives(move.edge.type, move.origin, move.target, move.travels)
         if not move.is_made:
             yield ((),) * len(alone)
             continue
-        if not mine:
+        if not mine or move.is_again:
             yield tuple(step.emitted for step in alone)
             continue
         found: list[tuple[Emitted, ...]] = []

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from autoshard.cost.again import GathersAgain
 from autoshard.cost.graph import Graph
 from autoshard.cost.layouts import Ints
 from autoshard.cost.looped import Looped
@@ -48,11 +49,17 @@ class PeakModel:
     """Of all choices of a graph."""
 
     def __init__(
-        self, graph: Graph, sizes: Sizes, problem: Problem, lowering: Lowering, looped: Looped
+        self,
+        graph: Graph,
+        sizes: Sizes,
+        problem: Problem,
+        lowering: Lowering,
+        looped: Looped,
+        again: GathersAgain,
     ) -> None:
         self._graph, self._sizes, self._problem = graph, sizes, problem
         self._lowering: Lowering = lowering
-        self._looped = looped
+        self._looped, self._again = looped, again
         self._deferring = Deferring(graph.program)
         self._offloading = sizes.offloading()
         gathers = {kernel.time: kernel.results[0] for kernel in gather_kernels(graph.program)}
@@ -73,16 +80,27 @@ class PeakModel:
         chosen = np.asarray(choice, dtype=np.int64)
         if (needed := self._beyond_limit(chosen)) is not None:
             return needed
-        return self._within_limit(max(peak for peak, _ in self._stored(chosen, self._gathered_apart(chosen))))
+        return self._within_limit(self._taken(chosen, self._gathered_apart(chosen))[0])
+
+    def gathers_again(self, choice: ArrayLike) -> bool:
+        """Whether what several readers gather, each for itself, has to be gathered anew for each, as it does not fit in between."""
+        chosen = np.asarray(choice, dtype=np.int64)
+        limit = self._problem.memory_limit
+        is_written = self._graph.given is not None  # what is there already, without a barrier
+        if limit is None or is_written or next(self._again.groups(chosen), None) is None:
+            return False
+        stored = self._stored(chosen, self._gathered_apart(chosen), held_between=True)
+        return max(peak for peak, _ in stored) > limit
 
     def held(self, choice: ArrayLike) -> Peak:
         """All that is in `expected`."""
         chosen = np.asarray(choice, dtype=np.int64)
         apart = self._gathered_apart(chosen)
-        stored, lives = max(self._stored(chosen, apart), key=lambda one: one[0])
+        stored, lives = self._taken(chosen, apart)
         needed, capped = self._beyond_limit(chosen), self._within_limit(stored)
         expected = capped if needed is None else needed
-        items = self._items(chosen, lives if capped == stored else Lives(self._graph.program.lifetimes))
+        lives = lives if capped == stored else Lives(self._graph.program.lifetimes)
+        items = self._items(chosen, lives, held_between=not self.gathers_again(chosen))
         found = self._sizes.occupancy(_columns(items), self._offloading.in_main_memory(apart))
         there = (item for item, is_held in zip(items, found.held.tolist(), strict=True) if is_held)
         return Peak(
@@ -101,11 +119,19 @@ class PeakModel:
         limit = self._problem.memory_limit
         return stored if limit is None else min(stored, limit)
 
-    def _stored(self, chosen: Ints, apart: frozenset[int]) -> Iterator[tuple[int, Lives]]:
+    def _taken(self, chosen: Ints, apart: frozenset[int]) -> tuple[int, Lives]:
+        """The most of what is stored, and the lives of values then."""
+        is_held = not self.gathers_again(chosen)
+        return max(self._stored(chosen, apart, held_between=is_held), key=lambda one: one[0])
+
+    def _stored(
+        self, chosen: Ints, apart: frozenset[int], *, held_between: bool
+    ) -> Iterator[tuple[int, Lives]]:
         """Bytes at the peak of what is stored where memory is short and where there is some to spare, with the lives of values then.
 
         Args:
             apart: what SparseCores gather.
+            held_between: whether what several readers gather stays from one to the next.
         """
         program, scattered = self._graph.program, self._scattered(chosen)
         in_main_memory = self._offloading.in_main_memory(apart)
@@ -114,7 +140,7 @@ class PeakModel:
             return self._deferring.lives(self._offloading.lives(of_values, apart), scattered)
 
         def peak(lives: Lives) -> int:
-            items = _columns(self._items(chosen, lives))
+            items = _columns(self._items(chosen, lives, held_between=held_between))
             return self._sizes.occupancy(items, in_main_memory).peak_bytes
 
         least, ample = Lives(program.lifetimes), lives(program.ample_lifetimes)
@@ -150,7 +176,7 @@ class PeakModel:
                 found.add(result)
         return frozenset(found)
 
-    def _items(self, chosen: Ints, lives: Lives) -> list[Held]:
+    def _items(self, chosen: Ints, lives: Lives, *, held_between: bool) -> list[Held]:
         of_nodes = node_items(self._graph, self._sizes, lives, self._lowering, self._looped)
         found = [
             Held(
@@ -168,6 +194,9 @@ class PeakModel:
         copied = item_usages(self._problem, chosen)[1].tolist()
         for (edge, begin, end, _), bytes_ in zip(self._problem.edge_item.tolist(), copied, strict=True):
             found.append(Held(-1, edge, begin, end, bytes_, False, "", -1))
+        between = self._again.held_between(chosen) if held_between else ()
+        note = "gathered once for several readers"
+        found += [Held(-1, edge, begin, end, bytes_, False, note, -1) for edge, begin, end, bytes_ in between]
         return found
 
 

@@ -46,6 +46,9 @@ class Chosen:
 
     values: dict[int, ChosenValue]
     uses: dict[tuple[int, int], TensorSharding]
+    again: dict[
+        tuple[int, int], int
+    ]  # uses that gather anew what other readers gather too, each reader's with its number
     collectives: tuple[ChosenCollective, ...]
     compute_ns: int
     communication_ns: int
@@ -82,7 +85,15 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
         _inner_values(priced, number, strategy, values)
         _free_reads(priced, number, strategy, uses)
     in_products = edges_in_products(priced, choice)
-    moves = [replace(move, is_made=move.is_made and move.number not in in_products) for move in moves]
+    again = {edge: number for group in priced.gathered_again(choice) for number, edge in enumerate(group)}
+    moves = [
+        replace(
+            move,
+            is_made=move.is_made and move.number not in in_products,
+            is_again=again.get(move.number, 0) > 0,
+        )
+        for move in moves
+    ]
     for move, emitted in zip(moves, emitted_once(priced.reshards, moves), strict=True):
         index, edge, target = move.number, move.edge, move.target
         steps = priced.reshards.collectives(edge.type, move.origin, target, edge.travels)
@@ -114,7 +125,10 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
         )
     _unmoved_sources(priced, choice, uses)
     communication = sum(c.collective.ns * c.repeat for c in collectives)
-    return Chosen(values, uses, tuple(collectives), compute, communication)
+    anew = {
+        site: number for edge, number in again.items() for site in priced.graph.edges[edge].sites if number
+    }
+    return Chosen(values, uses, anew, tuple(collectives), compute, communication)
 
 
 def _emitted_as(collective: Collective, sum_: tuple[Emitted, ...] | None) -> Collective:

@@ -41,6 +41,8 @@ class Decisions:
     )  # made once for several users
     uses: Mapping[Site, TensorSharding] = field(default_factory=dict[Site, TensorSharding])
     cloneable: frozenset[int] = frozenset()  # recomputed for each sharding that a use wants
+    again: Mapping[Site, int] = field(default_factory=dict[Site, int])
+    """Uses that change the sharding anew where others before ask for the same: by the reader's number, above 0."""
 
     def reduced(self) -> "Decisions":
         """The same splits with every sum made where it is left to a reader."""

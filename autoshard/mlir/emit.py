@@ -18,6 +18,7 @@ from autoshard.sharding import PRODUCT, TensorSharding, is_cut_over_all
 
 WITH_SHARDING = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 _SCALAR = TensorSharding(())
+_BARRIER = "stablehlo.optimization_barrier"
 
 
 Gathers = Callable[[int, int, TensorSharding, TensorSharding, TensorSharding], bool]
@@ -85,7 +86,7 @@ class _Emitter:
         self._chains = [scope_chain(walked.scopes, scope) for scope in range(len(walked.scopes))]
         self._settled: dict[Value, Value] = {}
         self._variants: dict[tuple[Value, TensorSharding], Value] = {}
-        self._copies: dict[tuple[Value, TensorSharding, int], Value] = {}
+        self._copies: dict[tuple[Value, TensorSharding, int, int], Value] = {}
         self._shared: dict[Value, Value] = {}
         self._equal = {*listing.firsts, *listing.firsts.values()}
         self._made: dict[int, list[TensorSharding]] = {}
@@ -232,13 +233,17 @@ class _Emitter:
                 return base
         if self._is_gathered_in_product(use, shared or self._choices.settled(use.number)):
             return base
+        again = 0 if use.op < 0 or self._emission.annotates_ops else self._choices.again(use.op, use.position)
         for outer in self._chains[use.scope]:
-            made = self._copies.get((value, demand, outer))
+            made = self._copies.get((value, demand, outer, again))
             if made is not None:
                 return made
-        before = shared if shared is not None else self._choices.settled(use.number)
-        made = self._change(base, before, demand, ir.InsertionPoint(use.user))
-        self._copies[value, demand, use.scope] = made
+        before, at = (
+            shared if shared is not None else self._choices.settled(use.number),
+            ir.InsertionPoint(use.user),
+        )
+        made = self._change(_behind_barrier(base, at) if again else base, before, demand, at)
+        self._copies[value, demand, use.scope, again] = made
         return made
 
     def _settled_value(self, value: Value, number: int) -> Value:
@@ -376,6 +381,12 @@ class _Emitter:
                 if sharding.rank:
                     attributes[SHARDING] = self._shardings.attribute(sharding)
             set_attributes(self._walked.main, key, each)
+
+
+def _behind_barrier(value: Value, at: ir.InsertionPoint) -> Value:
+    """What XLA does not take for the same."""
+    barrier = ir.Operation.create(_BARRIER, [value.type], [value], loc=value.location, ip=at)
+    return barrier.result
 
 
 def _after_definition(value: Value) -> ir.InsertionPoint:

@@ -60,6 +60,10 @@ class Choices:
         found = self._decisions.shared.get(value)
         return None if found == self.settled(value) else found
 
+    def again(self, index: int, position: int) -> int:
+        """Above 0: the number of the reader that has the value brought to its sharding anew."""
+        return self._decisions.again.get((index, position), 0)
+
     def operand(self, index: int, position: int) -> TensorSharding:
         """What op `index`, which is not recomputed, reads at `position`."""
         op = self._listing.ops[index]
