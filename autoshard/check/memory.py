@@ -15,7 +15,7 @@ come and go.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, starmap
+from itertools import starmap
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,9 +42,11 @@ from autoshard.program import (
     Sources,
     Whole,
     gather_kernels,
+    gathered_as,
     in_argument_buffers,
     lies_as_read,
     repeated_values,
+    stored_beside,
 )
 from autoshard.sharding import TensorSharding, TensorType, dtype_bits
 from costmodels import Hardware
@@ -438,23 +440,27 @@ def _copies(planned: Planned, reads: Reads, stored: _Stored, compiled: Compiled)
 
 def _held_between(planned: Planned, reads: Reads, stored: _Stored, compiled: Compiled) -> Iterator[Buffer]:
     """Of what several readers gather by themselves, without a shared copy: it is gathered once, and stays from one to the next."""
+    first_of, known_as = planned.listing.first_of, gathered_as(planned.program)
+    asking: dict[tuple[int, TensorSharding, TensorSharding, int], list[tuple[int, Read]]] = {}
     for value, mine in reads.of_value.items():
         held = planned.settled[value]
-        asking: dict[TensorSharding, list[Read]] = {}
-        for read in mine if planned.shared.get(value, held) == held else ():
+        for read in mine if planned.shared.get(value, held) == held and len(mine) > 1 else ():
             is_outside = not read.where and read.trips <= read.repeat
-            is_alone = read.is_again or (value, read.op) in compiled.gathered
+            is_alone = (value, read.op) in compiled.gathered
             is_gather = read.op >= 0 and read.needs_copy and _is_gather(held, read.sharding)
             if is_gather and is_outside and not is_alone:
-                asking.setdefault(read.sharding, []).append(read)
-        for sharding, readers in asking.items():
-            type_ = planned.type_of(value)
-            bytes_ = max(stored.at_least(stored.narrowed(type_, one.travels), sharding) for one in readers)
-            ordered = sorted(readers, key=lambda one: one.time)
-            for before, after in pairwise(ordered):
-                begin = compiled.ahead.begin_of_read(value, after.op, after.time)
-                if before.end < begin:
-                    yield Buffer(before.end, begin, bytes_)
+                source = value if read.source < 0 else read.source
+                key = first_of(known_as.get(source, source)), held, read.sharding, read.again
+                asking.setdefault(key, []).append((value, read))
+    for (_, _, sharding, _), readers in asking.items():
+        types = [stored.narrowed(planned.type_of(value), read.travels) for value, read in readers]
+        bytes_ = max(stored.at_least(type_, sharding) for type_ in types)
+        end = 0
+        for value, read in sorted(readers, key=lambda one: one[1].time):
+            begin = compiled.ahead.begin_of_read(value, read.op, read.time)
+            if 0 < end < begin:
+                yield Buffer(end, begin, bytes_)
+            end = max(end, read.end)
 
 
 def _is_gather(held: TensorSharding, wanted: TensorSharding) -> bool:
@@ -535,7 +541,7 @@ def _for_loops(
 ) -> Iterator[Buffer]:
     """Parts of sums that loops scatter, beside the kept one, and operands: the first transposed, and what readers evaluate."""
     repeated, shared = repeated_values(planned.program), SharedReads(planned.program)
-    sources = Sources(planned.program)
+    sources, beside_handed = Sources(planned.program), stored_beside(planned.program)
     for read in [read for read in reads.kernels if not looped.isdisjoint(read.kernel.results)]:
         kernel, value, time = read.kernel, read.kernel.results[0], read.kernel.time
         part = stored.at_least(kernel.shape.results[0], planned.settled[value])
@@ -566,6 +572,11 @@ def _for_loops(
             if beside and beside.is_beside(sharding, planned.produced[value], planned.settled[value]):
                 begin = min(begin, beside.time)
             yield Buffer(begin, lives.end_of_handed(time), bytes_)
+            bits = dtype_bits(kernel.shape.travels[number].dtype)
+            for other, life in beside_handed.get((time, number), ()):
+                if not lives.of_values[other].is_own_buffer:
+                    made = dtype_bits(planned.program.widths.of_value(other).dtype)
+                    yield Buffer(life.begin, life.end, bytes_ * made // bits)
             serves_all = evaluated.is_made_with_product or (is_across and number == 0)
             is_alone = serves_all or type_ == kernel.shape.travels[number]
             if not is_alone and sharding.divides(type_.shape):

@@ -11,7 +11,7 @@ from autoshard.check.loops import Loop, Part
 from autoshard.sharding import TensorSharding, TensorType
 
 Body = frozenset[tuple[Loop, Part]]
-_Taken = tuple[int, Body, tuple[TensorSharding, ...]]
+_Taken = tuple[int, Body, tuple[TensorSharding, ...], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,7 @@ class Asked:
     travels: TensorType
     inside: tuple[int, Body] | None = None  # in place of value and body for the steps from `stays` on
     stays: int = 0
+    again: int = 0  # above 0: anew, though others before ask for the same
 
     @property
     def steps(self) -> range:
@@ -31,7 +32,7 @@ class Asked:
 
     def taken(self, step: int) -> _Taken:
         value, body = self.inside if self.inside and step >= self.stays else (self.value, self.body)
-        return value, body, self.passed[: step + 1]
+        return value, body, self.passed[: step + 1], self.again
 
 
 def carried_out(asked: Sequence[Asked | None]) -> list[list[TensorType | None]]:

@@ -36,9 +36,7 @@ class Planned:
     settled: dict[int, TensorSharding] = field(default_factory=dict[int, TensorSharding])
     shared: dict[int, TensorSharding] = field(default_factory=dict[int, TensorSharding])
     uses: dict[Site, TensorSharding] = field(default_factory=dict[Site, TensorSharding])
-    again: set[Site] = field(
-        default_factory=set[Site]
-    )  # brought to its sharding anew, whatever others ask for
+    again: dict[Site, int] = field(default_factory=dict[Site, int])  # brought to its sharding anew, by number
 
     @property
     def listing(self) -> Listing:
@@ -104,7 +102,7 @@ def read_shardings(plan: Plan, program: Program) -> tuple[Planned, Finding]:
     for use in plan.uses:
         reader.use((use.op, use.operand), use.sharding)
         if use.again:
-            reader.planned.again.add((use.op, use.operand))
+            reader.planned.again[use.op, use.operand] = use.again
     for value in _kept(reader.planned):
         if value not in reader.planned.settled:
             reader.offenders.append(f"value {value} {program.listing.values[value].name}: no sharding")

@@ -32,7 +32,7 @@ class Read:
     source: int = -1  # the value, or what the loops that carry it unchanged were handed
     trips: int = 0  # how often it is read in those loops
     inside: Where = field(default_factory=dict[Loop, Part])  # where it is read in them
-    is_again: bool = False  # brought to its sharding anew, whatever others ask for
+    again: int = 0  # above 0: brought to its sharding anew, whatever others before ask for
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def find_reads(planned: Planned, runs: Mapping[int, Run], lowering: str) -> tupl
                     kernel.ops[-1],
                     loops.around_op(kernel.time),
                     True,
-                    is_again=not planned.again.isdisjoint(use.sites),
+                    again=planned.again.get(use.sites[0], 0),
                 )
             )
             offenders += _use_errors(planned, use, sharding, clones)

@@ -54,6 +54,7 @@ class Reshard:
     inside_of: tuple[int, Body] | None = None  # the value in those loops, and the reader's place
     loop: Loop | None = None  # where the product that reads gathers it while it runs
     copied: TensorType | None = None  # of a shared copy: what those who read it take
+    again: int = 0  # above 0: anew, though readers before ask for the same
 
 
 def reshards_of(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Reshard]:
@@ -82,10 +83,10 @@ def reshards_of(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Resh
         copy = shared_copy(planned, value, mine)
         if copy is not None:
             yield _copied(planned, value, copy, mine, hideable.of_copy(value))
-        asked = set[tuple[TensorSharding, Body]]()
+        asked = set[tuple[TensorSharding, Body, int]]()
         for read in moved_reads(copy, mine, settled):
-            place = read.sharding, frozenset(read.where.items())
-            if prices.leaves_loops and place in asked and not read.is_again:
+            place = read.sharding, frozenset(read.where.items()), read.again
+            if prices.leaves_loops and place in asked:
                 continue  # written once
             asked.add(place)
             hidden = hideable.of_read(value, read.op)
@@ -93,7 +94,7 @@ def reshards_of(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Resh
             reader = first_of(known_as.get(source, source)), frozenset(read.where.items())
             is_copy = found == settled or read.sharding != settled
             loop = loops.get((value, read.op)) if read.sharding != found else None
-            reader = reader if loop is None and not read.is_again else None
+            reader = reader if loop is None else None
             yield Reshard(
                 type_,
                 read.travels,
@@ -107,6 +108,7 @@ def reshards_of(planned: Planned, reads: Reads, prices: Prices) -> Iterator[Resh
                 read.trips,
                 (first_of(value), frozenset(read.inside.items())),
                 loop,
+                again=read.again,
             )
 
 
@@ -246,7 +248,9 @@ def _asked(reshard: Reshard, steps: Sequence[CollectiveStep], prices: Prices) ->
     shardings = (reshard.origin, *(step.out_sharding for step in steps))
     inside = reshard.inside_of if reshard.trips > reshard.repeat else None
     stays = 1 + _first_that_stays([step.kind for step in steps])
-    return Asked(*reshard.reader_of, shardings, reshard.copied or reshard.travels, inside, stays)
+    return Asked(
+        *reshard.reader_of, shardings, reshard.copied or reshard.travels, inside, stays, reshard.again
+    )
 
 
 def _merged(

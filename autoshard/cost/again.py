@@ -1,9 +1,9 @@
-"""Gathers that readers of one value ask for each by itself, where no copy is shared.
+"""Gathers that readers of one value, or of equal ones, ask for each by itself, where no copy is shared.
 
 A plan pays for each of them, and holds nothing from one to the next. XLA makes one gather of them, whose result stays from the first
 reader to the last: cheaper, and memory that the plan may not have. Where it does not fit, all but the first are written behind an
-`optimization_barrier`, so that they are gathered again (libtpu 0.0.52: Llama 3.2 1B learns preferences on v5e 4x4, 226 gathers instead of
-113, 16.0 GB instead of 17.2, which did not fit).
+`optimization_barrier`, so that they are gathered again (`mlir.emit`; libtpu 0.0.52: Llama 3.2 1B learns preferences on v5e 4x4, 226 gathers
+instead of 113, 16.0 GB instead of 17.2, which did not fit).
 """
 
 from collections.abc import Iterator, Mapping
@@ -45,33 +45,48 @@ class GathersAgain:
                     self._readers.setdefault(edge.provider, []).append(number)
         self._into = {edge.reader: edge for edge in graph.edges if edge.reader in self._readers}
 
-    def groups(self, choice: Ints) -> Iterator[tuple[int, ...]]:
-        """Edges that gather one value to one sharding, two or more, in the order of the program."""
+    def numbers(self, choice: Ints) -> dict[int, int]:
+        """Edges of gathers that may be made anew, by the number of the gather, from 0; readers with nothing between them share one."""
+        found: dict[int, int] = {}
+        for group in self._groups(choice):
+            number, end, mine = 0, self._graph.edges[group[0]].end, dict[int, int]()
+            for one in group:
+                number += end < self._begin(one)
+                mine[one], end = number, max(end, self._graph.edges[one].end)
+            found |= mine if number else {}
+        return found
+
+    def _groups(self, choice: Ints) -> Iterator[tuple[int, ...]]:
+        """Edges that gather one value, or equal ones, to one sharding, two or more, in the order of the program."""
+        found: dict[tuple[int, int, int, int], list[int]] = {}
         for hub, numbers in self._readers.items():
-            copy = self._graph.nodes[hub].choices.supplies[0][choice[hub]]
+            copy = int(self._graph.nodes[hub].choices.supplies[0][choice[hub]])
             into = self._into[hub]
             if copy != self._graph.nodes[into.provider].choices.supplies[into.result][choice[into.provider]]:
                 continue
-            found: dict[int, list[int]] = {}
             for number in numbers:
                 edge = self._graph.edges[number]
                 target = self._target(edge, choice)
                 if target != copy and not self._is_looped(number, choice):
-                    found.setdefault(target, []).append(number)
-            shardings = self._graph.layouts[into.type.rank].shardings
-            for target, mine in found.items():
-                if len(mine) > 1 and is_gathered(shardings[copy], shardings[target]):
-                    yield tuple(sorted(mine, key=lambda number: self._graph.edges[number].begin))
+                    found.setdefault((edge.source, edge.type.rank, copy, target), []).append(number)
+        for (_, rank, copy, target), mine in found.items():
+            shardings = self._graph.layouts[rank].shardings
+            if len(mine) > 1 and is_gathered(shardings[copy], shardings[target]):
+                yield tuple(sorted(mine, key=lambda number: self._graph.edges[number].begin))
 
     def held_between(self, choice: Ints) -> Iterator[tuple[int, int, int, int]]:
         """(edge, begin, end, bytes) of what stays from one reader to the next where XLA gathers once for all."""
-        for group in self.groups(choice):
+        for group in self._groups(choice):
             edges = [self._graph.edges[number] for number in group]
             bytes_ = max(self._bytes(edge, choice) for edge in edges)
-            for (one, edge), (other, after) in pairwise(zip(group, edges, strict=True)):
-                begin = self._copied_from.get(other, after.begin)
-                if edge.end < begin:
-                    yield one, edge.end, begin, bytes_
+            end = edges[0].end
+            for one, other in pairwise(group):
+                if end < self._begin(other):
+                    yield one, end, self._begin(other), bytes_
+                end = max(end, self._graph.edges[other].end)
+
+    def _begin(self, number: int) -> int:
+        return self._copied_from.get(number, self._graph.edges[number].begin)
 
     def _target(self, edge: Edge, choice: Ints) -> int:
         return int(self._graph.nodes[edge.reader].choices.demands[edge.operand][choice[edge.reader]])

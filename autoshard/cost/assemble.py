@@ -57,7 +57,7 @@ class PricedGraph:
     lowering: Lowering
     sums_after: dict[int, SumAfter]  # of nodes whose sum is made after a loop
     looped: Looped
-    copied_from: dict[int, int]  # of edges whose copies are there before they are read: from when on
+    again: GathersAgain
 
     def expected_peak(self, choice: ArrayLike) -> int:
         """Bytes that the program takes once compiled: see `PeakModel.expected`."""
@@ -67,15 +67,12 @@ class PricedGraph:
         """What the program holds when it holds the most."""
         return self._peaks().held(choice)
 
-    def gathered_again(self, choice: Ints) -> tuple[tuple[int, ...], ...]:
-        """Edges that gather the same, in the order of the program, of which all but the first are to do so anew: see `PeakModel`."""
-        return tuple(self._again().groups(choice)) if self._peaks().gathers_again(choice) else ()
+    def gathered_again(self, choice: ArrayLike) -> dict[int, int]:
+        """Edges that gather what others gather too, and are to do so anew, by the number of the gather: see `PeakModel.gathers_again`."""
+        return self._peaks().gathers_again(choice)
 
     def _peaks(self) -> PeakModel:
-        return PeakModel(self.graph, self.sizes, self.problem, self.lowering, self.looped, self._again())
-
-    def _again(self) -> GathersAgain:
-        return GathersAgain(self.graph, self.sizes, self.lowering, self.gathered, self.copied_from)
+        return PeakModel(self.graph, self.sizes, self.problem, self.lowering, self.looped, self.again)
 
 
 def assemble(
@@ -147,7 +144,7 @@ def assemble_at(
         collectives.lowering,
         after,
         looped,
-        begin_of,
+        GathersAgain(graph, sizes, collectives.lowering, gathered, begin_of),
     )
 
 

@@ -27,7 +27,8 @@ from autoshard.cost.graph import Graph, KernelSpace, Node
 from autoshard.cost.kernel import KernelPrices
 from autoshard.cost.scattering import is_scattered_in_product
 from autoshard.cost.sizes import Item, Sizes
-from autoshard.program import Lives, SharedReads, Sources, repeated_values, sums_rows
+from autoshard.program import Lives, SharedReads, Sources, repeated_values, stored_beside, sums_rows
+from autoshard.sharding import dtype_bits
 from autoshard.space import Strategy
 
 Looped = Mapping[KernelSpace, NDArray[np.bool_]]
@@ -50,7 +51,7 @@ class LoopedSums:
     def __init__(self, graph: Graph, sizes: Sizes, lives: Lives, looped: Looped) -> None:
         self._graph, self._sizes, self._looped = graph, sizes, looped
         self._lives, self._end_of_handed = lives.of_values, lives.end_of_handed
-        self._repeated = repeated_values(graph.program)
+        self._repeated, self._beside = repeated_values(graph.program), stored_beside(graph.program)
         self._shared, self._sources = SharedReads(graph.program), Sources(graph.program)
         self._whole: dict[KernelSpace, NDArray[np.bool_]] = {}
 
@@ -113,6 +114,12 @@ class LoopedSums:
                 ]
             )
             handed = [(picked.time, looped & are_so, beside), (begin, looped & ~are_so, own)]
+        bits = dtype_bits(shape.travels[operand].dtype)
+        for value, life in self._beside.get((kernel.time, operand), ()):
+            if not self._lives[value].is_own_buffer:
+                wide = bytes_ * dtype_bits(program.widths.of_value(value).dtype) // bits
+                made_so = np.where(looped, wide, 0)
+                yield Item(life.begin, life.end, made_so, note="made with what a loop is handed")
         is_narrowed = shape.operands[operand] != shape.travels[operand] and not repeated.is_made_with_product
         for since, are_handed, note in handed:
             yield Item(since, end, np.where(are_handed, bytes_, 0), note=note)

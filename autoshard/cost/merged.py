@@ -15,8 +15,8 @@ from autoshard.cost.lowering import Emitted
 from autoshard.cost.reshard import ReshardPrices
 from autoshard.sharding import TensorSharding, TensorType, dtype_bits
 
-_Path = tuple[int, tuple[Loop, ...], tuple[TensorSharding, ...]]
-"""The value, the loops around where it is brought there, and the shardings on the way, the first included."""
+_Path = tuple[int, tuple[Loop, ...], tuple[TensorSharding, ...], int]
+"""The value, the loops around where it is brought there, the shardings on the way, the first included, and which time it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Move:
     target: int
     is_made: bool = True  # not of a shared copy for who reads what was there before it
     copied: TensorType | None = None  # of a shared copy: what its readers take of it
-    is_again: bool = False  # carried out anew, though a reader before asks for the same
+    again: int = 0  # above 0: carried out anew, though readers before ask for the same
 
     @property
     def travels(self) -> TensorType:
@@ -41,14 +41,14 @@ def emitted_once(reshards: ReshardPrices, moves: Sequence[Move]) -> Iterator[tup
     paths = [list(_paths(reshards, move)) for move in moves]
     widest: dict[_Path, TensorType] = {}
     for move, mine in zip(moves, paths, strict=True):
-        for path in mine if move.is_made and not move.is_again else ():
+        for path in mine if move.is_made else ():
             widest[path] = max(widest.get(path, move.travels), move.travels, key=element_bits)
     for move, mine in zip(moves, paths, strict=True):
         alone = reshards.collectives(move.edge.type, move.origin, move.target, move.travels)
         if not move.is_made:
             yield ((),) * len(alone)
             continue
-        if not mine or move.is_again:
+        if not mine:
             yield tuple(step.emitted for step in alone)
             continue
         found: list[tuple[Emitted, ...]] = []
@@ -72,7 +72,7 @@ def _paths(reshards: ReshardPrices, move: Move) -> Iterator[_Path]:
     passed = reshards.path(*change)
     for end, stays in enumerate(made_inside(reshards.kinds(*change)), 2):
         value, loops = edge.inside if stays and edge.trips > edge.repeat else (edge.source, edge.loops)
-        yield value, loops, passed[:end]
+        yield value, loops, passed[:end], move.again
 
 
 def element_bits(type_: TensorType) -> int:

@@ -82,15 +82,18 @@ class PeakModel:
             return needed
         return self._within_limit(self._taken(chosen, self._gathered_apart(chosen))[0])
 
-    def gathers_again(self, choice: ArrayLike) -> bool:
-        """Whether what several readers gather, each for itself, has to be gathered anew for each, as it does not fit in between."""
+    def gathers_again(self, choice: ArrayLike) -> dict[int, int]:
+        """Edges of which several gather the same, by the number of the gather, where these are to be made anew, as what they make does not
+        fit in between; else none.
+        """
         chosen = np.asarray(choice, dtype=np.int64)
         limit = self._problem.memory_limit
         is_written = self._graph.given is not None  # what is there already, without a barrier
-        if limit is None or is_written or next(self._again.groups(chosen), None) is None:
-            return False
+        numbers = {} if limit is None or is_written else self._again.numbers(chosen)
+        if limit is None or not numbers:
+            return {}
         stored = self._stored(chosen, self._gathered_apart(chosen), held_between=True)
-        return max(peak for peak, _ in stored) > limit
+        return numbers if max(peak for peak, _ in stored) > limit else {}
 
     def held(self, choice: ArrayLike) -> Peak:
         """All that is in `expected`."""

@@ -85,12 +85,12 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
         _inner_values(priced, number, strategy, values)
         _free_reads(priced, number, strategy, uses)
     in_products = edges_in_products(priced, choice)
-    again = {edge: number for group in priced.gathered_again(choice) for number, edge in enumerate(group)}
+    again = priced.gathered_again(choice)
     moves = [
         replace(
             move,
             is_made=move.is_made and move.number not in in_products,
-            is_again=again.get(move.number, 0) > 0,
+            again=again.get(move.number, 0),
         )
         for move in moves
     ]

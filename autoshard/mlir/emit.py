@@ -110,7 +110,9 @@ class _Emitter:
             self._recompute(event)
             return
         apart = self._numbers_of_op(event) if isinstance(event, int) else {}
-        for use in self._uses(event):
+        for use in sorted(
+            self._uses(event), key=self._again
+        ):  # so that what passes a barrier with another operand finds it ready
             version = self._told_apart(use, self._version(use), apart.get(use.position, 0))
             if version is not use.value:
                 use.user.operands[use.position] = version
@@ -233,18 +235,51 @@ class _Emitter:
                 return base
         if self._is_gathered_in_product(use, shared or self._choices.settled(use.number)):
             return base
-        again = 0 if use.op < 0 or self._emission.annotates_ops else self._choices.again(use.op, use.position)
+        again = self._again(use)
         for outer in self._chains[use.scope]:
             made = self._copies.get((value, demand, outer, again))
             if made is not None:
                 return made
-        before, at = (
-            shared if shared is not None else self._choices.settled(use.number),
-            ir.InsertionPoint(use.user),
-        )
-        made = self._change(_behind_barrier(base, at) if again else base, before, demand, at)
+        before = shared if shared is not None else self._choices.settled(use.number)
+        if again:
+            base = self._behind_barrier(base, before, use, again)
+        made = self._change(base, before, demand, ir.InsertionPoint(use.user))
         self._copies[value, demand, use.scope, again] = made
         return made
+
+    def _behind_barrier(self, value: Value, sharding: TensorSharding, use: _Use, again: int) -> Value:
+        """What nobody takes for the value itself.
+
+        XLA makes one of all barriers of a value, and of barriers behind each other, but for those that something else passes too: from the
+        second on what the reader takes besides. The first has none, so that what is gathered behind it can be on its way before.
+        """
+        at = ir.InsertionPoint(use.user)
+        beside = None if again == 1 or self._emission.annotates_ops else self._beside(use)
+        passed = [value] if beside is None else [value, use.user.operands[beside]]
+        for _ in range(again if self._emission.annotates_ops else 1):
+            types = [one.type for one in passed]
+            barrier = ir.Operation.create(_BARRIER, types, passed, loc=value.location, ip=at)
+            self._annotate_each(barrier, [sharding])
+            passed = list(barrier.results)
+        if beside is not None:
+            use.user.operands[beside] = passed[1]
+        return passed[0]
+
+    def _beside(self, use: _Use) -> int | None:
+        """Another operand of the reader, which has been brought to its sharding."""
+        mine = self._again(use)
+        return next(
+            (
+                position
+                for position, other in enumerate(use.user.operands)
+                if other != use.value and self._choices.again(use.op, position) < mine
+            ),
+            None,
+        )
+
+    def _again(self, use: _Use) -> int:
+        """The number of the gather, where it is to be made anew."""
+        return self._choices.again(use.op, use.position) if use.op >= 0 else 0
 
     def _settled_value(self, value: Value, number: int) -> Value:
         settled = self._choices.settled(number)
@@ -381,12 +416,6 @@ class _Emitter:
                 if sharding.rank:
                     attributes[SHARDING] = self._shardings.attribute(sharding)
             set_attributes(self._walked.main, key, each)
-
-
-def _behind_barrier(value: Value, at: ir.InsertionPoint) -> Value:
-    """What XLA does not take for the same."""
-    barrier = ir.Operation.create(_BARRIER, [value.type], [value], loc=value.location, ip=at)
-    return barrier.result
 
 
 def _after_definition(value: Value) -> ir.InsertionPoint:

@@ -28,6 +28,7 @@ from autoshard.program.outputs import (
     moved_for_products,
     product_reads,
     repeated_values,
+    stored_beside,
     sums_rows,
 )
 from autoshard.program.pace import KernelTimes, Pace, Stay
@@ -121,6 +122,7 @@ __all__ = [
     "restricted",
     "scattered_addends",
     "sliced_values",
+    "stored_beside",
     "sums_after_loops",
     "sums_rows",
     "warnings_of_state",
