@@ -9,14 +9,17 @@ import pytest
 from click.testing import CliRunner
 
 import autoshard
-from autoshard import AutoshardError
+from autoshard import AutoshardError, pipeline
 from autoshard.cli import cli, main
 from autoshard.mlir.source import load
+from autoshard.plans import emitted_bytes
 from autoshard.xla.compile_report import CompileReport
 from autoshard.xla.compiled import Compiled, DoesNotFitError
 from autoshard.xla.compiling import compile_planned
 from autoshard.xla.places import places_before
 from autoshard.xla.prediction import Prediction
+from tests.cost.test_again import planned as there_and_back_planned
+from tests.cost.test_again import tight
 
 MODULE = """module @small {
   sdy.mesh @mesh = <["x"=2, "y"=2]>
@@ -248,6 +251,17 @@ def test_tpu() -> None:
     assert found.time is not None
     assert found.time.communication_ns > 0
     assert found.memory.argument_bytes > 0
+
+
+@needs_libtpu
+def test_tpu_gathers_as_often_as_a_plan_has_it_written() -> None:
+    """There and back twice with less memory than all weights take once gathered: up to four gathers of one weight."""
+    loaded, plan = there_and_back_planned(2, tight(2))
+    found = compile_planned(pipeline.write_planned(loaded, plan).encode(), "tpu:v6e:2x2")
+    expected = emitted_bytes(plan.price)
+    assert {total.operand_bytes for kind, total in found.totals().items() if kind == "all-gather"} == {
+        expected["all_gather"]
+    }
 
 
 @needs_libtpu
