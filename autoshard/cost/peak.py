@@ -87,13 +87,20 @@ class PeakModel:
         fit in between; else none.
         """
         chosen = np.asarray(choice, dtype=np.int64)
-        limit = self._problem.memory_limit
-        is_written = self._graph.given is not None  # what is there already, without a barrier
-        numbers = {} if limit is None or is_written else self._again.numbers(chosen)
-        if limit is None or not numbers:
+        numbers = self._numbers(chosen)
+        if not numbers:
             return {}
         stored = self._stored(chosen, self._gathered_apart(chosen), held_between=True)
-        return numbers if max(peak for peak, _ in stored) > limit else {}
+        return numbers if self._is_beyond_limit(max(peak for peak, _ in stored)) else {}
+
+    def _numbers(self, chosen: Ints) -> dict[int, int]:
+        """None of a module that is written already: it has its barriers where it has them."""
+        can_repeat = self._problem.memory_limit is not None and self._graph.given is None
+        return self._again.numbers(chosen) if can_repeat else {}
+
+    def _is_beyond_limit(self, bytes_: int) -> bool:
+        limit = self._problem.memory_limit
+        return limit is not None and bytes_ > limit
 
     def held(self, choice: ArrayLike) -> Peak:
         """All that is in `expected`."""
@@ -124,8 +131,10 @@ class PeakModel:
 
     def _taken(self, chosen: Ints, apart: frozenset[int]) -> tuple[int, Lives]:
         """The most of what is stored, and the lives of values then."""
-        is_held = not self.gathers_again(chosen)
-        return max(self._stored(chosen, apart, held_between=is_held), key=lambda one: one[0])
+        held = max(self._stored(chosen, apart, held_between=True), key=lambda one: one[0])
+        if not (self._is_beyond_limit(held[0]) and self._numbers(chosen)):
+            return held
+        return max(self._stored(chosen, apart, held_between=False), key=lambda one: one[0])
 
     def _stored(
         self, chosen: Ints, apart: frozenset[int], *, held_between: bool
