@@ -1,11 +1,11 @@
-"""What else people train with torch: fine-tuning by preference, embeddings, neural operators, dense prediction, common convnets.
+"""What else people train with torch: learning from preferences, embeddings, dense prediction, common convnets.
 
 Built and lowered as those of `zoo_torch.py`, on abstract shapes; training steps donate their state.
 
     python experiments/fidelity/zoo_popular.py FOLDER [NAME...]
 
 Lowered with jax 0.10.2, torch 2.13.0, torchax 0.0.13, transformers 5.24.0, diffusers 0.42.1, timm 1.0.31, torchvision 0.28.0,
-neuraloperator 2.0.0, optax 0.2.8 (Python 3.11, JAX_PLATFORMS=cpu).
+optax 0.2.8 (Python 3.11, JAX_PLATFORMS=cpu).
 """
 
 from typing import Any
@@ -17,19 +17,6 @@ from jax import ShapeDtypeStruct as Shape
 from programs import BF16, F32, I32, Program, Tree, cross_entropy, lower
 from zoo_packages import whole
 from zoo_torch import ADAMW, cast, causal_lm, images_train, logits, torch_model, training
-
-
-def fno_train() -> Program:
-    """A Fourier neural operator of two dimensions, 64 modes, 4 layers of 128 channels, 64 fields of 256 x 256; float32, AdamW."""
-    from neuralop.models import FNO
-
-    run, weights, buffers = torch_model(lambda: FNO(n_modes=(64, 64), hidden_channels=128, in_channels=3, out_channels=3))
-
-    def loss(weights: Tree, buffers: Tree, fields: Any, wanted: Any) -> Any:
-        return ((run(weights, buffers, fields) - wanted) ** 2).mean()
-
-    fields = Shape((64, 3, 256, 256), F32)
-    return training(loss, ADAMW, weights, buffers, fields, fields)
 
 
 def upernet_train() -> Program:
@@ -74,7 +61,9 @@ def resnet34_train() -> Program:
     import torchvision
 
     run, weights, buffers = torch_model(lambda: torchvision.models.resnet34())
-    return images_train(run, weights, buffers, Shape((512, 3, 224, 224), F32), optax.sgd(0.1, 0.9), narrowed=False)
+    return images_train(
+        run, weights, buffers, Shape((512, 3, 224, 224), F32), optax.sgd(0.1, 0.9), narrowed=False
+    )
 
 
 def efficientnet_b4_train() -> Program:
@@ -183,7 +172,9 @@ def sdxl_train() -> Program:
         )
     )  # fmt: skip
 
-    def loss(weights: Tree, buffers: Tree, latents: Any, times: Any, words: Any, text: Any, sizes: Any, wanted: Any) -> Any:
+    def loss(
+        weights: Tree, buffers: Tree, latents: Any, times: Any, words: Any, text: Any, sizes: Any, wanted: Any
+    ) -> Any:
         made = run(
             cast(weights), buffers, latents.astype(BF16), times, words.astype(BF16),
             added_cond_kwargs={"text_embeds": text.astype(BF16), "time_ids": sizes}, of=lambda a: a.sample,
@@ -202,21 +193,30 @@ def cogvideox_train() -> Program:
     from diffusers import CogVideoXTransformer3DModel
 
     run, weights, buffers = torch_model(
-        lambda: CogVideoXTransformer3DModel(num_attention_heads=48, num_layers=8, use_rotary_positional_embeddings=False)
+        lambda: CogVideoXTransformer3DModel(
+            num_attention_heads=48, num_layers=8, use_rotary_positional_embeddings=False
+        )
     )
 
     def loss(weights: Tree, buffers: Tree, latents: Any, words: Any, times: Any, wanted: Any) -> Any:
         made = run(
-            cast(weights), cast(buffers), latents.astype(BF16), words.astype(BF16), times, of=lambda a: a.sample
+            cast(weights),
+            cast(buffers),
+            latents.astype(BF16),
+            words.astype(BF16),
+            times,
+            of=lambda a: a.sample,
         )
         return ((made.astype(F32) - wanted) ** 2).mean()
 
     latents = Shape((16, 13, 16, 60, 90), F32)
-    return training(loss, ADAMW, weights, buffers, latents, Shape((16, 226, 4096), F32), Shape((16,), I32), latents)
+    return training(
+        loss, ADAMW, weights, buffers, latents, Shape((16, 226, 4096), F32), Shape((16,), I32), latents
+    )
 
 
 PROGRAMS = (
-    fno_train, upernet_train, dpt_train, resnet34_train, efficientnet_b4_train, mobilenetv2_train, deit3_train, convmixer_train,
+    upernet_train, dpt_train, resnet34_train, efficientnet_b4_train, mobilenetv2_train, deit3_train, convmixer_train,
     olmo2_train, embeddings_train, dpo_train, sdxl_train, cogvideox_train,
 )  # fmt: skip
 
