@@ -244,12 +244,13 @@ def find_peak(
     program = planned.program
     deferring, pace = Deferring(program), find_pace(planned, hardware)
     offloading = Offloading(program, pace.kernels, hardware.scheduled_product_ns(1.0))
-    needed = _peak_of(buffers(Lives(program.lifetimes)))
+    least = buffers(Lives(program.lifetimes))
+    needed = _peak_of(least)
     if limit is not None and needed.bytes > limit:
         return needed
-    if compiled.narrows:
-        copies += _held_between(planned, reads, stored, compiled)
-    least = buffers(Lives(program.lifetimes))
+    between = list(_held_between(planned, reads, stored, compiled)) if compiled.narrows else []
+    least += between
+    copies += between
     scattered = {
         value: stored.is_updated_as_made(
             planned.type_of(value), planned.settled[value], is_turned=deferring.is_turned(value)
@@ -464,9 +465,7 @@ def _held_between(planned: Planned, reads: Reads, stored: _Stored, compiled: Com
 
 
 def _is_gather(held: TensorSharding, wanted: TensorSharding) -> bool:
-    if held == wanted or held.unreduced != wanted.unreduced or held.mesh != wanted.mesh:
-        return False
-    return all(was[: len(now)] == now for was, now in zip(held.axes, wanted.axes, strict=True))
+    return held.unreduced == wanted.unreduced and held.mesh == wanted.mesh and _is_part(held, wanted)
 
 
 def _hoisted(planned: Planned, reads: Reads, stored: _Stored) -> Iterator[Buffer]:

@@ -87,30 +87,24 @@ class PeakModel:
         fit in between; else none.
         """
         chosen = np.asarray(choice, dtype=np.int64)
-        numbers = self._numbers(chosen)
-        if not numbers:
+        if not self._numbers(chosen):
             return {}
-        stored = self._stored(chosen, self._gathered_apart(chosen), held_between=True)
-        return numbers if self._is_beyond_limit(max(peak for peak, _ in stored)) else {}
+        return self._held_between(chosen, self._gathered_apart(chosen))[2]
 
     def _numbers(self, chosen: Ints) -> dict[int, int]:
         """None of a module that is written already: it has its barriers where it has them."""
         can_repeat = self._problem.memory_limit is not None and self._graph.given is None
         return self._again.numbers(chosen) if can_repeat else {}
 
-    def _is_beyond_limit(self, bytes_: int) -> bool:
-        limit = self._problem.memory_limit
-        return limit is not None and bytes_ > limit
-
     def held(self, choice: ArrayLike) -> Peak:
         """All that is in `expected`."""
         chosen = np.asarray(choice, dtype=np.int64)
         apart = self._gathered_apart(chosen)
-        stored, lives = self._taken(chosen, apart)
+        stored, lives, again = self._taken(chosen, apart)
         needed, capped = self._beyond_limit(chosen), self._within_limit(stored)
         expected = capped if needed is None else needed
         lives = lives if capped == stored else Lives(self._graph.program.lifetimes)
-        items = self._items(chosen, lives, held_between=not self.gathers_again(chosen))
+        items = self._items(chosen, lives, held_between=not again)
         found = self._sizes.occupancy(_columns(items), self._offloading.in_main_memory(apart))
         there = (item for item, is_held in zip(items, found.held.tolist(), strict=True) if is_held)
         return Peak(
@@ -129,12 +123,17 @@ class PeakModel:
         limit = self._problem.memory_limit
         return stored if limit is None else min(stored, limit)
 
-    def _taken(self, chosen: Ints, apart: frozenset[int]) -> tuple[int, Lives]:
-        """The most of what is stored, and the lives of values then."""
-        held = max(self._stored(chosen, apart, held_between=True), key=lambda one: one[0])
-        if not (self._is_beyond_limit(held[0]) and self._numbers(chosen)):
-            return held
-        return max(self._stored(chosen, apart, held_between=False), key=lambda one: one[0])
+    def _taken(self, chosen: Ints, apart: frozenset[int]) -> tuple[int, Lives, dict[int, int]]:
+        """The most of what is stored, the lives of values then, and what is gathered again."""
+        most, lives, again = self._held_between(chosen, apart)
+        if again:
+            most, lives = max(self._stored(chosen, apart, held_between=False), key=lambda one: one[0])
+        return most, lives, again
+
+    def _held_between(self, chosen: Ints, apart: frozenset[int]) -> tuple[int, Lives, dict[int, int]]:
+        """The same where what several readers gather stays between them, and what is to be gathered again as that does not fit."""
+        most, lives = max(self._stored(chosen, apart, held_between=True), key=lambda one: one[0])
+        return most, lives, self._numbers(chosen) if self._within_limit(most) < most else {}
 
     def _stored(
         self, chosen: Ints, apart: frozenset[int], *, held_between: bool

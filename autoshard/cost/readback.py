@@ -46,9 +46,7 @@ class Chosen:
 
     values: dict[int, ChosenValue]
     uses: dict[tuple[int, int], TensorSharding]
-    again: dict[
-        tuple[int, int], int
-    ]  # uses that gather anew what other readers gather too, each reader's with its number
+    again: dict[tuple[int, int], int]  # uses that gather anew, by the number of the gather
     collectives: tuple[ChosenCollective, ...]
     compute_ns: int
     communication_ns: int

@@ -110,9 +110,8 @@ class _Emitter:
             self._recompute(event)
             return
         apart = self._numbers_of_op(event) if isinstance(event, int) else {}
-        for use in sorted(
-            self._uses(event), key=self._again
-        ):  # so that what passes a barrier with another operand finds it ready
+        # gathers made anew last: what passes a barrier with them is ready then
+        for use in sorted(self._uses(event), key=self._again):
             version = self._told_apart(use, self._version(use), apart.get(use.position, 0))
             if version is not use.value:
                 use.user.operands[use.position] = version
