@@ -16,7 +16,7 @@ from autoshard.check.partial import partial_sums
 from autoshard.check.planned import Planned, read_shardings
 from autoshard.check.reads import Reads, find_reads
 from autoshard.check.report import CheckReport, Finding, of_equality, of_offenders
-from autoshard.check.reshards import gathered_ahead, gathered_in_products, starts_early
+from autoshard.check.reshards import gathered_ahead, gathered_in_products
 from autoshard.check.rules import check_rules
 from autoshard.check.sums import looped_sums
 from autoshard.mlir.collective import Collective
@@ -98,8 +98,7 @@ def _figures(subject: Subject, plan: Plan, planned: Planned, reads: Reads, price
     communication = sum(c.ns * c.repeat for c in collectives)
     ahead = gathered_ahead(planned, reads, prices)
     compiled = Compiled(
-        prices.lowering == "xla-tpu",
-        starts_early(prices),
+        prices,
         ahead,
         looped_sums(planned, reads, prices),
         gathered_in_products(planned, reads, prices),

@@ -13,6 +13,7 @@ The copy made for a carried value is that value itself. Bytes are those that the
 come and go.
 """
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import starmap
@@ -21,9 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoshard.check.boundaries import result_sharding
+from autoshard.check.moves import Prices
 from autoshard.check.overlap import Hideable, find_pace
 from autoshard.check.planned import Planned
 from autoshard.check.reads import KernelRead, Read, Reads, summed_parts
+from autoshard.check.reshards import laid_out, starts_early
 from autoshard.check.scattering import Loop as GatheringLoop
 from autoshard.check.sharing import moved_reads, shared_copy
 from autoshard.check.strips import in_strips
@@ -43,8 +46,8 @@ from autoshard.program import (
     Whole,
     gather_kernels,
     gathered_as,
-    in_argument_buffers,
     lies_as_read,
+    made_at_start,
     repeated_values,
     stored_beside,
 )
@@ -72,11 +75,15 @@ class Peak:
 class Compiled:
     """What the compiler makes of a plan, as far as memory depends on it."""
 
-    narrows: bool  # what all readers take narrower
-    copies_shards: bool  # of arguments, before they are gathered
+    prices: Prices
     ahead: Hideable
     looped: frozenset[int]  # values whose sum a loop scatters
     gathered: Mapping[tuple[int, int], GatheringLoop]  # (value, root op) of operands that a loop gathers
+
+    @property
+    def narrows(self) -> bool:
+        """What all readers take narrower."""
+        return self.prices.lowering == "xla-tpu"
 
 
 Lifetimes = Mapping[int, Lifetime]
@@ -226,8 +233,8 @@ def find_peak(
     copies += _hoisted(planned, reads, stored)
     if compiled.narrows:
         copies += [*_pieces(planned, reads, stored), *_summed(planned, reads, stored, compiled.looped)]
-    if compiled.copies_shards:
-        copies += _copied_shards(planned, reads, stored, compiled.ahead)
+    if starts_early(compiled.prices):
+        copies += _copied_shards(planned, reads, stored, compiled)
 
     def buffers(lives: Lives) -> list[Buffer]:
         return [
@@ -430,13 +437,18 @@ def _copies(planned: Planned, reads: Reads, stored: _Stored, compiled: Compiled)
         if copy is not None:
             begin, end = copy.life(planned.loops.carrying.get(value))
             shared = stored.narrowed(type_, copy.travels)
-            yield Buffer(hideable.begin_of_copy(value, begin), end, stored.at_least(shared, found))
+            bytes_ = stored.at_least(shared, found)
+            yield Buffer(hideable.begin_of_copy(value, begin), end, bytes_)
+            if laid_out(compiled.prices, type_, copy.travels, settled, found):
+                yield Buffer(begin, begin + 1, bytes_)
         for read in moved_reads(copy, mine, settled):
             is_whole = (value, read.op) not in compiled.gathered
             if read.needs_copy and read.sharding != found and is_whole:
                 begin = hideable.begin_of_read(value, read.op, read.time)
-                taken = stored.narrowed(type_, read.travels)
-                yield Buffer(begin, read.end, stored.at_least(taken, read.sharding))
+                taken = stored.at_least(stored.narrowed(type_, read.travels), read.sharding)
+                yield Buffer(begin, read.end, taken)
+                if laid_out(compiled.prices, type_, read.travels, found, read.sharding):
+                    yield Buffer(read.time, read.time + 1, taken)
 
 
 def _held_between(planned: Planned, reads: Reads, stored: _Stored, compiled: Compiled) -> Iterator[Buffer]:
@@ -516,23 +528,30 @@ def _gathered(planned: Planned, stored: _Stored, compiled: Compiled, hardware: H
             yield from (Buffer(behind, behind + 1, made) for behind in results.copied(kernel))
 
 
-def _copied_shards(planned: Planned, reads: Reads, stored: _Stored, hideable: Hideable) -> Iterator[Buffer]:
-    """Of arguments that come in larger shards: from the start of the program until these are on their way."""
-    for value in in_argument_buffers(planned.program) & reads.of_value.keys():
+def _copied_shards(planned: Planned, reads: Reads, stored: _Stored, compiled: Compiled) -> Iterator[Buffer]:
+    """Of arguments, and of what is made of one alone, that come in larger shards: from the start of the program until these are on their
+    way. What is gathered along several dimensions, but matrices, is there from the start instead.
+    """
+    ahead = compiled.ahead
+    for value in made_at_start(planned.program) & reads.of_value.keys():
         mine, type_, settled = reads.of_value[value], planned.type_of(value), planned.settled[value]
         found, copy = planned.shared.get(value, settled), shared_copy(planned, value, mine)
+        life = planned.program.lifetimes.get(value)
+        made = life.begin if life is not None and life.is_own_buffer and life.begin else math.inf
         moves: list[tuple[int, TensorSharding, TensorSharding, TensorType]] = []
         if copy is not None:
             begin, _ = copy.life(planned.loops.carrying.get(value))
-            taken = stored.narrowed(type_, copy.travels)
-            moves.append((hideable.begin_of_copy(value, begin), settled, found, taken))
+            moves.append((ahead.begin_of_copy(value, begin), settled, found, copy.travels))
         for read in moved_reads(copy, mine, settled):
-            taken = stored.narrowed(type_, read.travels)
-            moves.append((hideable.begin_of_read(value, read.op, read.time), found, read.sharding, taken))
-        for begin, held, wanted, taken in moves:
-            bytes_ = stored.at_least(taken, held)
-            if bytes_ < stored.at_least(taken, wanted):
-                yield Buffer(0, begin, bytes_)
+            begin = ahead.begin_of_read(value, read.op, read.time)
+            moves.append((begin, found, read.sharding, read.travels))
+        for begin, held, wanted, travels in moves:
+            taken = stored.narrowed(type_, travels)
+            part, whole = (stored.at_least(taken, sharding) for sharding in (held, wanted))
+            if type_.rank > 2 and laid_out(compiled.prices, type_, travels, held, wanted):
+                yield Buffer(0, begin, whole)
+            elif part < whole:
+                yield Buffer(0, int(min(begin, made)), part)
 
 
 def _for_loops(

@@ -30,6 +30,8 @@ class Moved:
     hidden_ns: int = 0
     merged: tuple[Sent, ...] | None = None  # emitted in place of `sent`, which is what is paid for
     passes_ns: int = 0  # of a sum that is scattered in a product, all passes together
+    laid_out: int = 0  # how often what is gathered is written anew
+    is_waited_for: bool = False  # though gathers run behind compute
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +79,21 @@ def ns_of(prices: Prices, moved: Moved) -> int:
     if prices.lowering != "xla-tpu" and moved.kind not in LOCAL:
         return ns_of_one(prices, moved.kind, moved.bytes, moved.axes)
     copied = ns_of_one(prices, moved.kind, moved.kept_bytes, moved.axes) if moved.kind in LOCAL else 0
-    return copied + sum(
-        ns_of_one(prices, one.kind, one.bytes * (one.devices if one.kind == "all_gather" else 1), one.axes)
-        for one in moved.sent
+    return (
+        copied
+        + laid_out_ns(prices, moved)
+        + sum(
+            ns_of_one(
+                prices, one.kind, one.bytes * (one.devices if one.kind == "all_gather" else 1), one.axes
+            )
+            for one in moved.sent
+        )
     )
+
+
+def laid_out_ns(prices: Prices, moved: Moved) -> int:
+    """For what is gathered along several dimensions."""
+    return math.ceil(prices.hardware.copy_ns(moved.kept_bytes * moved.laid_out))
 
 
 def axis_names(axes: Sequence[AxisRef]) -> tuple[str, ...]:

@@ -11,11 +11,12 @@ from autoshard.check.emitted import (
     Sent,
     sent_for,
     sent_for_step,
+    times_laid_out,
 )
 from autoshard.check.loops import copies_made
 from autoshard.check.merging import Asked, Body, carried_out
 from autoshard.check.meshes import has_no_collectives, steps_across
-from autoshard.check.moves import Moved, Prices, ns_of, ns_of_one, type_sent
+from autoshard.check.moves import Moved, Prices, laid_out_ns, ns_of, ns_of_one, type_sent
 from autoshard.check.overlap import MOVED_AHEAD, Hideable, find_hideable, scheduled_limits
 from autoshard.check.padding import with_padding
 from autoshard.check.parts import parts_of
@@ -318,7 +319,10 @@ def _behind_compute(
         yield from found
         return
     steps = list(found)
-    ahead = [ns_of(prices, s) if s.kind in MOVED_AHEAD else 0 for s in steps]
+    is_ahead = [s.kind in MOVED_AHEAD and not s.is_waited_for for s in steps]
+    ahead = [
+        ns_of(prices, s) - laid_out_ns(prices, s) if a else 0 for s, a in zip(steps, is_ahead, strict=True)
+    ]
     left = min(hideable_ns, sum(ahead) * 9 // 10)
     left += min((sum(ahead) - left) * prices.hardware.hidden_percent // 100, limit_ns)
     for step, ns in zip(steps, ahead, strict=True):
@@ -338,8 +342,34 @@ def _sized(reshard: Reshard, steps: Sequence[CollectiveStep], prices: Prices) ->
         compiled = sent
         if step.kind == "reduce_scatter" and sent:
             compiled = with_padding(prices, sent, before, step.out_sharding, travels)
-        yield Moved(step.kind, step.axes, bytes_, reshard.repeat, reshard.op, sent, kept, merged=compiled)
+        is_gathered = any(one.kind == "all_gather" for one in sent) and step.kind == "all_gather"
+        ends = before, step.out_sharding
+        often = laid_out(prices, reshard.type, reshard.travels, *ends) if is_gathered else 0
+        yield Moved(
+            step.kind,
+            step.axes,
+            bytes_,
+            reshard.repeat,
+            reshard.op,
+            sent,
+            kept,
+            merged=compiled,
+            laid_out=often,
+            is_waited_for=often > 0 and starts_early(prices) and travels.rank > 2,
+        )
         before = step.out_sharding
+
+
+def laid_out(
+    prices: Prices,
+    type_: TensorType,
+    travels: TensorType,
+    before: TensorSharding,
+    after: TensorSharding,
+) -> int:
+    """How often what is gathered so is written anew, where it is gathered."""
+    sent = type_sent(prices, type_, travels)
+    return times_laid_out(prices.compiler, before, after, sent, _times_as_wide(type_, sent))
 
 
 def _width(type_: TensorType) -> int:

@@ -31,13 +31,15 @@ from autoshard.cost.memory import (
 )
 from autoshard.cost.overlap import NOTHING, Hideable, begins, early_ns, hideable, value_of
 from autoshard.cost.peak import Peak, PeakModel
+from autoshard.cost.relaid import held_ahead
 from autoshard.cost.reshard import Decompose, ReshardPrices
 from autoshard.cost.sizes import Sizes
 from autoshard.cost.ties import Ties, find_ties, tie_table
 from autoshard.cost.told import ToldPairs
 from autoshard.overlaps import Overlap
 from autoshard.problem import Problem, ProblemBuilder, Table
-from autoshard.program import in_argument_buffers
+from autoshard.problem.model import Bools
+from autoshard.program import made_at_start
 from autoshard.sharding import TensorType
 from costmodels import Communication, Hardware
 
@@ -213,13 +215,13 @@ def _add_edges(
 ) -> dict[int, Gathered]:
     """Returns the edges whose reshard a product may carry out while it runs."""
     tables: dict[tuple[TensorType, bytes, bytes, *tuple[int | Hideable, ...]], Table] = {}
-    copies: dict[tuple[TensorType, bytes, bytes], tuple[Ints, Ints]] = {}
+    copies: dict[tuple[TensorType, bytes, bytes, TensorType, int], tuple[Ints, Ints, Bools]] = {}
     by_identity: dict[
-        tuple[TensorType, TensorType, *tuple[int | Hideable, ...]], tuple[Table, tuple[Ints, Ints]]
+        tuple[TensorType, TensorType, *tuple[int | Hideable, ...]], tuple[Table, tuple[Ints, Ints, Bools]]
     ] = {}
     gathered: dict[int, Gathered] = {}
     looped: dict[tuple[int, int], tuple[Table, Ints]] = {}
-    kept = in_argument_buffers(graph.program) if prices.gathers_ahead else frozenset[int]()
+    kept = made_at_start(graph.program) if prices.gathers_ahead else frozenset[int]()
     told = ToldPairs(graph)
     for index, edge in enumerate(graph.edges):
         supply, demand = _ends(graph, edge)
@@ -230,8 +232,9 @@ def _add_edges(
         quick = (edge.travels, sent, widening, id(supply), id(demand), edge.repeat, hidden, more)
         found = by_identity.get(quick)
         if found is None:
-            key = (sizes.narrowed(edge.type, edge.travels), supply.tobytes(), demand.tobytes())
-            priced = (sent, *key[1:], widening, edge.repeat, hidden, more)
+            ends = supply.tobytes(), demand.tobytes()
+            key = (sizes.narrowed(edge.type, edge.travels), *ends, sent, widening)
+            priced = (sent, *ends, widening, edge.repeat, hidden, more)
             if priced not in tables:
                 cost = _exposed_ns(reshards, sent, widening, supply, demand, hidden) * edge.repeat
                 if more:
@@ -240,9 +243,10 @@ def _add_edges(
                 tables[priced] = Table(cost, reshards.possible(edge.type.rank, supply, demand))
             if key not in copies:
                 sized = (sizes, key[0], supply, demand)
-                copies[key] = copy_bytes(*sized), shard_bytes(*sized)
+                are_laid = reshards.are_laid_out(sent, supply, demand, widening)
+                copies[key] = copy_bytes(*sized), shard_bytes(*sized), are_laid
             found = by_identity[quick] = (tables[priced], copies[key])
-        table, (whole, shard) = found
+        table, (whole, shard, are_laid) = found
         value = value_of(graph, edge)
         pairs = told.of_edge(edge, supply, demand)
         in_product = operands.of_edge(edge, value, reshards)
@@ -276,8 +280,12 @@ def _add_edges(
             pieces = sizes.pieces(edge.type, graph.program.pieces[value], supply, demand)
             pieces = pieces if pairs is None else np.where(pairs.is_moved, pieces, 0)
             builder.add_edge_usage(number, edge.begin, edge.end, pieces)
-        if begin and value in kept and shard.any():
-            builder.add_edge_usage(number, 0, begin, shard)
+        is_laid = are_laid & (whole > 0)
+        if is_laid.any() and copies_count(graph, edge):
+            builder.add_edge_usage(number, edge.begin, edge.begin + 1, np.where(is_laid, whole, 0))
+        if begin and value in kept:
+            for held in held_ahead(graph.program, value, edge.type.rank, begin, is_laid, whole, shard):
+                builder.add_edge_usage(number, *held)
     return gathered
 
 

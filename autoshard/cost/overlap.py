@@ -133,11 +133,11 @@ def pace_of(graph: Graph, hardware: Hardware) -> Pace:
 
 def hide(steps: Sequence[Collective], hideable: Hideable) -> list[Collective]:
     """The same collectives, the asynchronous ones hidden as far as that goes, first to last."""
-    asynchronous = sum(step.ns for step in steps if step.kind in hideable.kinds)
+    asynchronous = sum(step.ns - step.waited_ns for step in steps if step.kind in hideable.kinds)
     left = int(hideable.hidden_ns(np.asarray(asynchronous)))
     found: list[Collective] = []
     for step in steps:
-        hidden = min(step.ns, left) if step.kind in hideable.kinds else 0
+        hidden = min(step.ns - step.waited_ns, left) if step.kind in hideable.kinds else 0
         left -= hidden
         found.append(replace(step, ns=step.ns - hidden, hidden_ns=hidden) if hidden else step)
     return found

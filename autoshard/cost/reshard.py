@@ -14,6 +14,7 @@ from autoshard.cost.loops import made_inside
 from autoshard.cost.lowering import ALONG_LANES, CollectivePrices, Emitted, is_short_vector
 from autoshard.cost.meshes import crossing, is_crossing
 from autoshard.cost.padding import scattered
+from autoshard.cost.relaid import KEPT_RANK, passes
 from autoshard.cost.uneven import emitted_step, has_long_columns, is_along_lanes
 from autoshard.mlir.collective import LOCAL, CollectiveStep
 from autoshard.problem.model import Bools
@@ -55,6 +56,9 @@ class Collective:
     bytes: int
     ns: int  # that a step pays for one run
     hidden_ns: int = 0  # of one run behind compute, beside that
+    waited_ns: int = (
+        0  # of `ns`, what cannot run behind compute: copies of what is gathered along several dimensions
+    )
     emitted: tuple[Emitted, ...] = ()  # what the compiler makes of it
 
 
@@ -218,6 +222,21 @@ class ReshardPrices:
         """Whether the compiler carries out once what several readers ask for alike."""
         return self._prices.merges_equal
 
+    def are_laid_out(self, type_: TensorType, origins: Ints, targets: Ints, widening: int) -> Bools:
+        """[from, to] whether what is sent so is gathered along several dimensions, and laid out anew behind that."""
+        layouts = self._layouts[type_.rank]
+        parts = layouts.divisors().prod(axis=1)
+        devices = parts[origins][:, None] // parts[targets][None, :]
+        bytes_ = layouts.local_bytes(type_, targets)[None, :]
+        often = self._passes(type_.rank, origins[:, None], targets[None, :])
+        return self._prices.relaid(bytes_, often, devices, widening) > 0
+
+    def _passes(self, rank: int, before: Ints, after: Ints) -> Ints:
+        """How often what is gathered from one sharding to another is written anew; between meshes never."""
+        parts = self._layouts[rank].divisors()
+        foreign = np.asarray([one.is_foreign for one in self._layouts[rank].shardings], dtype=np.bool_)
+        return np.where(foreign[before] | foreign[after], 0, passes(parts[before], parts[after]))
+
     def path(self, rank: int, origin: int, target: int) -> tuple[TensorSharding, ...]:
         """The sharding that it starts from, and those after each step."""
         steps = self._sequence(rank, origin, target)
@@ -279,14 +298,23 @@ class ReshardPrices:
             if kinds is not None and kind not in kinds:
                 continue
             chosen = (steps.group == group) & ~is_uneven
-            ns[chosen] = self._prices.ns(kind, bytes_[chosen], axes, widening)
+            found = self._prices.ns(kind, bytes_[chosen], axes, widening)
+            if kind == "all_gather":
+                often = self._passes(type_.rank, steps.before[chosen], steps.after[chosen])
+                often = self._prices.relaid(bytes_[chosen], often, total_size(axes), widening)
+                laid_ns, waited_ns = _laid_out(self._prices, type_.rank, found, bytes_[chosen], often)
+                found = found + laid_ns if kinds is None else found + laid_ns - waited_ns
+            ns[chosen] = found
         for index in np.flatnonzero(is_uneven):
             kind, axes = names[steps.group[index]]
             if kinds is not None and kind not in kinds:
                 continue
             before, after = (layouts.shardings[ids[index]] for ids in (steps.before, steps.after))
             step = CollectiveStep(kind, axes, after)
-            ns[index], _ = _carried_out(self._prices, step, before, int(bytes_[index]), type_, widening)
+            all_ns, waited_ns, _ = _carried_out(
+                self._prices, step, before, int(bytes_[index]), type_, widening
+            )
+            ns[index] = all_ns if kinds is None else all_ns - waited_ns
         ns = ns[steps.which]
         np.add.at(
             prices, (steps.origin, steps.target), np.where(steps.is_inside, ns, 0) if only_inside else ns
@@ -322,10 +350,11 @@ def priced_steps(
     sent = prices.sent(type_, type_ if travels is None else travels)
     widening = prices.widening(type_, sent)
     for step, sized_by in sized_steps(before, steps):
-        ns, emitted = _carried_out(prices, step, before, sized_by.local_bytes(sent), sent, widening)
+        ns, waited, emitted = _carried_out(prices, step, before, sized_by.local_bytes(sent), sent, widening)
         if step.kind == "reduce_scatter":
             emitted = scattered(prices, step.axes, before, step.out_sharding, sent)
-        found.append(Collective(step.kind, step.axes, sized_by.local_bytes(type_), ns, emitted=emitted))
+        bytes_ = sized_by.local_bytes(type_)
+        found.append(Collective(step.kind, step.axes, bytes_, ns, waited_ns=waited, emitted=emitted))
         before = step.out_sharding
     return found
 
@@ -337,17 +366,32 @@ def _carried_out(
     bytes_: int,
     sent: TensorType,
     widening: int,
-) -> tuple[int, tuple[Emitted, ...]]:
-    """The price of one step, and what is emitted for it."""
+) -> tuple[int, int, tuple[Emitted, ...]]:
+    """The price of one step, what of that never runs behind compute, and what is emitted for it."""
     if prices.lowering != "xla-tpu" or _is_between_meshes(step, before):
         ns = prices.ns_of_one(step.kind, bytes_, step.axes, widening)
-        return ns, prices.emitted(step.kind, bytes_, step.axes, widening)
-    if prices.sums_little and is_along_lanes(step, before, sent, widening):
+        emitted = prices.emitted(step.kind, bytes_, step.axes, widening)
+    elif prices.sums_little and is_along_lanes(step, before, sent, widening):
         emitted = tuple(emitted_step(step, before, sent))
-        return sum(_ns_along_lanes(prices, one) for one in emitted), emitted
-    emitted = tuple(prices.carried_out(one, widening) for one in emitted_step(step, before, sent))
-    copied = prices.ns_of_one(step.kind, bytes_, step.axes) if step.kind in LOCAL else 0
-    return copied + sum(prices.ns_of_emitted(one, widening) for one in emitted), emitted
+        ns = sum(_ns_along_lanes(prices, one) for one in emitted)
+    else:
+        emitted = tuple(prices.carried_out(one, widening) for one in emitted_step(step, before, sent))
+        copied = prices.ns_of_one(step.kind, bytes_, step.axes) if step.kind in LOCAL else 0
+        ns = copied + sum(prices.ns_of_emitted(one, widening) for one in emitted)
+    is_foreign = before.is_foreign or step.out_sharding.is_foreign
+    is_gather = step.kind == "all_gather" and any(one.kind == "all_gather" for one in emitted)
+    if prices.lowering != "xla-tpu" or is_foreign or not is_gather:
+        return ns, 0, emitted
+    parts = (np.asarray([dim.num_shards for dim in one.dims]) for one in (before, step.out_sharding))
+    laid_ns, waited_ns = _laid_out(prices, sent.rank, np.asarray(ns), np.asarray(bytes_), passes(*parts))
+    return ns + int(laid_ns), int(waited_ns), emitted
+
+
+def _laid_out(prices: CollectivePrices, rank: int, ns: Ints, bytes_: Ints, copies: Ints) -> tuple[Ints, Ints]:
+    """What gathers of so many ns take for being written anew so often, and what of both never runs behind compute."""
+    laid_ns = prices.copies_ns(bytes_, copies)
+    is_apart = prices.gathers_ahead and rank >= KEPT_RANK
+    return laid_ns, np.where((copies > 0) & is_apart, ns + laid_ns, laid_ns)
 
 
 def _ns_along_lanes(prices: CollectivePrices, one: Emitted) -> int:

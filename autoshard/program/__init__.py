@@ -32,7 +32,7 @@ from autoshard.program.outputs import (
     sums_rows,
 )
 from autoshard.program.pace import KernelTimes, Pace, Stay
-from autoshard.program.prefetch import Ahead, in_argument_buffers, prefetchable
+from autoshard.program.prefetch import Ahead, in_argument_buffers, made_at_start, prefetchable
 from autoshard.program.records import (
     MOVES,
     RESULT_SITE,
@@ -112,6 +112,7 @@ __all__ = [
     "kernel_reads",
     "lies_as_read",
     "lone_operands",
+    "made_at_start",
     "minor_of_sum",
     "moved_for_products",
     "prefetchable",
