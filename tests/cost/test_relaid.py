@@ -1,0 +1,182 @@
+"""What is gathered along several dimensions is laid out anew, and on v5e made in front of all else."""
+
+import importlib.util
+from functools import cache
+
+import numpy as np
+import pytest
+
+from autoshard import pipeline
+from autoshard.annotated import price_as_written
+from autoshard.check import Subject, check
+from autoshard.cost.layouts import LayoutsByRank
+from autoshard.cost.lowering import CollectivePrices, Lowering
+from autoshard.cost.overlap import Hideable, hide
+from autoshard.cost.relaid import passes
+from autoshard.cost.reshard import ReshardPrices
+from autoshard.mlir import passes as shardy
+from autoshard.plans import Plan
+from autoshard.program import in_argument_buffers, made_at_start
+from autoshard.sharding import Mesh, TensorType, parse_sharding
+from autoshard.xla.compiling import compile_planned
+from costmodels import load
+
+MESH = Mesh.of([("x", 4), ("y", 4)])
+TYPE = TensorType((256, 32, 128), "bf16")
+WHOLE = "[{}, {}, {}]"
+ALONG_ONE = ['[{"x", "y"}, {}, {}]', '[{}, {"x", "y"}, {}]', '[{}, {}, {"x", "y"}]']
+ALONG_TWO = {'[{"x"}, {"y"}, {}]': 1, '[{"x"}, {}, {"y"}]': 2, '[{}, {"y"}, {"x"}]': 2}
+LAYERS, WIDTH, HEADS = 10, 4096, 32
+
+
+@pytest.mark.parametrize(("before", "after", "often"), [
+    ((4, 4, 1), (1, 1, 1), 1),
+    ((4, 1, 4), (1, 1, 1), 2),
+    ((4, 4, 4), (1, 1, 1), 2),
+    ((4, 4, 1), (4, 1, 1), 0),
+    ((8, 1, 1), (2, 1, 1), 0),
+    ((4, 4, 1), (1, 1, 16), 1),
+    ((1, 1, 1), (4, 4, 4), 0),
+])  # fmt: skip
+def test_passes(before: tuple[int, ...], after: tuple[int, ...], often: int) -> None:
+    """One for several dimensions that grow, and one for the minor one among them."""
+    assert passes(np.asarray(before), np.asarray(after)).tolist() == often
+
+
+@cache
+def prices(
+    hardware: str, lowering: Lowering = "xla-tpu", topology: tuple[int, ...] = (4, 4)
+) -> ReshardPrices:
+    """Of all shardings of here, in both directions."""
+    chip = load(hardware)
+    placed = chip.place([(axis.name, axis.size) for axis in MESH.axes], topology=topology)
+    layouts = LayoutsByRank()
+    ids = layouts[3].ids_of(parse_sharding(text, MESH) for text in [WHOLE, *ALONG_ONE, *ALONG_TWO])
+    found = ReshardPrices(MESH, CollectivePrices(placed, chip, lowering), layouts, shardy.decompose_reshards)
+    found.want(3, ids, ids)
+    found.resolve()
+    return found
+
+
+@pytest.mark.parametrize("hardware", ["tpu-v5e", "tpu-v6e"])
+def test_a_gather_along_several_dimensions_costs_copies(hardware: str) -> None:
+    """Beside the same gather along one; each reads and writes the whole in main memory."""
+    found = prices(hardware)
+    ones = [sum(step.ns for step in found.collectives(TYPE, n, 0)) for n in range(1, 1 + len(ALONG_ONE))]
+    assert len(set(ones)) == 1
+    for number, often in enumerate(ALONG_TWO.values(), 1 + len(ALONG_ONE)):
+        (step,) = found.collectives(TYPE, number, 0)
+        copies_ns = int(np.ceil(load(hardware).copy_ns(TYPE.num_bytes * often)))
+        assert step.ns == ones[0] + copies_ns
+        assert found.matrix(TYPE)[number, 0] == step.ns
+
+
+@pytest.mark.parametrize(("hardware", "lowering"), [("tpu-v5e:scheduler", "xla-tpu"), ("tpu-v5e", "shardy")])
+def test_where_it_costs_none(hardware: str, lowering: Lowering) -> None:
+    """A scheduler takes nothing for memory; Shardy's own collectives are no compiler's."""
+    found = prices(hardware, lowering)
+    assert len({sum(step.ns for step in found.collectives(TYPE, n, 0)) for n in range(1, 7)}) == 1
+
+
+@pytest.mark.parametrize(("hardware", "hidden"), [("tpu-v5e", False), ("tpu-v6e", True)])
+def test_what_never_runs_behind_compute(hardware: str, hidden: bool) -> None:
+    """Copies; and on v5e the gathers of three dimensions themselves, as the solver's table has it and as a plan tells it."""
+    found, kinds = prices(hardware), frozenset({"all_gather"})
+    everything = Hideable(early_ns=10**12, kinds=kinds)
+    for number in range(1, 7):
+        steps = found.collectives(TYPE, number, 0)
+        waited = sum(step.waited_ns for step in steps)
+        assert found.matrix(TYPE, kinds)[number, 0] == sum(step.ns for step in steps) - waited
+        shown = hide(steps, everything)
+        assert sum(step.hidden_ns for step in shown) == (sum(step.ns for step in steps) - waited) * 9 // 10
+        is_several = number > len(ALONG_ONE)
+        assert (sum(step.hidden_ns for step in shown) > 0) == (hidden or not is_several)
+        assert (waited > 0) == is_several
+
+
+def projections(weight: str, cast: bool = False) -> str:
+    """Layers of products with weights that are split so and gathered, data parallel."""
+    whole = f"tensor<{WIDTH}x{HEADS}x128xbf16>"
+    given = whole.replace("bf16", "f32") if cast else whole
+    rows = f"tensor<16384x{WIDTH}xbf16>"
+    weights = ", ".join(
+        f"%w{n}: {given} {{sdy.sharding = #sdy.sharding<@mesh, {weight}>}}" for n in range(LAYERS)
+    )
+    body, value = list[str](), "%a"
+    for n in range(LAYERS):
+        read = f"%w{n}"
+        if cast:
+            body.append(f"%k{n} = stablehlo.convert {read} : ({given}) -> {whole}")
+            read = f"%k{n}"
+        body += [
+            f"%g{n} = sdy.sharding_constraint {read} <@mesh, [{{}}, {{}}, {{}}]> : {whole}",
+            f"%p{n} = stablehlo.dot_general {value}, %g{n}, contracting_dims = [1] x [0]"
+            f" : ({rows}, {whole}) -> tensor<16384x{HEADS}x128xbf16>",
+            f"%r{n} = stablehlo.reshape %p{n} : (tensor<16384x{HEADS}x128xbf16>) -> {rows}",
+            f"%t{n} = stablehlo.tanh %r{n} : {rows}",
+        ]
+        value = f"%t{n}"
+    split = '{sdy.sharding = #sdy.sharding<@mesh, [{"x", "y"}, {}]>}'
+    lines = "\n        ".join(body)
+    return f"""
+      sdy.mesh @mesh = <["x"=4, "y"=4]>
+      func.func @main(%a: {rows} {split}, {weights}) -> ({rows} {split}) {{
+        {lines}
+        return {value} : {rows}
+      }}"""
+
+
+def written(text: str, hardware: str) -> Plan:
+    """Its own shardings, priced."""
+    request = pipeline.Request(hardware=hardware, topology=(4, 4), memory_bytes=None)
+    return price_as_written(pipeline.load_module(text.encode(), request)).plan()
+
+
+WEIGHT = WIDTH * HEADS * 128 * 2
+TWO = '[{"x"}, {"y"}, {}]'
+
+
+@pytest.mark.parametrize(("hardware", "least", "most"), [("tpu-v5e", LAYERS // 2, LAYERS), ("tpu-v6e", 0, 1)])
+def test_they_are_there_when_the_program_begins(hardware: str, least: int, most: int) -> None:
+    """On v5e all of them until they are read, but for three in vector memory; on v6e one in each of its layouts."""
+    along_one, along_two = (written(projections(split), hardware) for split in (ALONG_ONE[0], TWO))
+    more = along_two.price.peak_bytes - along_one.price.peak_bytes
+    assert least * WEIGHT <= more <= most * WEIGHT
+
+
+@pytest.mark.parametrize("split", [ALONG_ONE[0], TWO])
+def test_the_checker_agrees(split: str) -> None:
+    """Weights split by the user; how they are read is up to the plan."""
+    text = "\n".join(line for line in projections(split, cast=True).splitlines() if "constraint" not in line)
+    request = pipeline.Request(topology=(4, 4), memory_bytes=None)
+    loaded = pipeline.load_module(text.replace("%g", "%k").encode(), request)
+    plan = pipeline.plan_loaded(loaded)
+    report = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan)
+    assert report.passed, report.to_text()
+
+
+def test_casts_of_arguments_are_made_at_the_start() -> None:
+    """Not what is made of products; that of a cast is no argument's buffer."""
+    program = pipeline.load_module(
+        projections(ALONG_ONE[0], cast=True).encode(), pipeline.Request(topology=(4, 4))
+    ).program
+    made, kept = made_at_start(program), in_argument_buffers(program)
+    casts = {k.results[0] for k in program.kernels if k.shape.name == "stablehlo.convert"}
+    assert len(casts) == LAYERS
+    assert casts <= made
+    assert not casts & kept
+    assert kept <= made
+    assert not made & {k.results[0] for k in program.kernels if k.shape.is_matmul}
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed: pip install 'autoshard[tpu]'"
+)
+def test_memory_of_the_compiler() -> None:
+    """What it takes more where weights are split along two dimensions, on v5e."""
+    texts = [projections(split) for split in (ALONG_ONE[0], TWO)]
+    along_one, along_two = (
+        compile_planned(text.encode(), "tpu:v5e:4x4").memory.total_bytes for text in texts
+    )
+    first, second = (written(text, "tpu-v5e").price.peak_bytes for text in texts)
+    assert along_two - along_one == pytest.approx(second - first, rel=0.15)
