@@ -546,12 +546,19 @@ def _copied_shards(planned: Planned, reads: Reads, stored: _Stored, compiled: Co
             begin = ahead.begin_of_read(value, read.op, read.time)
             moves.append((begin, found, read.sharding, read.travels))
         for begin, held, wanted, travels in moves:
-            taken = stored.narrowed(type_, travels)
-            part, whole = (stored.at_least(taken, sharding) for sharding in (held, wanted))
+            part, whole = (
+                stored.at_least(stored.narrowed(type_, travels), sharding) for sharding in (held, wanted)
+            )
             if type_.rank > 2 and laid_out(compiled.prices, type_, travels, held, wanted):
                 yield Buffer(0, begin, whole)
             elif part < whole:
                 yield Buffer(0, int(min(begin, made)), part)
+        if (produced := planned.produced.get(value)) is not None:
+            part, whole = (stored.at_least(type_, sharding) for sharding in (produced, settled))
+            ends = zip(produced.dims, settled.dims, strict=True)
+            is_apart = type_.rank > 2 and sum(after.num_shards < dim.num_shards for dim, after in ends) > 1
+            if part < whole:
+                yield Buffer(0, stored.made_at[value], whole if is_apart else part)
 
 
 def _for_loops(

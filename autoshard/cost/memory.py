@@ -7,8 +7,8 @@ node    every value under its settled sharding over its lifetime, and of one tha
         Fourier transforms of products (`Program.transforms`); a renamed value, what its own layout pads beyond the original's; a result
         that is a constant, an argument or returned twice, which is handed over beside the value that it returns
 edge    a copy that a reshard makes, as long as it is read; casts of a stack that loops step through; the pieces of what is made in pieces,
-        where slices of it are read; where XLA for TPUs gathers behind compute also the shard of an argument that is gathered, copied when
-        the program begins and kept until the gather does
+        where slices of it are read; where XLA for TPUs gathers behind compute also the shard that is gathered of an argument, or of what is
+        made of one alone, there when the program begins and kept until the gather does
 
 Sizes are those of the hardware's layouts in memory (`Hardware.stored_bytes`).
 """
@@ -23,10 +23,11 @@ from autoshard.cost.graph import Edge, Graph, Node
 from autoshard.cost.layouts import Ints
 from autoshard.cost.looped import Looped, LoopedSums
 from autoshard.cost.lowering import Lowering
+from autoshard.cost.relaid import KEPT_RANK, passes
 from autoshard.cost.sizes import Item, Sizes
 from autoshard.cost.strips import strip_items
 from autoshard.problem import ProblemBuilder
-from autoshard.program import Flow, FlowKind, Lifetime, Lives, lies_as_read
+from autoshard.program import Flow, FlowKind, Lifetime, Lives, lies_as_read, made_at_start
 from autoshard.sharding import TensorSharding, TensorType
 
 
@@ -43,8 +44,12 @@ def node_items(
 ) -> Iterator[tuple[int, Item]]:
     """With the nodes that they are of."""
     sums = LoopedSums(graph, sizes, lives, looped) if lowering == "xla-tpu" else None
+    ahead = made_at_start(graph.program) if sizes.gathers_ahead else frozenset[int]()
     for number, node in enumerate(graph.nodes):
-        items = [_items(graph, node, sizes, lives.of_values, looped)]
+        items = [
+            _items(graph, node, sizes, lives.of_values, looped),
+            _gathered_as_made(graph, node, sizes, ahead),
+        ]
         if sums is not None:
             items += [sums.items(node), strip_items(graph, node, sizes, lives.of_values)]
         if number == 0:
@@ -237,6 +242,21 @@ def _kernel_items(
             least = sizes.unpadded(held, settled) if value in program.padding_names else smallest
             if (written != least).any() and not lies_as_read(value, program, lives):
                 yield Item(lifetime.begin, lifetime.end, written - least, note="padding of another layout")
+
+
+def _gathered_as_made(graph: Graph, node: Node, sizes: Sizes, ahead: frozenset[int]) -> Iterator[Item]:
+    """What is there from the start of the program until the kernel gathers it that makes it, of arguments alone (`cost.relaid`)."""
+    if node.space is None or ahead.isdisjoint(graph.program.kernels[node.kernel].results):
+        return
+    kernel = graph.program.kernels[node.kernel]
+    for type_, produced, settled in zip(
+        kernel.shape.results, node.space.produced, node.choices.supplies, strict=False
+    ):
+        parts = graph.layouts[type_.rank].divisors()
+        part, whole = (sizes.temporary(type_, layouts) for layouts in (produced, settled))
+        is_apart = (passes(parts[produced], parts[settled]) > 0) & (type_.rank >= KEPT_RANK)
+        bytes_ = np.where(part < whole, np.where(is_apart, whole, part), 0)
+        yield Item(0, kernel.time, bytes_, note="made in front of all else")
 
 
 def _gathered_from(graph: Graph, node: Node, sizes: Sizes) -> Item:

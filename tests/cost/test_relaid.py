@@ -144,13 +144,17 @@ def test_they_are_there_when_the_program_begins(hardware: str, least: int, most:
     assert least * WEIGHT <= more <= most * WEIGHT
 
 
+@pytest.mark.parametrize("is_free", [True, False])
 @pytest.mark.parametrize("split", [ALONG_ONE[0], TWO])
-def test_the_checker_agrees(split: str) -> None:
-    """Weights split by the user; how they are read is up to the plan."""
-    text = "\n".join(line for line in projections(split, cast=True).splitlines() if "constraint" not in line)
-    request = pipeline.Request(topology=(4, 4), memory_bytes=None)
-    loaded = pipeline.load_module(text.replace("%g", "%k").encode(), request)
+def test_the_checker_agrees(split: str, is_free: bool) -> None:
+    """Weights split by the user; how their casts are read is up to the plan, or demanded: the cast is gathered as it is made then."""
+    text = projections(split, cast=True)
+    if is_free:
+        lines = (line for line in text.splitlines() if "sharding_constraint" not in line)
+        text = "\n".join(lines).replace("%g", "%k")
+    loaded = pipeline.load_module(text.encode(), pipeline.Request(topology=(4, 4), memory_bytes=None))
     plan = pipeline.plan_loaded(loaded)
+    assert any(one.kind == "all_gather" for one in plan.price.collectives)
     report = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan)
     assert report.passed, report.to_text()
 
