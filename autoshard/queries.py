@@ -14,7 +14,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import costmodels
-from autoshard.cost import CollectivePrices, Lowering, priced_steps, sends_otherwise, sized_steps
+from autoshard.cost import (
+    CollectivePrices,
+    Lowering,
+    priced_steps,
+    sends_otherwise,
+    sized_steps,
+    steps_ns,
+    times_laid_out,
+)
 from autoshard.errors import AutoshardError
 from autoshard.hardware import (
     Layout,
@@ -53,6 +61,7 @@ class ReshardStep:
     ns: int
     sharding: str  # of its result
     emitted: tuple[EmittedCollective, ...] = ()  # what the compiler makes of it, which is what is priced
+    copies: int = 0  # how often it writes anew what it gathers along several dimensions, which is priced too
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +122,7 @@ class Resharder:
                 one.ns,
                 str(step.out_sharding),
                 tuple(EmittedCollective(e.kind, total_size(e.axes), e.bytes) for e in one.emitted),
+                one.copies,
             )
             for step, one in zip(self.sequence, priced, strict=True)
         )
@@ -151,8 +161,11 @@ class Resharder:
                 fix="give whole numbers from 1",
             )
         total = np.zeros(len(sizes), dtype=np.int64)
+        before = self.before
         for step, bytes_ in zip(self.sequence, self._bytes(sizes, dtype), strict=True):
-            total += self.prices.ns(step.kind, bytes_, step.axes)
+            often = times_laid_out(before, step.out_sharding)
+            total += steps_ns(self.prices, step.kind, step.axes, bytes_, often, rank)[0]
+            before = step.out_sharding
         for number in np.flatnonzero(self._sends_otherwise(sizes, dtype)):
             type_ = TensorType(tuple(sizes[number].tolist()), dtype)
             total[number] = sum(

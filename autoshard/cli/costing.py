@@ -145,7 +145,11 @@ def _steps(found: "Reshard") -> "RenderableType":
     for heading in ("kind", "axes", "bytes a device", "time", "carried out as", "then"):
         table.add_column(heading, justify="right" if heading in ("bytes a device", "time") else "left")
     for step in found.steps:
-        emitted = " and ".join(f"{one.kind} of {bytes_text(one.bytes)}" for one in step.emitted)
+        parts = [f"{one.kind} of {bytes_text(one.bytes)}" for one in step.emitted]
+        parts += (
+            [f"{step.copies} cop{'y' if step.copies == 1 else 'ies'} of the result"] if step.copies else []
+        )
+        emitted = " and ".join(parts)
         table.add_row(
             step.kind,
             Text(",".join(step.axes)),

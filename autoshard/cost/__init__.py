@@ -21,7 +21,15 @@ from autoshard.cost.readback import (
 )
 from autoshard.cost.recall import recall
 from autoshard.cost.requirements import Requirement, bound, decider, joined, masked, requirement
-from autoshard.cost.reshard import Collective, Decompose, priced_steps, sends_otherwise, sized_steps
+from autoshard.cost.reshard import (
+    Collective,
+    Decompose,
+    priced_steps,
+    sends_otherwise,
+    sized_steps,
+    steps_ns,
+    times_laid_out,
+)
 from autoshard.cost.schedule import Schedule, schedule_of
 from autoshard.cost.ties import Tie, Ties, find_ties, tie_table
 
@@ -73,7 +81,9 @@ __all__ = [
     "schedule_of",
     "sends_otherwise",
     "sized_steps",
+    "steps_ns",
     "tie_table",
+    "times_laid_out",
     "undominated",
     "wanted_at_levels",
     "with_told_copies",

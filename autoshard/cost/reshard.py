@@ -6,6 +6,7 @@ local bytes at every step, which come from the tensor type.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -56,9 +57,8 @@ class Collective:
     bytes: int
     ns: int  # that a step pays for one run
     hidden_ns: int = 0  # of one run behind compute, beside that
-    waited_ns: int = (
-        0  # of `ns`, what cannot run behind compute: copies of what is gathered along several dimensions
-    )
+    waited_ns: int = 0  # of `ns`, what cannot run behind compute
+    copies: int = 0  # how often what is gathered along several dimensions is written anew
     emitted: tuple[Emitted, ...] = ()  # what the compiler makes of it
 
 
@@ -298,23 +298,18 @@ class ReshardPrices:
             if kinds is not None and kind not in kinds:
                 continue
             chosen = (steps.group == group) & ~is_uneven
-            found = self._prices.ns(kind, bytes_[chosen], axes, widening)
-            if kind == "all_gather":
-                often = self._passes(type_.rank, steps.before[chosen], steps.after[chosen])
-                often = self._prices.relaid(bytes_[chosen], often, total_size(axes), widening)
-                laid_ns, waited_ns = _laid_out(self._prices, type_.rank, found, bytes_[chosen], often)
-                found = found + laid_ns if kinds is None else found + laid_ns - waited_ns
-            ns[chosen] = found
+            often = self._passes(type_.rank, steps.before[chosen], steps.after[chosen])
+            step = kind, axes, bytes_[chosen]
+            all_ns, waited_ns = steps_ns(self._prices, *step, often, type_.rank, widening)
+            ns[chosen] = all_ns if kinds is None else all_ns - waited_ns
         for index in np.flatnonzero(is_uneven):
             kind, axes = names[steps.group[index]]
             if kinds is not None and kind not in kinds:
                 continue
             before, after = (layouts.shardings[ids[index]] for ids in (steps.before, steps.after))
             step = CollectiveStep(kind, axes, after)
-            all_ns, waited_ns, _ = _carried_out(
-                self._prices, step, before, int(bytes_[index]), type_, widening
-            )
-            ns[index] = all_ns if kinds is None else all_ns - waited_ns
+            run = _carried_out(self._prices, step, before, int(bytes_[index]), type_, widening)
+            ns[index] = run.ns if kinds is None else run.ns - run.waited_ns
         ns = ns[steps.which]
         np.add.at(
             prices, (steps.origin, steps.target), np.where(steps.is_inside, ns, 0) if only_inside else ns
@@ -325,6 +320,29 @@ class ReshardPrices:
         """[N] whether the compiler may send something else than the step's bytes."""
         is_padded = sends_otherwise(self._prices, type_, self._layouts[type_.rank].divisors())
         return is_padded[steps.before] | is_padded[steps.after]
+
+
+def steps_ns(
+    prices: CollectivePrices,
+    kind: str,
+    axes: tuple[AxisRef, ...],
+    bytes_: Ints,
+    often: Ints,
+    rank: int,
+    widening: int = 1,
+) -> tuple[Ints, Ints]:
+    """[N] ns of one run where shapes divide, and what of that never runs behind compute.
+
+    Args:
+        bytes_, widening: as of `CollectivePrices.ns`.
+        often: `cost.relaid`'s passes of each.
+    """
+    ns = prices.ns(kind, bytes_, axes, widening)
+    if kind != "all_gather":
+        return ns, np.zeros_like(ns)
+    often = prices.relaid(bytes_, often, total_size(axes), widening)
+    laid_ns, waited_ns = _laid_out(prices, rank, ns, bytes_, often)
+    return ns + laid_ns, waited_ns
 
 
 def sends_otherwise(prices: CollectivePrices, type_: TensorType, shards: Ints) -> Bools:
@@ -350,13 +368,33 @@ def priced_steps(
     sent = prices.sent(type_, type_ if travels is None else travels)
     widening = prices.widening(type_, sent)
     for step, sized_by in sized_steps(before, steps):
-        ns, waited, emitted = _carried_out(prices, step, before, sized_by.local_bytes(sent), sent, widening)
+        run = _carried_out(prices, step, before, sized_by.local_bytes(sent), sent, widening)
+        emitted = run.emitted
         if step.kind == "reduce_scatter":
             emitted = scattered(prices, step.axes, before, step.out_sharding, sent)
         bytes_ = sized_by.local_bytes(type_)
-        found.append(Collective(step.kind, step.axes, bytes_, ns, waited_ns=waited, emitted=emitted))
+        found.append(
+            Collective(
+                step.kind,
+                step.axes,
+                bytes_,
+                run.ns,
+                waited_ns=run.waited_ns,
+                copies=run.copies,
+                emitted=emitted,
+            )
+        )
         before = step.out_sharding
     return found
+
+
+class _Run(NamedTuple):
+    """One step as it runs, and what is emitted for it."""
+
+    ns: int
+    emitted: tuple[Emitted, ...]
+    waited_ns: int = 0
+    copies: int = 0
 
 
 def _carried_out(
@@ -366,8 +404,7 @@ def _carried_out(
     bytes_: int,
     sent: TensorType,
     widening: int,
-) -> tuple[int, int, tuple[Emitted, ...]]:
-    """The price of one step, what of that never runs behind compute, and what is emitted for it."""
+) -> _Run:
     if prices.lowering != "xla-tpu" or _is_between_meshes(step, before):
         ns = prices.ns_of_one(step.kind, bytes_, step.axes, widening)
         emitted = prices.emitted(step.kind, bytes_, step.axes, widening)
@@ -378,13 +415,20 @@ def _carried_out(
         emitted = tuple(prices.carried_out(one, widening) for one in emitted_step(step, before, sent))
         copied = prices.ns_of_one(step.kind, bytes_, step.axes) if step.kind in LOCAL else 0
         ns = copied + sum(prices.ns_of_emitted(one, widening) for one in emitted)
-    is_foreign = before.is_foreign or step.out_sharding.is_foreign
     is_gather = step.kind == "all_gather" and any(one.kind == "all_gather" for one in emitted)
-    if prices.lowering != "xla-tpu" or is_foreign or not is_gather:
-        return ns, 0, emitted
-    parts = (np.asarray([dim.num_shards for dim in one.dims]) for one in (before, step.out_sharding))
-    laid_ns, waited_ns = _laid_out(prices, sent.rank, np.asarray(ns), np.asarray(bytes_), passes(*parts))
-    return ns + int(laid_ns), int(waited_ns), emitted
+    copies = times_laid_out(before, step.out_sharding)
+    if prices.lowering != "xla-tpu" or not is_gather or not copies:
+        return _Run(ns, emitted)
+    laid_ns, waited_ns = _laid_out(prices, sent.rank, np.asarray(ns), np.asarray(bytes_), copies)
+    return _Run(ns + int(laid_ns), emitted, int(waited_ns), int(copies))
+
+
+def times_laid_out(before: TensorSharding, after: TensorSharding) -> Ints:
+    """How often what is gathered from one sharding to another is written anew; between meshes never."""
+    if before.is_foreign or after.is_foreign:
+        return np.asarray(0)
+    old, new = (np.asarray([dim.num_shards for dim in one.dims], dtype=np.int64) for one in (before, after))
+    return passes(old, new)
 
 
 def _laid_out(prices: CollectivePrices, rank: int, ns: Ints, bytes_: Ints, copies: Ints) -> tuple[Ints, Ints]:
