@@ -16,7 +16,7 @@ from autoshard.check.partial import partial_sums
 from autoshard.check.planned import Planned, read_shardings
 from autoshard.check.reads import Reads, find_reads
 from autoshard.check.report import CheckReport, Finding, of_equality, of_offenders
-from autoshard.check.reshards import gathered_ahead, gathered_in_products
+from autoshard.check.reshards import find_laid_out, gathered_ahead, gathered_in_products
 from autoshard.check.rules import check_rules
 from autoshard.check.sums import looped_sums
 from autoshard.mlir.collective import Collective
@@ -102,6 +102,7 @@ def _figures(subject: Subject, plan: Plan, planned: Planned, reads: Reads, price
         ahead,
         looped_sums(planned, reads, prices),
         gathered_in_products(planned, reads, prices),
+        find_laid_out(planned, reads, prices),
     )
     peak = find_peak(planned, reads, subject.hardware, plan.memory_bytes, compiled)
     ops = planned.listing.ops

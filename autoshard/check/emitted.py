@@ -99,18 +99,14 @@ def sent_for_step(
     return (_compiled(compiler, Sent(step.kind, step.axes, held), times),)
 
 
-def times_laid_out(
-    compiler: Compiler, before: TensorSharding, after: TensorSharding, type_: TensorType, times: int
-) -> int:
+def times_laid_out(before: TensorSharding, after: TensorSharding) -> int:
     """How often XLA:TPU writes anew what it gathers along several dimensions: once, and once more if the minor one is among them."""
-    if compiler.lowering != "xla-tpu" or before.is_foreign or after.is_foreign:
+    if before.is_foreign or after.is_foreign:
         return 0
-    grown = [left < parts for parts, left in zip(_shards(before), _shards(after), strict=True)]
-    if sum(grown) < 2:
-        return 0
-    devices = math.prod(_shards(before)) // math.prod(_shards(after))
-    is_little = compiler.is_cubic or after.local_bytes(type_) * times <= 1 << 24
-    return 0 if devices == compiler.devices > 32 and is_little else 1 + grown[-1]
+    parts = list(zip(_shards(before), _shards(after), strict=True))
+    grown = [new < old for old, new in parts]
+    is_gather = sum(grown) > 1 and all(new <= old for old, new in parts)
+    return 1 + grown[-1] if is_gather else 0
 
 
 def _is_along_lanes(before: TensorSharding, after: TensorSharding, type_: TensorType, times: int) -> bool:

@@ -22,11 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoshard.check.boundaries import result_sharding
+from autoshard.check.emitted import times_laid_out
 from autoshard.check.moves import Prices
 from autoshard.check.overlap import Hideable, find_pace
 from autoshard.check.planned import Planned
 from autoshard.check.reads import KernelRead, Read, Reads, summed_parts
-from autoshard.check.reshards import laid_out, starts_early
+from autoshard.check.reshards import LaidOut, starts_early
 from autoshard.check.scattering import Loop as GatheringLoop
 from autoshard.check.sharing import moved_reads, shared_copy
 from autoshard.check.strips import in_strips
@@ -79,6 +80,7 @@ class Compiled:
     ahead: Hideable
     looped: frozenset[int]  # values whose sum a loop scatters
     gathered: Mapping[tuple[int, int], GatheringLoop]  # (value, root op) of operands that a loop gathers
+    laid_out: LaidOut
 
     @property
     def narrows(self) -> bool:
@@ -439,7 +441,7 @@ def _copies(planned: Planned, reads: Reads, stored: _Stored, compiled: Compiled)
             shared = stored.narrowed(type_, copy.travels)
             bytes_ = stored.at_least(shared, found)
             yield Buffer(hideable.begin_of_copy(value, begin), end, bytes_)
-            if laid_out(compiled.prices, type_, copy.travels, settled, found):
+            if (type_, copy.travels, settled, found) in compiled.laid_out:
                 yield Buffer(begin, begin + 1, bytes_)
         for read in moved_reads(copy, mine, settled):
             is_whole = (value, read.op) not in compiled.gathered
@@ -447,7 +449,7 @@ def _copies(planned: Planned, reads: Reads, stored: _Stored, compiled: Compiled)
                 begin = hideable.begin_of_read(value, read.op, read.time)
                 taken = stored.at_least(stored.narrowed(type_, read.travels), read.sharding)
                 yield Buffer(begin, read.end, taken)
-                if laid_out(compiled.prices, type_, read.travels, found, read.sharding):
+                if (type_, read.travels, found, read.sharding) in compiled.laid_out:
                     yield Buffer(read.time, read.time + 1, taken)
 
 
@@ -549,14 +551,13 @@ def _copied_shards(planned: Planned, reads: Reads, stored: _Stored, compiled: Co
             part, whole = (
                 stored.at_least(stored.narrowed(type_, travels), sharding) for sharding in (held, wanted)
             )
-            if type_.rank > 2 and laid_out(compiled.prices, type_, travels, held, wanted):
+            if type_.rank > 2 and (type_, travels, held, wanted) in compiled.laid_out:
                 yield Buffer(0, begin, whole)
             elif part < whole:
                 yield Buffer(0, int(min(begin, made)), part)
         if (produced := planned.produced.get(value)) is not None:
             part, whole = (stored.at_least(type_, sharding) for sharding in (produced, settled))
-            ends = zip(produced.dims, settled.dims, strict=True)
-            is_apart = type_.rank > 2 and sum(after.num_shards < dim.num_shards for dim, after in ends) > 1
+            is_apart = type_.rank > 2 and times_laid_out(produced, settled) > 0
             if part < whole:
                 yield Buffer(0, stored.made_at[value], whole if is_apart else part)
 

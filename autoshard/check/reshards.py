@@ -342,9 +342,9 @@ def _sized(reshard: Reshard, steps: Sequence[CollectiveStep], prices: Prices) ->
         compiled = sent
         if step.kind == "reduce_scatter" and sent:
             compiled = with_padding(prices, sent, before, step.out_sharding, travels)
-        is_gathered = any(one.kind == "all_gather" for one in sent) and step.kind == "all_gather"
-        ends = before, step.out_sharding
-        often = laid_out(prices, reshard.type, reshard.travels, *ends) if is_gathered else 0
+        is_gather = step.kind == "all_gather" and any(one.kind == step.kind for one in sent)
+        is_laid_out = is_gather and prices.lowering == "xla-tpu"
+        often = times_laid_out(before, step.out_sharding) if is_laid_out else 0
         yield Moved(
             step.kind,
             step.axes,
@@ -360,16 +360,27 @@ def _sized(reshard: Reshard, steps: Sequence[CollectiveStep], prices: Prices) ->
         before = step.out_sharding
 
 
-def laid_out(
-    prices: Prices,
-    type_: TensorType,
-    travels: TensorType,
-    before: TensorSharding,
-    after: TensorSharding,
-) -> int:
-    """How often what is gathered so is written anew, where it is gathered."""
-    sent = type_sent(prices, type_, travels)
-    return times_laid_out(prices.compiler, before, after, sent, _times_as_wide(type_, sent))
+LaidOut = frozenset[tuple[TensorType, TensorType, TensorSharding, TensorSharding]]
+"""(type, as it travels, from, to) of what is gathered along several dimensions on the way."""
+
+
+def find_laid_out(planned: Planned, reads: Reads, prices: Prices) -> LaidOut:
+    """Of all changes of sharding, those that XLA:TPU lays out anew behind a gather."""
+    reshards = [
+        reshard
+        for reshard in reshards_of(planned, reads, prices)
+        if reshard.origin != reshard.target
+        and not has_no_collectives(planned.mesh, reshard.origin, reshard.target)
+    ]
+    steps = _sequences(planned.mesh, reshards, prices.lowering)
+    return frozenset(
+        (reshard.type, reshard.travels, reshard.origin, reshard.target)
+        for reshard in reshards
+        if any(
+            one.laid_out
+            for one in _sized(reshard, steps[reshard.type.rank, reshard.origin, reshard.target], prices)
+        )
+    )
 
 
 def _width(type_: TensorType) -> int:

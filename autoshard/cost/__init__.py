@@ -27,7 +27,7 @@ from autoshard.cost.reshard import (
     priced_steps,
     sends_otherwise,
     sized_steps,
-    steps_ns,
+    steps_run,
     times_laid_out,
 )
 from autoshard.cost.schedule import Schedule, schedule_of
@@ -81,7 +81,7 @@ __all__ = [
     "schedule_of",
     "sends_otherwise",
     "sized_steps",
-    "steps_ns",
+    "steps_run",
     "tie_table",
     "times_laid_out",
     "undominated",

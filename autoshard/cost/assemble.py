@@ -243,7 +243,7 @@ def _add_edges(
                 tables[priced] = Table(cost, reshards.possible(edge.type.rank, supply, demand))
             if key not in copies:
                 sized = (sizes, key[0], supply, demand)
-                are_laid = reshards.are_laid_out(sent, supply, demand, widening)
+                are_laid = reshards.are_laid_out(sent, widening)[np.ix_(supply, demand)]
                 copies[key] = copy_bytes(*sized), shard_bytes(*sized), are_laid
             found = by_identity[quick] = (tables[priced], copies[key])
         table, (whole, shard, are_laid) = found

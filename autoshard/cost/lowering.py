@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from autoshard.mlir.collective import LOCAL
 from autoshard.sharding import AxisRef, TensorType, dtype_bits, total_size
@@ -83,7 +83,9 @@ class CollectivePrices:
 
     @property
     def gathers_ahead(self) -> bool:
-        """Whether the compiler starts gathers early, and copies shards of arguments for that, whatever a plan assumes."""
+        """Whether the compiler starts gathers early, and has shards of arguments and of casts of them ready for that, whatever a plan
+        assumes.
+        """
         return self.lowering == "xla-tpu" and self.hardware.gathers_behind_compute
 
     @property
@@ -192,7 +194,7 @@ class CollectivePrices:
         return self._itself(kind, sizes, axes)
 
     def relaid(
-        self, bytes_: NDArray[np.int64], passes: NDArray[np.int64], devices: ArrayLike, widening: int = 1
+        self, bytes_: NDArray[np.int64], passes: NDArray[np.int64], devices: int, widening: int = 1
     ) -> NDArray[np.int64]:
         """How often results of gathers of so many bytes over so many devices are written anew, of `cost.relaid`'s passes.
 
@@ -200,8 +202,7 @@ class CollectivePrices:
         """
         if self.lowering != "xla-tpu":
             return np.zeros_like(passes)
-        is_little = bytes_ * widening <= self._most_summed_bytes(self.devices)
-        return np.where(is_little & (np.asarray(devices) == self.devices), 0, passes)
+        return np.where(bytes_ * widening <= self._most_summed_bytes(devices), 0, passes)
 
     def copies_ns(self, bytes_: NDArray[np.int64], copies: NDArray[np.int64]) -> NDArray[np.int64]:
         """Whole ns in which so many bytes are written anew so often."""

@@ -77,7 +77,7 @@ def shard_bytes(sizes: Sizes, type_: TensorType, supply: Ints, demand: Ints) -> 
 
     XLA:TPU gathers in steps that run inside the fusions beside them and hand on the shard with what has come, as if they wrote to it. An
     argument must not be written to, so its shard is copied, in front of all else (seen in what libtpu 0.0.51 compiles for v5e of
-    GPT-OSS 20B, 44 shards of 2.3 GB in all, and of Qwen2.5 7B).
+    GPT-OSS 20B, 44 shards of 2.3 GB in all, and of Qwen2.5 7B); the shard of its cast is made there (`program.made_at_start`).
     """
     held, wanted = sizes.temporary(type_, supply), sizes.temporary(type_, demand)
     return np.where(held[:, None] < wanted[None, :], held[:, None], 0)

@@ -22,10 +22,11 @@ KEPT_RANK = 3
 
 
 def passes(before: Ints, after: Ints) -> Ints:
-    """[...] how often the result is written anew, of what lies in so many parts [..., dimension] before and after."""
+    """[...] how often the result is written anew, of what lies in so many parts [..., dimension] before and is gathered to so many."""
     grown = after < before
+    is_several = (grown.sum(axis=-1) > 1) & (after <= before).all(axis=-1)
     behind = grown[..., -1] if grown.shape[-1] else np.zeros(grown.shape[:-1], dtype=np.bool_)
-    return np.where(grown.sum(axis=-1) > 1, 1 + behind, 0).astype(np.int64)
+    return np.where(is_several, 1 + behind, 0).astype(np.int64)
 
 
 def held_ahead(

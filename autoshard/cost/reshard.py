@@ -91,6 +91,7 @@ class ReshardPrices:
         self._groups: dict[tuple[str, tuple[AxisRef, ...]], int] = {}
         self._steps: dict[int, _Steps] = {}
         self._matrices: dict[tuple[TensorType, frozenset[str] | None, bool, int], Ints] = {}
+        self._runs: dict[tuple[TensorType, int], _Runs] = {}
 
     def want(self, rank: int, origins: Ints, targets: Ints) -> None:
         """Announce that every pair of these shardings may be asked for; those that are not possible are left out."""
@@ -154,6 +155,7 @@ class ReshardPrices:
         for rank in {rank for rank, _, _ in missing}:
             self._steps[rank] = self._flatten(rank)
         self._matrices.clear()
+        self._runs.clear()
 
     def _is_summed_first(self, rank: int, origin: int) -> bool:
         return self._prices.sums_first and bool(self._layouts[rank].shardings[origin].unreduced)
@@ -222,14 +224,15 @@ class ReshardPrices:
         """Whether the compiler carries out once what several readers ask for alike."""
         return self._prices.merges_equal
 
-    def are_laid_out(self, type_: TensorType, origins: Ints, targets: Ints, widening: int) -> Bools:
-        """[from, to] whether what is sent so is gathered along several dimensions, and laid out anew behind that."""
-        layouts = self._layouts[type_.rank]
-        parts = layouts.divisors().prod(axis=1)
-        devices = parts[origins][:, None] // parts[targets][None, :]
-        bytes_ = layouts.local_bytes(type_, targets)[None, :]
-        often = self._passes(type_.rank, origins[:, None], targets[None, :])
-        return self._prices.relaid(bytes_, often, devices, widening) > 0
+    def are_laid_out(self, type_: TensorType, widening: int) -> Bools:
+        """[from, to] whether what is sent so is gathered along several dimensions on the way, and laid out anew behind that."""
+        count = len(self._layouts[type_.rank].shardings)
+        found = np.zeros((count, count), dtype=np.bool_)
+        steps = self._steps.get(type_.rank)
+        if steps is not None:
+            copies = self._runs_of(steps, type_, widening).copies[steps.which]
+            found[steps.origin[copies > 0], steps.target[copies > 0]] = True
+        return found
 
     def _passes(self, rank: int, before: Ints, after: Ints) -> Ints:
         """How often what is gathered from one sharding to another is written anew; between meshes never."""
@@ -283,38 +286,45 @@ class ReshardPrices:
     def _price(
         self, type_: TensorType, kinds: frozenset[str] | None, only_inside: bool, widening: int
     ) -> Ints:
-        layouts = self._layouts[type_.rank]
-        count = len(layouts.shardings)
+        count = len(self._layouts[type_.rank].shardings)
         prices = np.zeros((count, count), dtype=np.int64)
         steps = self._steps.get(type_.rank)
         if steps is None:
             return prices
-        names = list(self._groups)
-        is_uneven = self._is_uneven(steps, type_)
-        bytes_ = layouts.local_bytes(type_)[steps.sized_by]
-        ns = np.zeros(len(bytes_), dtype=np.int64)
-        for group in np.unique(steps.group):
-            kind, axes = names[group]
-            if kinds is not None and kind not in kinds:
-                continue
-            chosen = (steps.group == group) & ~is_uneven
-            often = self._passes(type_.rank, steps.before[chosen], steps.after[chosen])
-            step = kind, axes, bytes_[chosen]
-            all_ns, waited_ns = steps_ns(self._prices, *step, often, type_.rank, widening)
-            ns[chosen] = all_ns if kinds is None else all_ns - waited_ns
-        for index in np.flatnonzero(is_uneven):
-            kind, axes = names[steps.group[index]]
-            if kinds is not None and kind not in kinds:
-                continue
-            before, after = (layouts.shardings[ids[index]] for ids in (steps.before, steps.after))
-            step = CollectiveStep(kind, axes, after)
-            run = _carried_out(self._prices, step, before, int(bytes_[index]), type_, widening)
-            ns[index] = run.ns if kinds is None else run.ns - run.waited_ns
+        ns, waited_ns, _ = self._runs_of(steps, type_, widening)
+        if kinds is not None:
+            counts = np.asarray([kind in kinds for kind, _ in self._groups], dtype=np.bool_)
+            ns = np.where(counts[steps.group], ns - waited_ns, 0)
         ns = ns[steps.which]
         np.add.at(
             prices, (steps.origin, steps.target), np.where(steps.is_inside, ns, 0) if only_inside else ns
         )
         return prices
+
+    def _runs_of(self, steps: _Steps, type_: TensorType, widening: int) -> "_Runs":
+        """Of each distinct step."""
+        found = self._runs.get((type_, widening))
+        if found is None:
+            layouts, names = self._layouts[type_.rank], list(self._groups)
+            is_uneven = self._is_uneven(steps, type_)
+            bytes_ = layouts.local_bytes(type_)[steps.sized_by]
+            found = _Runs(*np.zeros((3, len(bytes_)), dtype=np.int64))
+            for group in np.unique(steps.group):
+                chosen = (steps.group == group) & ~is_uneven
+                often = self._passes(type_.rank, steps.before[chosen], steps.after[chosen])
+                kind, axes = names[group]
+                runs = steps_run(self._prices, kind, axes, bytes_[chosen], often, type_.rank, widening)
+                for every, of_group in zip(found, runs, strict=True):
+                    every[chosen] = of_group
+            for index in np.flatnonzero(is_uneven):
+                before, after = (layouts.shardings[ids[index]] for ids in (steps.before, steps.after))
+                kind, axes = names[steps.group[index]]
+                step = CollectiveStep(kind, axes, after)
+                run = _carried_out(self._prices, step, before, int(bytes_[index]), type_, widening)
+                for every, one in zip(found, (run.ns, run.waited_ns, run.copies), strict=True):
+                    every[index] = one
+            self._runs[type_, widening] = found
+        return found
 
     def _is_uneven(self, steps: _Steps, type_: TensorType) -> Bools:
         """[N] whether the compiler may send something else than the step's bytes."""
@@ -322,7 +332,15 @@ class ReshardPrices:
         return is_padded[steps.before] | is_padded[steps.after]
 
 
-def steps_ns(
+class _Runs(NamedTuple):
+    """[N] of steps as they run, once."""
+
+    ns: Ints
+    waited_ns: Ints  # of that, what never runs behind compute
+    copies: Ints  # how often what is gathered along several dimensions is written anew
+
+
+def steps_run(
     prices: CollectivePrices,
     kind: str,
     axes: tuple[AxisRef, ...],
@@ -330,19 +348,20 @@ def steps_ns(
     often: Ints,
     rank: int,
     widening: int = 1,
-) -> tuple[Ints, Ints]:
-    """[N] ns of one run where shapes divide, and what of that never runs behind compute.
+) -> _Runs:
+    """Of steps where shapes divide.
 
     Args:
         bytes_, widening: as of `CollectivePrices.ns`.
         often: `cost.relaid`'s passes of each.
     """
     ns = prices.ns(kind, bytes_, axes, widening)
+    nothing = np.zeros_like(ns)
     if kind != "all_gather":
-        return ns, np.zeros_like(ns)
-    often = prices.relaid(bytes_, often, total_size(axes), widening)
-    laid_ns, waited_ns = _laid_out(prices, rank, ns, bytes_, often)
-    return ns + laid_ns, waited_ns
+        return _Runs(ns, nothing, nothing)
+    copies = prices.relaid(bytes_, often, total_size(axes), widening)
+    laid_ns, waited_ns = _laid_out(prices, rank, ns, bytes_, copies)
+    return _Runs(ns + laid_ns, waited_ns, copies)
 
 
 def sends_otherwise(prices: CollectivePrices, type_: TensorType, shards: Ints) -> Bools:

@@ -63,7 +63,7 @@ def schedule_of(
     made = [one for one in chosen.collectives if one.collective.emitted]
     asynchronous_ns = synchronous_ns = 0
     for one in made:
-        is_asynchronous = _kinds(one) <= hardware.asynchronous
+        is_asynchronous = _is_asynchronous(one, hardware.asynchronous)
         asynchronous_ns += _whole_ns(one) * one.repeat if is_asynchronous else 0
         synchronous_ns += 0 if is_asynchronous else _whole_ns(one) * one.repeat
     if not asynchronous_ns:
@@ -94,6 +94,11 @@ def _work_ns(priced: PricedGraph, choice: NDArray[np.int64], hardware: Hardware)
 
 def _whole_ns(one: ChosenCollective) -> int:
     return one.collective.ns + one.collective.hidden_ns
+
+
+def _is_asynchronous(one: ChosenCollective, kinds: frozenset[str]) -> bool:
+    """By its kinds, but for what is made in front of all else (`cost.relaid`); copies take nothing at these prices."""
+    return _kinds(one) <= kinds and not one.collective.waited_ns
 
 
 def _kinds(one: ChosenCollective) -> frozenset[str]:
@@ -293,7 +298,7 @@ class _Program:
             if not kinds:
                 continue
             ns = _pass_ns(one) if is_with_product else _whole_ns(one)
-            if kinds <= self._asynchronous:
+            if _is_asynchronous(one, self._asynchronous):
                 kind = min(kinds)
                 before = computation.add(Task(place, kind=kind), before)
                 if one.edge >= 0 and not is_with_product:

@@ -35,7 +35,7 @@ LAYERS, WIDTH, HEADS = 10, 4096, 32
     ((4, 4, 4), (1, 1, 1), 2),
     ((4, 4, 1), (4, 1, 1), 0),
     ((8, 1, 1), (2, 1, 1), 0),
-    ((4, 4, 1), (1, 1, 16), 1),
+    ((4, 4, 1), (1, 1, 16), 0),
     ((1, 1, 1), (4, 4, 4), 0),
 ])  # fmt: skip
 def test_passes(before: tuple[int, ...], after: tuple[int, ...], often: int) -> None:
@@ -45,17 +45,43 @@ def test_passes(before: tuple[int, ...], after: tuple[int, ...], often: int) -> 
 
 @cache
 def prices(
-    hardware: str, lowering: Lowering = "xla-tpu", topology: tuple[int, ...] = (4, 4)
+    hardware: str, lowering: Lowering = "xla-tpu", topology: tuple[int, int] = (4, 4)
 ) -> ReshardPrices:
-    """Of all shardings of here, in both directions."""
-    chip = load(hardware)
-    placed = chip.place([(axis.name, axis.size) for axis in MESH.axes], topology=topology)
+    """Of all shardings of here, in both directions; each axis of the mesh is one dimension of the torus."""
+    chip, mesh = load(hardware), Mesh.of(list(zip("xy", topology, strict=True)))
+    placed = chip.place([(axis.name, axis.size) for axis in mesh.axes], topology=topology)
     layouts = LayoutsByRank()
-    ids = layouts[3].ids_of(parse_sharding(text, MESH) for text in [WHOLE, *ALONG_ONE, *ALONG_TWO])
-    found = ReshardPrices(MESH, CollectivePrices(placed, chip, lowering), layouts, shardy.decompose_reshards)
+    texts = [WHOLE, *ALONG_ONE, *ALONG_TWO, '[{"x"}, {}, {}]', '[{}, {"x"}, {}]']
+    ids = layouts[3].ids_of(parse_sharding(text, mesh) for text in texts)
+    found = ReshardPrices(mesh, CollectivePrices(placed, chip, lowering), layouts, shardy.decompose_reshards)
     found.want(3, ids, ids)
     found.resolve()
     return found
+
+
+@pytest.mark.parametrize("hardware", ["tpu-v5e", "tpu-v6e"])
+def test_what_is_laid_out_anew(hardware: str) -> None:
+    """Gathers along two dimensions to the whole or to a part of it, and nothing that Shardy exchanges instead."""
+    found = prices(hardware)
+    rows, columns = 1 + len(ALONG_ONE) + len(ALONG_TWO), 2 + len(ALONG_ONE) + len(ALONG_TWO)
+    are_laid = found.are_laid_out(TYPE, 1)
+    along_two = range(1 + len(ALONG_ONE), rows)
+    assert {number for number in range(len(are_laid)) if are_laid[number, 0]} == set(along_two)
+    for a, b in np.argwhere(are_laid).tolist():
+        assert any(step.copies for step in found.collectives(TYPE, a, b))
+    assert not are_laid[along_two[0], rows], "gathered along one of two"
+    assert not are_laid[along_two[1], columns], "exchanged, then gathered along one"
+
+
+def test_what_is_summed_instead_is_not() -> None:
+    """Up to 16 MiB over all of 64 devices; padded, where parts are uneven, so that 16760640 bytes are too many."""
+    found, number = prices("tpu-v5e", topology=(8, 8)), 1 + len(ALONG_ONE)
+    for shape, is_gathered in [((1023, 1023, 8), False), ((1020, 1027, 8), True), ((1024, 1024, 64), True)]:
+        type_ = TensorType(shape, "bf16")
+        (step,) = found.collectives(type_, number, 0)
+        assert [one.kind for one in step.emitted] == ["all_gather" if is_gathered else "all_reduce"]
+        assert (step.copies > 0, bool(found.are_laid_out(type_, 1)[number, 0])) == (is_gathered, is_gathered)
+        assert found.matrix(type_)[number, 0] == step.ns
 
 
 @pytest.mark.parametrize("hardware", ["tpu-v5e", "tpu-v6e"])
@@ -73,9 +99,12 @@ def test_a_gather_along_several_dimensions_costs_copies(hardware: str) -> None:
 
 @pytest.mark.parametrize(("hardware", "lowering"), [("tpu-v5e:scheduler", "xla-tpu"), ("tpu-v5e", "shardy")])
 def test_where_it_costs_none(hardware: str, lowering: Lowering) -> None:
-    """A scheduler takes nothing for memory; Shardy's own collectives are no compiler's."""
+    """A scheduler takes nothing for memory, and waits for what is made in front of all else; Shardy's own collectives are no compiler's."""
     found = prices(hardware, lowering)
-    assert len({sum(step.ns for step in found.collectives(TYPE, n, 0)) for n in range(1, 7)}) == 1
+    steps = [step for n in range(1, 7) for step in found.collectives(TYPE, n, 0)]
+    assert len({step.ns for step in steps}) == 1
+    waited = [0] * len(ALONG_ONE) + [steps[0].ns if lowering == "xla-tpu" else 0] * len(ALONG_TWO)
+    assert [step.waited_ns for step in steps] == waited
 
 
 @pytest.mark.parametrize(("hardware", "hidden"), [("tpu-v5e", False), ("tpu-v6e", True)])
@@ -146,13 +175,18 @@ def test_they_are_there_when_the_program_begins(hardware: str, least: int, most:
 
 @pytest.mark.parametrize("is_free", [True, False])
 @pytest.mark.parametrize("split", [ALONG_ONE[0], TWO])
-def test_the_checker_agrees(split: str, is_free: bool) -> None:
+@pytest.mark.parametrize(
+    ("hardware", "topology"),
+    [("tpu-v5e", (4, 4)), ("tpu-v5e", (8, 8)), ("tpu-v6e", (4, 4)), ("tpu-v5e:scheduler", (4, 4))],
+)
+def test_the_checker_agrees(hardware: str, topology: tuple[int, int], split: str, is_free: bool) -> None:
     """Weights split by the user; how their casts are read is up to the plan, or demanded: the cast is gathered as it is made then."""
-    text = projections(split, cast=True)
+    text = projections(split, cast=True).replace('["x"=4, "y"=4]', f'["x"={topology[0]}, "y"={topology[1]}]')
     if is_free:
         lines = (line for line in text.splitlines() if "sharding_constraint" not in line)
         text = "\n".join(lines).replace("%g", "%k")
-    loaded = pipeline.load_module(text.encode(), pipeline.Request(topology=(4, 4), memory_bytes=None))
+    request = pipeline.Request(hardware=hardware, topology=topology, memory_bytes=None)
+    loaded = pipeline.load_module(text.encode(), request)
     plan = pipeline.plan_loaded(loaded)
     assert any(one.kind == "all_gather" for one in plan.price.collectives)
     report = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan)
