@@ -31,6 +31,7 @@ from autoshard.loading import Loaded
 from autoshard.mlir import passes
 from autoshard.plans import Plan
 from autoshard.pricing import graph_of
+from autoshard.program import largest_alike
 from autoshard.progress import Progress
 from autoshard.recording import baseline, plan_of
 from autoshard.solve import Solution, Status, solve
@@ -135,7 +136,10 @@ class _OneMesh:
         self.search, self.loaded, self.models, self.row = search, loaded, models, row
         self.to_come, self.ends = to_come, 0.0
         self.axes = tuple((axis.name, axis.size) for axis in loaded.mesh.axes)
-        self.prices = [CollectivePrices(model, loaded.hardware, loaded.lowering) for model in models]
+        self.prices = [
+            CollectivePrices(model, loaded.hardware, loaded.lowering, largest_alike(loaded.program))
+            for model in models
+        ]
         self.decompose: Decompose = passes.decompose_reshards
         self.hints: list[NDArray[np.int64]] = []
         self.baselines: list[BaselineChoice] = []

@@ -164,7 +164,7 @@ class Resharder:
         before = self.before
         for step, bytes_ in zip(self.sequence, self._bytes(sizes, dtype), strict=True):
             often = times_laid_out(before, step.out_sharding)
-            total += steps_run(self.prices, step.kind, step.axes, bytes_, often, rank).ns
+            total += steps_run(self.prices, step.kind, step.axes, bytes_, often, 0).ns
             before = step.out_sharding
         for number in np.flatnonzero(self._sends_otherwise(sizes, dtype)):
             type_ = TensorType(tuple(sizes[number].tolist()), dtype)

@@ -21,7 +21,7 @@ from autoshard.check.rules import check_rules
 from autoshard.check.sums import looped_sums
 from autoshard.mlir.collective import Collective
 from autoshard.plans import Plan, PlannedCollective
-from autoshard.program import Program
+from autoshard.program import Program, largest_alike
 from costmodels import Communication, Hardware
 
 LEGALITY = (
@@ -79,7 +79,13 @@ def check(subject: Subject, plan: Plan, emitted: Sequence[Collective] | None = N
     findings += [*boundaries(planned, plan), rules, partial_sums(planned, runs, plan.lowering), consistent]
     if not rules.ok:
         return CheckReport(tuple(findings), FIGURES)
-    prices = Prices(subject.hardware, subject.communication, plan.lowering, plan.overlap)
+    prices = Prices(
+        subject.hardware,
+        subject.communication,
+        plan.lowering,
+        plan.overlap,
+        largest_alike(subject.program),
+    )
     findings += _figures(subject, plan, planned, reads, prices)
     if emitted is not None:
         moved = find_collectives(planned, reads, prices)

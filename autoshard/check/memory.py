@@ -47,6 +47,7 @@ from autoshard.program import (
     Whole,
     gather_kernels,
     gathered_as,
+    largest_alike,
     lies_as_read,
     made_at_start,
     repeated_values,
@@ -532,13 +533,14 @@ def _gathered(planned: Planned, stored: _Stored, compiled: Compiled, hardware: H
 
 def _copied_shards(planned: Planned, reads: Reads, stored: _Stored, compiled: Compiled) -> Iterator[Buffer]:
     """Of arguments, and of what is made of one alone, that come in larger shards: from the start of the program until these are on their
-    way. What is gathered along several dimensions, but matrices, is there from the start instead.
+    way. What is gathered along several dimensions, but the largest, is there from the start instead.
     """
     ahead = compiled.ahead
-    for value in made_at_start(planned.program) & reads.of_value.keys():
+    largest = largest_alike(planned.program)
+    for value in made_at_start(planned.program).keys() & reads.of_value.keys():
         mine, type_, settled = reads.of_value[value], planned.type_of(value), planned.settled[value]
         found, copy = planned.shared.get(value, settled), shared_copy(planned, value, mine)
-        life = planned.program.lifetimes.get(value)
+        is_small, life = type_.num_elements < largest, planned.program.lifetimes.get(value)
         made = life.begin if life is not None and life.is_own_buffer and life.begin else math.inf
         moves: list[tuple[int, TensorSharding, TensorSharding, TensorType]] = []
         if copy is not None:
@@ -551,13 +553,13 @@ def _copied_shards(planned: Planned, reads: Reads, stored: _Stored, compiled: Co
             part, whole = (
                 stored.at_least(stored.narrowed(type_, travels), sharding) for sharding in (held, wanted)
             )
-            if type_.rank > 2 and (type_, travels, held, wanted) in compiled.laid_out:
+            if is_small and (type_, travels, held, wanted) in compiled.laid_out:
                 yield Buffer(0, begin, whole)
             elif part < whole:
                 yield Buffer(0, int(min(begin, made)), part)
         if (produced := planned.produced.get(value)) is not None:
             part, whole = (stored.at_least(type_, sharding) for sharding in (produced, settled))
-            is_apart = type_.rank > 2 and times_laid_out(produced, settled) > 0
+            is_apart = is_small and times_laid_out(produced, settled) > 0
             if part < whole:
                 yield Buffer(0, stored.made_at[value], whole if is_apart else part)
 

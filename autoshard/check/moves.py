@@ -40,6 +40,9 @@ class Prices:
     communication: Communication
     lowering: str
     overlap: str
+    apart_below: int = (
+        0  # elements of what is gathered in front of all else, where it is so along several dimensions
+    )
     leaves_loops: bool = (
         False  # where Shardy's passes leave it: what the compiler does before and after them is done in them
     )

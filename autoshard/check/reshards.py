@@ -355,7 +355,7 @@ def _sized(reshard: Reshard, steps: Sequence[CollectiveStep], prices: Prices) ->
             kept,
             merged=compiled,
             laid_out=often,
-            is_waited_for=often > 0 and starts_early(prices) and travels.rank > 2,
+            is_waited_for=often > 0 and starts_early(prices) and travels.num_elements < prices.apart_below,
         )
         before = step.out_sharding
 

@@ -39,7 +39,7 @@ from autoshard.cost.told import ToldPairs
 from autoshard.overlaps import Overlap
 from autoshard.problem import Problem, ProblemBuilder, Table
 from autoshard.problem.model import Bools
-from autoshard.program import made_at_start
+from autoshard.program import largest_alike, made_at_start
 from autoshard.sharding import TensorType
 from costmodels import Communication, Hardware
 
@@ -95,7 +95,7 @@ def assemble(
     Raises:
         AutoshardError: there is no sharding that all members of a sharding group can take.
     """
-    collectives = CollectivePrices(communication, hardware, lowering)
+    collectives = CollectivePrices(communication, hardware, lowering, largest_alike(graph.program))
     return assemble_at(graph, collectives, decompose, memory_limit, overlap, waited_percent)
 
 
@@ -221,7 +221,7 @@ def _add_edges(
     ] = {}
     gathered: dict[int, Gathered] = {}
     looped: dict[tuple[int, int], tuple[Table, Ints]] = {}
-    kept = made_at_start(graph.program) if prices.gathers_ahead else frozenset[int]()
+    kept = made_at_start(graph.program) if prices.gathers_ahead else dict[int, int]()
     told = ToldPairs(graph)
     for index, edge in enumerate(graph.edges):
         supply, demand = _ends(graph, edge)
@@ -284,7 +284,8 @@ def _add_edges(
         if is_laid.any() and copies_count(graph, edge):
             builder.add_edge_usage(number, edge.begin, edge.begin + 1, np.where(is_laid, whole, 0))
         if begin and value in kept:
-            for held in held_ahead(graph.program, value, edge.type.rank, begin, is_laid, whole, shard):
+            is_apart = is_laid & (edge.type.num_elements < prices.apart_below)
+            for held in held_ahead(graph.program, value, begin, is_apart, whole, shard):
                 builder.add_edge_usage(number, *held)
     return gathered
 

@@ -5,7 +5,7 @@ counting the reshards from what is already decided; then every hub takes what is
 sharding group decides for the others.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -45,6 +45,7 @@ def follow(
         if wanted is not None:
             settling = cost + _settling_cost(priced, number, wanted)
             cost = settling if np.isfinite(settling).any() else cost
+        cost = _without_detours(priced, choice, number, incoming.get(number, ()), cost)
         if not splits_work and node.space is not None:
             whole = np.where([any(s.factor_axes) for s in node.space.strategies], np.inf, cost)
             cost = whole if np.isfinite(whole).any() else cost
@@ -121,6 +122,30 @@ def _read_cost(
     cost = (priced.reshards.matrix(read.type)[supply, demands] * read.repeat).astype(np.float64)
     possible = priced.reshards.possible(read.type.rank, np.asarray([supply]), demands)
     return cost if possible is None else np.where(possible[0], cost, np.inf)
+
+
+def _without_detours(
+    priced: PricedGraph,
+    choice: NDArray[np.int64],
+    number: int,
+    reads: Sequence[tuple[int, int, int, int]],
+    cost: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """The costs, infinite where a kernel with one operand would read that neither as it is nor as its result is wanted.
+
+    A partitioner moves what is read or what is made. In between it may be cheaper, as an exchange and a gather along one dimension are than
+    a gather along two, but nobody has asked for that.
+    """
+    node = priced.graph.nodes[number]
+    if node.space is None or len(reads) != 1 or node.space.shape.is_matmul or not node.choices.supplies:
+        return cost
+    provider, result, operand, _ = reads[0]
+    supply = int(priced.graph.nodes[provider].choices.supplies[result][choice[provider]])
+    is_moved = node.choices.demands[operand] != supply
+    direct = np.where(
+        is_moved & (np.asarray(node.space.produced[0]) != node.choices.supplies[0]), np.inf, cost
+    )
+    return direct if np.isfinite(direct).any() else cost
 
 
 def _wanted(priced: PricedGraph, node: Node, given: Mapping[int, TensorSharding]) -> int | None:

@@ -72,6 +72,7 @@ class CollectivePrices:
     communication: Communication
     hardware: Hardware
     lowering: Lowering = "shardy"
+    apart_below: int = 0  # elements of what is gathered in front of all else, where it is so along several dimensions (`cost.relaid`)
     _known: dict[tuple[str, int, tuple[AxisRef, ...], int], int] = field(
         default_factory=dict[tuple[str, int, tuple[AxisRef, ...], int], int], compare=False, repr=False
     )

@@ -23,11 +23,11 @@ from autoshard.cost.graph import Edge, Graph, Node
 from autoshard.cost.layouts import Ints
 from autoshard.cost.looped import Looped, LoopedSums
 from autoshard.cost.lowering import Lowering
-from autoshard.cost.relaid import KEPT_RANK, passes
+from autoshard.cost.relaid import passes
 from autoshard.cost.sizes import Item, Sizes
 from autoshard.cost.strips import strip_items
 from autoshard.problem import ProblemBuilder
-from autoshard.program import Flow, FlowKind, Lifetime, Lives, lies_as_read, made_at_start
+from autoshard.program import Flow, FlowKind, Lifetime, Lives, largest_alike, lies_as_read, made_at_start
 from autoshard.sharding import TensorSharding, TensorType
 
 
@@ -44,11 +44,12 @@ def node_items(
 ) -> Iterator[tuple[int, Item]]:
     """With the nodes that they are of."""
     sums = LoopedSums(graph, sizes, lives, looped) if lowering == "xla-tpu" else None
-    ahead = made_at_start(graph.program) if sizes.gathers_ahead else frozenset[int]()
+    ahead = made_at_start(graph.program) if sizes.gathers_ahead else dict[int, int]()
+    largest = largest_alike(graph.program) if ahead else 0
     for number, node in enumerate(graph.nodes):
         items = [
             _items(graph, node, sizes, lives.of_values, looped),
-            _gathered_as_made(graph, node, sizes, ahead),
+            _gathered_as_made(graph, node, sizes, ahead, largest),
         ]
         if sums is not None:
             items += [sums.items(node), strip_items(graph, node, sizes, lives.of_values)]
@@ -244,9 +245,11 @@ def _kernel_items(
                 yield Item(lifetime.begin, lifetime.end, written - least, note="padding of another layout")
 
 
-def _gathered_as_made(graph: Graph, node: Node, sizes: Sizes, ahead: frozenset[int]) -> Iterator[Item]:
+def _gathered_as_made(
+    graph: Graph, node: Node, sizes: Sizes, ahead: Mapping[int, int], largest: int
+) -> Iterator[Item]:
     """What is there from the start of the program until the kernel gathers it that makes it, of arguments alone (`cost.relaid`)."""
-    if node.space is None or ahead.isdisjoint(graph.program.kernels[node.kernel].results):
+    if node.space is None or ahead.keys().isdisjoint(graph.program.kernels[node.kernel].results):
         return
     kernel = graph.program.kernels[node.kernel]
     for type_, produced, settled in zip(
@@ -254,7 +257,7 @@ def _gathered_as_made(graph: Graph, node: Node, sizes: Sizes, ahead: frozenset[i
     ):
         parts = graph.layouts[type_.rank].divisors()
         part, whole = (sizes.temporary(type_, layouts) for layouts in (produced, settled))
-        is_apart = (passes(parts[produced], parts[settled]) > 0) & (type_.rank >= KEPT_RANK)
+        is_apart = (passes(parts[produced], parts[settled]) > 0) & (type_.num_elements < largest)
         bytes_ = np.where(part < whole, np.where(is_apart, whole, part), 0)
         yield Item(0, kernel.time, bytes_, note="made in front of all else")
 

@@ -15,7 +15,7 @@ from autoshard.cost.loops import made_inside
 from autoshard.cost.lowering import ALONG_LANES, CollectivePrices, Emitted, is_short_vector
 from autoshard.cost.meshes import crossing, is_crossing
 from autoshard.cost.padding import scattered
-from autoshard.cost.relaid import KEPT_RANK, passes
+from autoshard.cost.relaid import passes
 from autoshard.cost.uneven import emitted_step, has_long_columns, is_along_lanes
 from autoshard.mlir.collective import LOCAL, CollectiveStep
 from autoshard.problem.model import Bools
@@ -313,7 +313,9 @@ class ReshardPrices:
                 chosen = (steps.group == group) & ~is_uneven
                 often = self._passes(type_.rank, steps.before[chosen], steps.after[chosen])
                 kind, axes = names[group]
-                runs = steps_run(self._prices, kind, axes, bytes_[chosen], often, type_.rank, widening)
+                runs = steps_run(
+                    self._prices, kind, axes, bytes_[chosen], often, type_.num_elements, widening
+                )
                 for every, of_group in zip(found, runs, strict=True):
                     every[chosen] = of_group
             for index in np.flatnonzero(is_uneven):
@@ -346,7 +348,7 @@ def steps_run(
     axes: tuple[AxisRef, ...],
     bytes_: Ints,
     often: Ints,
-    rank: int,
+    num_elements: int,
     widening: int = 1,
 ) -> _Runs:
     """Of steps where shapes divide.
@@ -360,7 +362,7 @@ def steps_run(
     if kind != "all_gather":
         return _Runs(ns, nothing, nothing)
     copies = prices.relaid(bytes_, often, total_size(axes), widening)
-    laid_ns, waited_ns = _laid_out(prices, rank, ns, bytes_, copies)
+    laid_ns, waited_ns = _laid_out(prices, num_elements, ns, bytes_, copies)
     return _Runs(ns + laid_ns, waited_ns, copies)
 
 
@@ -438,7 +440,7 @@ def _carried_out(
     copies = times_laid_out(before, step.out_sharding)
     if prices.lowering != "xla-tpu" or not is_gather or not copies:
         return _Run(ns, emitted)
-    laid_ns, waited_ns = _laid_out(prices, sent.rank, np.asarray(ns), np.asarray(bytes_), copies)
+    laid_ns, waited_ns = _laid_out(prices, sent.num_elements, np.asarray(ns), np.asarray(bytes_), copies)
     return _Run(ns + int(laid_ns), emitted, int(waited_ns), int(copies))
 
 
@@ -450,10 +452,12 @@ def times_laid_out(before: TensorSharding, after: TensorSharding) -> Ints:
     return passes(old, new)
 
 
-def _laid_out(prices: CollectivePrices, rank: int, ns: Ints, bytes_: Ints, copies: Ints) -> tuple[Ints, Ints]:
+def _laid_out(
+    prices: CollectivePrices, num_elements: int, ns: Ints, bytes_: Ints, copies: Ints
+) -> tuple[Ints, Ints]:
     """What gathers of so many ns take for being written anew so often, and what of both never runs behind compute."""
     laid_ns = prices.copies_ns(bytes_, copies)
-    is_apart = prices.gathers_ahead and rank >= KEPT_RANK
+    is_apart = prices.gathers_ahead and num_elements < prices.apart_below
     return laid_ns, np.where((copies > 0) & is_apart, ns + laid_ns, laid_ns)
 
 

@@ -32,7 +32,7 @@ from autoshard.program.outputs import (
     sums_rows,
 )
 from autoshard.program.pace import KernelTimes, Pace, Stay
-from autoshard.program.prefetch import Ahead, in_argument_buffers, made_at_start, prefetchable
+from autoshard.program.prefetch import Ahead, in_argument_buffers, largest_alike, made_at_start, prefetchable
 from autoshard.program.records import (
     MOVES,
     RESULT_SITE,
@@ -110,6 +110,7 @@ __all__ = [
     "group_demands_of",
     "in_argument_buffers",
     "kernel_reads",
+    "largest_alike",
     "lies_as_read",
     "lone_operands",
     "made_at_start",

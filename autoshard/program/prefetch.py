@@ -35,18 +35,34 @@ def in_argument_buffers(program: Program) -> frozenset[int]:
     return frozenset(found)
 
 
-def made_at_start(program: Program) -> frozenset[int]:
-    """Arguments, and what the entry function makes of one of them alone without computing a product: nothing has to be there before it.
+def made_at_start(program: Program) -> dict[int, int]:
+    """Arguments, and what the entry function makes of one of them alone without computing a product, with that argument.
 
-    XLA's list scheduling goes from the end of a program to its start and takes first what lies behind asynchronous collectives. So casts
-    of shards that are gathered are all made when the program begins, however late they are gathered (seen of what libtpu 0.0.52 compiles
-    for v5e: 210 of 210 in Llama-3 8B forward, all of every stack of layers tried, in training steps too).
+    Nothing has to be there before these. XLA's list scheduling goes from the end of a program to its start and takes first what lies behind
+    asynchronous collectives. So casts of shards that are gathered are all made when the program begins, however late these are. Seen
+    of what libtpu 0.0.52 compiles for v5e: 210 of 210 in Llama-3 8B forward, all of every stack of layers tried, in training steps too.
     """
-    found, ops = set(in_argument_buffers(program)), program.listing.ops
+    found, ops = (
+        {flow.value: flow.value for flow in program.flows if flow.kind is FlowKind.ARGUMENT},
+        program.listing.ops,
+    )
     for kernel in program.kernels:
-        if ops[kernel.ops[-1]].region == ENTRY and _source(kernel) in found:
-            found.update(kernel.results)
-    return frozenset(found)
+        source = _source(kernel)
+        if ops[kernel.ops[-1]].region == ENTRY and source in found:
+            found.update(dict.fromkeys(kernel.results, found[source]))
+    return found
+
+
+def largest_alike(program: Program) -> int:
+    """Elements of the largest arrays of which products read several, each made of an argument of its own; 0 where there are none."""
+    made = made_at_start(program)
+    sources: dict[int, set[int]] = {}
+    for kernel in program.kernels:
+        if kernel.shape.is_matmul:
+            for use, type_ in zip(kernel.uses, kernel.shape.operands, strict=True):
+                if use.value in made:
+                    sources.setdefault(type_.num_elements, set()).add(made[use.value])
+    return max((size for size, arguments in sources.items() if len(arguments) > 1), default=0)
 
 
 class Ahead:
