@@ -156,7 +156,7 @@ class _OneMesh:
         loaded, search = self.loaded, self.search
         search.progress("pricing", None)
         self.graph: Graph = graph_of(loaded)
-        asked = AskedPrices(self.models[0], loaded.hardware, loaded.lowering)
+        asked = AskedPrices(self.models[0], loaded.hardware, loaded.lowering, self.prices[0].apart_below)
         first = self._assembled(asked)
         self.decompose = first.reshards.known
         self.baselines = baseline_choices(replace(loaded, communication=self.models[0]), first)
@@ -203,7 +203,9 @@ class _OneMesh:
             return
         self.search.progress(f"bounding {len(open_)} placements at once", None)
         first, *others = (self.prices[number] for number in open_)
-        least = CheapestPrices(first.communication, first.hardware, first.lowering, others=tuple(others))
+        least = CheapestPrices(
+            first.communication, first.hardware, first.lowering, first.apart_below, others=tuple(others)
+        )
         found = self._solved(self._assembled(least), _BOUNDING_SHARE)
         self.bound = found.lower_bound
 

@@ -45,10 +45,10 @@ def follow(
         if wanted is not None:
             settling = cost + _settling_cost(priced, number, wanted)
             cost = settling if np.isfinite(settling).any() else cost
-        cost = _without_detours(priced, choice, number, incoming.get(number, ()), cost)
         if not splits_work and node.space is not None:
             whole = np.where([any(s.factor_axes) for s in node.space.strategies], np.inf, cost)
             cost = whole if np.isfinite(whole).any() else cost
+        cost = _without_detours(priced, choice, number, incoming.get(number, ()), cost)
         choice[number] = int(np.argmin(cost))
     decide_hubs(priced, choice)
     return choice

@@ -54,7 +54,10 @@ def made_at_start(program: Program) -> dict[int, int]:
 
 
 def largest_alike(program: Program) -> int:
-    """Elements of the largest arrays of which products read several, each made of an argument of its own; 0 where there are none."""
+    """Elements of the largest arrays of which products read several, each made of an argument of its own: weights of layers, mostly.
+
+    0 where there are none, as where layers are slices of one argument.
+    """
     made = made_at_start(program)
     sources: dict[int, set[int]] = {}
     for kernel in program.kernels:

@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+import autoshard
 from autoshard import pipeline
 from autoshard.annotated import price_as_written
 from autoshard.check import Subject, check
@@ -257,3 +258,15 @@ def test_a_written_module_has_no_detours(split: str) -> None:
       }}"""
     (found,) = written(text, "tpu-v6e").price.collectives
     assert (found.kind, found.bytes) == ("all_gather", WIDTH * WIDTH * 2)
+
+
+def test_a_search_over_placements_knows_of_them() -> None:
+    """Weights that are gathered along two dimensions by demand: the chosen placement's plan is one that the checker agrees with."""
+    text = projections(TWO)
+    found = autoshard.plan_placements(text.encode(), topology=(4, 4), memory_bytes=None, time_limit_s=60)
+    plan = found.plan
+    request = pipeline.Request(topology=(4, 4), memory_bytes=None, placement=plan.placement)
+    loaded = pipeline.load_module(text.encode(), request)
+    report = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan)
+    assert report.passed, report.to_text()
+    assert plan.price == pipeline.plan_loaded(loaded).price
