@@ -437,9 +437,9 @@ def _carried_out(
         copied = prices.ns_of_one(step.kind, bytes_, step.axes) if step.kind in LOCAL else 0
         ns = copied + sum(prices.ns_of_emitted(one, widening) for one in emitted)
     is_gather = step.kind == "all_gather" and any(one.kind == "all_gather" for one in emitted)
-    copies = times_laid_out(before, step.out_sharding)
-    if prices.lowering != "xla-tpu" or not is_gather or not copies:
+    if prices.lowering != "xla-tpu" or not is_gather:
         return _Run(ns, emitted)
+    copies = times_laid_out(before, step.out_sharding)
     laid_ns, waited_ns = _laid_out(prices, sent.num_elements, np.asarray(ns), np.asarray(bytes_), copies)
     return _Run(ns + int(laid_ns), emitted, int(waited_ns), int(copies))
 
