@@ -1,14 +1,16 @@
 """Plans chosen for their step in the order of the compiler's scheduler."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from autoshard import pipeline
 from autoshard.cost import PricedGraph, read_back, schedule_of
-from autoshard.loading import Loaded
+from autoshard.loading import HIDING_SHARE, Loaded
 from autoshard.overlaps import Overlap
 from autoshard.plans import Plan, Price
 from autoshard.pricing import price, repriced
@@ -211,23 +213,59 @@ def test_a_plan_says_whether_it_was_chosen_by_order() -> None:
     assert by_order.price.compared_ns(is_by_order=True) < by_order.price.step_ns
 
 
-@pytest.mark.parametrize(("share", "is_tried"), [(1.0, True), (1.5, False)])
-def test_a_choice_with_less_memory_is_tried(share: float, is_tried: bool) -> None:
-    """Where the cheapest takes nearly all that there is; it is taken where it is shorter in order."""
-    text = layers(4, 1024)
-    peak = solve(price(loaded_for(text)).problem, time_limit_s=20).peak
-    assert peak is not None
-    asked = pipeline.Request(memory_bytes=int(peak * share), hardware="tpu-v5e:scheduler")
-    loaded = pipeline.load_module(text.encode(), asked)
+def with_memory(loaded: Loaded, usable_bytes: int) -> Loaded:
+    chip = loaded.hardware.chip
+    chip = msgspec.structs.replace(chip, hbm_gb=usable_bytes / 1e9, hbm_gib=None, usable_hbm_fraction=1.0)
+    hardware = msgspec.structs.replace(loaded.hardware, chip=chip)
+    assert abs(hardware.usable_hbm_bytes - usable_bytes) <= 1
+    return replace(loaded, hardware=hardware)
+
+
+@pytest.mark.parametrize(("share", "has_room"), [(1.0, False), (1.5, True)])
+def test_a_choice_that_leaves_room_is_looked_for(share: float, has_room: bool) -> None:
+    """Where the cheapest has more alive than the scheduler hides collectives with; then it is the one that is taken."""
+    asked = pipeline.Request(memory_bytes=None, hardware="tpu-v5e:scheduler")
+    loaded = pipeline.load_module(layers(4, 1024).encode(), asked)
+    cheapest_ = solve(price(loaded).problem, time_limit_s=20)
+    assert cheapest_.peak is not None
+    loaded = with_memory(loaded, int(cheapest_.peak * share))
+    room = int(loaded.hardware.usable_hbm_bytes * HIDING_SHARE)
     priced, tried = price(loaded), list[int | None]()
 
     def solved(problem: Problem, starts: Sequence[NDArray[np.int64]]) -> Solution:
         tried.append(problem.memory_limit)
         return solve(problem, time_limit_s=20, hints=starts)
 
-    cheapest_ = solve(priced.problem, time_limit_s=20)
     found = shortest_in_order(loaded, priced, cheapest_, [], solved).solution
-    assert (min(limit or 0 for limit in tried) < (priced.problem.memory_limit or 0)) == is_tried
     assert found.choice is not None
+    assert found.peak is not None
+    assert all(limit is not None and limit <= room for limit in tried)
+    assert tried
+    assert found.peak <= room
+    assert (cheapest_.peak <= room) == has_room
     assert cheapest_.choice is not None
-    assert in_order_ns(loaded, priced, found.choice) <= in_order_ns(loaded, priced, cheapest_.choice)
+    if has_room:
+        assert in_order_ns(loaded, priced, found.choice) <= in_order_ns(loaded, priced, cheapest_.choice)
+
+
+def test_what_is_hidden_counts_where_there_is_no_room() -> None:
+    """Of choices that all have too much alive the one is taken that sends least, whatever could run behind compute."""
+    asked = pipeline.Request(memory_bytes=None, hardware="tpu-v5e:scheduler")
+    loaded = pipeline.load_module(layers(3, 2048).encode(), asked)
+    priced = price(loaded)
+    cheapest_ = solve(priced.problem, time_limit_s=20)
+    choices = valid_choices(priced.problem, 7, 40)
+    full = with_memory(loaded, min(evaluate(priced.problem, choice).peak for choice in choices))
+
+    def unsolved(_problem: Problem, _starts: Sequence[NDArray[np.int64]]) -> None:
+        return None
+
+    found = shortest_in_order(full, priced, cheapest_, choices, unsolved).solution
+    assert found.choice is not None
+
+    def sent_ns(choice: NDArray[np.int64]) -> int:
+        schedule = schedule_of(priced, choice, read_back(priced, choice), loaded.hardware)
+        return schedule.compute_ns + schedule.synchronous_ns + schedule.asynchronous_ns
+
+    assert cheapest_.choice is not None
+    assert sent_ns(found.choice) == min(map(sent_ns, [*choices, cheapest_.choice]))
