@@ -75,7 +75,7 @@ def shortest_in_order(
         search.offer(choice)
     last, is_open = search.learn(cheapest.choice), False
     if not search.leaves_room(cheapest.choice):
-        found = solved(search.problem_with_room(), familiar)
+        found = solved(search.problem_with_room(), [*familiar, cheapest.choice])
         if found is not None and found.choice is not None:
             search.offer(found.choice)
     search.keep_room()
