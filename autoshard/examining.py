@@ -31,6 +31,7 @@ from autoshard.loading import Loaded
 from autoshard.mlir import passes
 from autoshard.plans import Plan
 from autoshard.pricing import graph_of
+from autoshard.problem import evaluate
 from autoshard.program import largest_alike
 from autoshard.progress import Progress
 from autoshard.recording import baseline, plan_of
@@ -177,6 +178,23 @@ class _OneMesh:
         for number, other in enumerate(covered):
             if other is not None and not (number == 0 and is_first_asked):
                 self._note_covered(number, other)
+        self._prefer_first()
+
+    def _prefer_first(self) -> None:
+        """Where the best plan of this mesh takes no longer on its first placement, which needs no order of devices, it is for that."""
+        best, search = self.search.best, self.search
+        if best is None or best.row <= self.row or best.solution.choice is None:
+            return
+        mine, other = self._price_of_incumbent(0), self._price_of_incumbent(best.row - self.row)
+        if mine[0] > other[0]:
+            return
+        priced = self._assembled(self.prices[0])
+        if evaluate(priced.problem, best.solution.choice).cost != best.solution.cost:
+            return
+        loaded = replace(self.loaded, communication=self.models[0])
+        search.best = replace(best, loaded=loaded, priced=priced, row=self.row)
+        known = search.rows[best.row]
+        search.rows[self.row] = replace(search.rows[self.row], step_ns=known.step_ns, note="")
 
     def _is_out(self, open_: list[int]) -> bool:
         """Whether those that are left need not, or cannot, be planned; notes why."""

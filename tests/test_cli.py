@@ -270,6 +270,7 @@ def test_memory_too_small(autoshard: Terminal) -> None:
     done = autoshard("plan", "model.mlir", *ON_X, "--memory", "1kB", "-o", "out.mlir", "--plan-out", "p.json")
     assert done.status == 1
     assert "smallest peak found" in done.out and "no plan can peak below" in done.out
+    assert "beside vector memory the plan is predicted to take" in done.out
     assert "the memory budget is 1 kB a device (--memory)" in done.out
     assert autoshard.files() == {"model.mlir"}
     as_json = autoshard("plan", "model.mlir", *ON_X, "--memory", "1kB", "--json")

@@ -108,6 +108,18 @@ def test_meshes_against_planning_each(program: str, most_axes: int) -> None:
     assert all(row.lower_bound_ns <= steps[row.mesh, row.placement] for row in found.comparison.rows)
 
 
+def test_the_first_placement_of_those_that_are_as_good() -> None:
+    """A plan without a collective asks for no order of devices, on whichever mesh."""
+    text = mlp(64, 128, 256).encode()
+    for devices in (16, 64):
+        found = autoshard.plan_meshes(text, devices=devices)
+        assert not found.plan.price.collectives
+        mine = [row for row in found.comparison.rows if row.mesh == found.plan.mesh]
+        assert found.plan.placement == mine[0].placement
+        assert [row.verdict for row in mine].count("best") == 1
+        assert mine[0].verdict == "best"
+
+
 def test_mesh_shapes() -> None:
     """Every product once, few axes and even sizes first."""
     sizes = [[size for _, size in mesh] for mesh in mesh_shapes(16, 3)]

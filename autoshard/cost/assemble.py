@@ -65,6 +65,10 @@ class PricedGraph:
         """Bytes that the program takes once compiled: see `PeakModel.expected`."""
         return self._peaks().expected(choice)
 
+    def stored_peak(self, choice: ArrayLike) -> int:
+        """Bytes of the same, whatever the limit: see `PeakModel.stored`."""
+        return self._peaks().stored(choice)
+
     def peak(self, choice: ArrayLike) -> Peak:
         """What the program holds when it holds the most."""
         return self._peaks().held(choice)

@@ -82,6 +82,11 @@ class PeakModel:
             return needed
         return self._within_limit(self._taken(chosen, self._gathered_apart(chosen))[0])
 
+    def stored(self, choice: ArrayLike) -> int:
+        """The same whatever the limit: without what the compiler keeps in vector memory, and without the work that it repeats to fit."""
+        chosen = np.asarray(choice, dtype=np.int64)
+        return self._taken(chosen, self._gathered_apart(chosen))[0]
+
     def gathers_again(self, choice: ArrayLike) -> dict[int, int]:
         """Edges of which several gather the same, by the number of the gather, where these are to be made anew, as what they make does not
         fit in between; else none.

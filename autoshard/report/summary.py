@@ -54,6 +54,12 @@ def _headline(plan: Plan) -> Text:
         bound = plan.statistics.get("peak_bound_bytes")
         known = f" (no plan can peak below {bytes_text(bound)})" if isinstance(bound, int) else ""
         lines.append(f"smallest peak found: {bytes_text(plan.smallest_peak_bytes)}{known}")
+        stored = plan.statistics.get("stored_peak_bytes")
+        if isinstance(stored, int):
+            lines.append(
+                f"beside vector memory the plan is predicted to take {bytes_text(stored)}; what the compiler may keep there has to fit as well, "
+                f"as it need not (a larger --memory with --confirm asks it)"
+            )
     return Text("\n".join(lines))
 
 
