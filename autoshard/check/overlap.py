@@ -1,7 +1,8 @@
 """What may run behind compute under a plan that assumes so: gathers and permutes of what is there ahead of time.
 
 A read hides up to half of the time that its kernel's product takes on the matrix unit, split over all devices, and over the operands of
-the kernel that are there early, and nine tenths of its own time; a shared copy hides as much as the second kernel that reads it.
+the kernel that are there early, and nine tenths of its own time; a shared copy hides as much as the second kernel that reads it. What a
+constraint brings hides what the first kernel behind it would.
 """
 
 from collections import Counter
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 
 from autoshard.check.planned import Planned
 from autoshard.check.reads import Reads
-from autoshard.program import Ahead, Kernel, KernelTimes, Pace, prefetchable
+from autoshard.program import Ahead, Kernel, KernelTimes, Pace, first_readers, prefetchable
 from costmodels import Communication, Hardware
 
 MOVED_AHEAD = ("all_gather", "collective_permute")
@@ -22,11 +23,15 @@ class Hideable:
     early: frozenset[int] = frozenset()
     by_reader: dict[int, int] = field(default_factory=dict[int, int])
     by_copy: dict[int, int] = field(default_factory=dict[int, int])
+    brought: frozenset[tuple[int, int]] = (
+        frozenset()
+    )  # values that constraints bring, with the ops that read them first
     ahead: Ahead | None = None
     gather_ns: dict[int, int] = field(default_factory=dict[int, int])
 
     def of_read(self, value: int, op: int) -> int:
-        return self.by_reader.get(op, 0) if value in self.early else 0
+        is_brought = (value, op) in self.brought
+        return self.by_reader.get(op, 0) if value in self.early and not is_brought else 0
 
     def of_copy(self, value: int) -> int:
         return self.by_copy.get(value, 0) if value in self.early else 0
@@ -60,14 +65,20 @@ def find_hideable(
             product_ns = products[kernel.ops[-1]] = _product_ns(kernel, devices, hardware)
             if sharing:
                 by_reader[kernel.ops[-1]] = int(product_ns / 2 / sharing)
-    by_copy = {value: by_reader.get(ops[1], 0) for value, ops in readers.items() if len(ops) > 1}
     kernels = planned.program.kernels
+    brought: set[tuple[int, int]] = set()
+    for move, reader in first_readers(planned.program).items():
+        op = kernels[reader].ops[-1]
+        brought.add((kernels[move].results[0], op))
+        if op in by_reader:
+            by_reader[kernels[move].ops[-1]] = by_reader[op]
+    by_copy = {value: by_reader.get(ops[1], 0) for value, ops in readers.items() if len(ops) > 1}
     ahead = Ahead(planned.program, [products.get(kernel.ops[-1], 0.0) for kernel in kernels])
     gather_ns = {
         value: int(communication.all_gather_ns(planned.type_of(value).num_bytes, planned.mesh.axis_names))
         for value in early
     }
-    return Hideable(early, by_reader, by_copy, ahead, gather_ns)
+    return Hideable(early, by_reader, by_copy, frozenset(brought), ahead, gather_ns)
 
 
 def scheduled_limits(planned: Planned, hardware: Hardware) -> dict[int, int]:

@@ -32,7 +32,14 @@ from autoshard.program.outputs import (
     sums_rows,
 )
 from autoshard.program.pace import KernelTimes, Pace, Stay
-from autoshard.program.prefetch import Ahead, in_argument_buffers, largest_alike, made_at_start, prefetchable
+from autoshard.program.prefetch import (
+    Ahead,
+    first_readers,
+    in_argument_buffers,
+    largest_alike,
+    made_at_start,
+    prefetchable,
+)
 from autoshard.program.records import (
     MOVES,
     RESULT_SITE,
@@ -104,6 +111,7 @@ __all__ = [
     "build_program",
     "demands_of",
     "donated_pairs",
+    "first_readers",
     "free_values",
     "gather_kernels",
     "gathered_as",

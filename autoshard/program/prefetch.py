@@ -7,7 +7,7 @@ product: a cast, a transpose, the slice of a stack of layers.
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from autoshard.program.records import FlowKind, Kernel, Program
+from autoshard.program.records import MOVES, FlowKind, Kernel, Program
 
 ENTRY = 0  # the region of the function that runs
 
@@ -64,6 +64,25 @@ def largest_alike(program: Program) -> int:
                 if use.value in made:
                     sources.setdefault(type_.num_elements, set()).add(made[use.value])
     return max((size for size, arguments in sources.items() if len(arguments) > 1), default=0)
+
+
+def first_readers(program: Program) -> dict[int, int]:
+    """The first kernel that reads what a move gives, by the move's number among kernels; none of moves that another move reads.
+
+    What a constraint of the user's brings is on its way while the products in front of that kernel run.
+    """
+    kernels = program.kernels
+    makers = {kernel.results[0]: number for number, kernel in enumerate(kernels) if _is_move(kernel)}
+    found: dict[int, int] = {}
+    for number, kernel in enumerate(kernels):
+        for use in kernel.uses:
+            if use.value in makers:
+                found.setdefault(makers[use.value], number)
+    return {move: reader for move, reader in found.items() if not _is_move(kernels[reader])}
+
+
+def _is_move(kernel: Kernel) -> bool:
+    return kernel.shape.name in MOVES
 
 
 class Ahead:

@@ -57,8 +57,8 @@ def _headline(plan: Plan) -> Text:
         stored = plan.statistics.get("stored_peak_bytes")
         if isinstance(stored, int):
             lines.append(
-                f"beside vector memory the plan is predicted to take {bytes_text(stored)}; what the compiler may keep there has to fit as well, "
-                f"as it need not (a larger --memory with --confirm asks it)"
+                f"beside vector memory the plan is predicted to take {bytes_text(stored)}; what the compiler may keep there"
+                " has to fit as well, as it need not (a larger --memory with --confirm asks it)"
             )
     return Text("\n".join(lines))
 

@@ -6,7 +6,7 @@ from autoshard import pipeline
 from autoshard.check import Subject, check
 from autoshard.mlir.forms import Form
 from autoshard.plans import Plan
-from autoshard.program import Ahead, in_argument_buffers, prefetchable
+from autoshard.program import Ahead, first_readers, in_argument_buffers, prefetchable
 from autoshard.program.outputs import made_with_products, repeated_origins
 from costmodels import load
 
@@ -58,6 +58,39 @@ def test_short_product_hides_half_its_time() -> None:
     flops = 2 * rows * 4096 * 4096 / 4
     rate = HARDWARE.chip.bf16_tflop_per_s * 1e3 * HARDWARE.chip.matrix_efficiency
     assert hidden_ns(planned(layer(rows), "async")) == int(flops / rate / 2 / 2)
+
+
+CONSTRAINED = "%d = sdy.sharding_constraint %c <@mesh, [{}, {}]> : tensor<4096x4096xbf16>"
+
+
+@pytest.mark.parametrize("rows", [8192, 65536])
+def test_what_a_constraint_brings_hides_as_much(rows: int) -> None:
+    """A weight that the user has gathered in front of its product is on its way while others run, like one that the plan gathers."""
+    text = layer(rows)
+    written = text.replace("%0 = ", f"{CONSTRAINED}\n%0 = ").replace(
+        "dot_general %a, %c", "dot_general %a, %d"
+    )
+    for overlap in ("none", "async"):
+        assert planned(written, overlap).price.step_ns == planned(text, overlap).price.step_ns
+    loaded = pipeline.load_module(
+        written.encode(), pipeline.Request(memory_bytes=None, form="shardy", overlap="async")
+    )
+    plan = pipeline.plan_loaded(loaded)
+    assert hidden_ns(plan) == hidden_ns(planned(text, "async")) > 0
+    assert check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed
+
+
+def test_only_the_first_read_of_what_a_constraint_brings_hides_nothing() -> None:
+    """Its time is the constraint's; of a chain of constraints, which are one move, none has it."""
+    text = layer(65536)
+    chained = f"{CONSTRAINED}\n%e = sdy.sharding_constraint %d <@mesh, [{{}}, {{}}]> : tensor<4096x4096xbf16>"
+    written = text.replace("%0 = ", f"{chained}\n%0 = ").replace("dot_general %a, %c", "dot_general %a, %e")
+    once = text.replace("%0 = ", f"{CONSTRAINED}\n%0 = ").replace("dot_general %a, %c", "dot_general %a, %d")
+    readers = [
+        first_readers(pipeline.load_module(module.encode(), pipeline.Request()).program)
+        for module in (text, once, written)
+    ]
+    assert [len(found) for found in readers] == [0, 1, 1]
 
 
 def test_only_what_is_there_ahead() -> None:
@@ -183,9 +216,9 @@ def test_a_scheduler_hides_a_share_up_to_twice_the_products(rows: int, is_limite
     square = "tensor<4096x4096xbf16>"
     text = f"""
       sdy.mesh @mesh = <["x"=4]>
-      func.func @main(%a: tensor<{rows}x4096xbf16> {{sdy.sharding = {MESH}}}, %w: {square} {{sdy.sharding = {MESH}}})
-          -> (tensor<{rows}x4096xbf16> {{sdy.sharding = {MESH}}}) {{
-        %0 = stablehlo.tanh %w : {square}
+      func.func @main(%a: tensor<{rows}x4096xbf16> {{sdy.sharding = {MESH}}}, %v: {square} {{sdy.sharding = {MESH}}},
+                      %w: {square} {{sdy.sharding = {MESH}}}) -> (tensor<{rows}x4096xbf16> {{sdy.sharding = {MESH}}}) {{
+        %0 = stablehlo.add %v, %w : {square}
         %1 = sdy.sharding_constraint %0 <@mesh, [{{"x"}}, {{}}]> : {square}
         %2 = sdy.sharding_constraint %1 <@mesh, [{{}}, {{}}]> : {square}
         %3 = stablehlo.dot_general %a, %2, contracting_dims = [1] x [0]
