@@ -207,8 +207,17 @@ def build_program(
             without_nested(kernels, listing, pinned, finished(kernels, listing, pinned, stored, one))
             for one in (lives, ample)
         )
-    if compiler.ends_products_in_place:
-        lives, ample = (ended_in_place(kernels, listing, pinned, stored, one) for one in (lives, ample))
+        lives, ample = (
+            ended_in_place(
+                kernels,
+                listing,
+                pinned,
+                stored,
+                one,
+                convolutions_alone=not compiler.ends_products_in_place,
+            )
+            for one in (lives, ample)
+        )
     merged = merged_scatters(listing, zeros) if compiler.is_xla_tpu else NO_MERGED
     lives, ample = (without_merged(kernels, merged, one) for one in (lives, ample))
     later = {value: sum_ for value, sum_ in sums_after_loops(listing).items() if value not in addends.sums}
