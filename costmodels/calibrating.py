@@ -86,19 +86,24 @@ def calibrate(
             fix=f"Start from {str(base).removesuffix(SCHEDULED)}.",
         )
     given = Given(mesh, topology, kind, devices, profile.chip.devices_per_chip)
-    batches: list[Batch] = []
-    for table in tables:
-        batches += read_measurements(table, given)
+    read = [read_measurements(table, given) for table in tables]
+    batches = [batch for each in read for batch in each.batches]
     where = ", ".join(map(str, tables))
     try:
         found = fit(profile, batches)
     except HardwareError as error:
         raise HardwareError(error.reason, where=error.where or where, fix=error.fix) from None
-    return _calibrated(profile, found, batches, tables, name)
+    warnings = (*(warning for each in read for warning in each.warnings), *found.warnings)
+    return _calibrated(profile, found, batches, tables, name, warnings)
 
 
 def _calibrated(
-    base: Hardware, found: Fit, batches: Sequence[Batch], tables: Sequence[Path], name: str
+    base: Hardware,
+    found: Fit,
+    batches: Sequence[Batch],
+    tables: Sequence[Path],
+    name: str,
+    warnings: tuple[str, ...],
 ) -> Calibrated:
     moved = {figure: each for each in found.knobs for figure in each.knob.figures}
     rounded = _rounded(found.hardware, tuple(moved))
@@ -132,7 +137,7 @@ def _calibrated(
     hardware = msgspec.structs.replace(
         rounded, name=name, sources=tuple(sources.items()), calibration=calibration
     )
-    return Calibrated(hardware, base, figures, found.warnings)
+    return Calibrated(hardware, base, figures, warnings)
 
 
 def _rounded(hardware: Hardware, figures: Sequence[str]) -> Hardware:

@@ -6,8 +6,8 @@ What `bytes` means is the same for all models:
 - `reduce_scatter_ns`, `all_reduce_ns`, `all_to_all_ns`: the operand on one device;
 - `collective_permute_ns`: what one device sends.
 
-`bytes` is an int or an int64 array, and the time has the same form, in whole nanoseconds rounded up. `axes`
-are the axes and sub-axes whose devices form the group; a group of one device costs 0. A group that spans
+`bytes` is an int or an int64 array (or what numpy makes an array of), and the time has the same form, in whole nanoseconds
+rounded up. `axes` are the axes and sub-axes whose devices form the group; a group of one device costs 0. A group that spans
 several axes is one collective that uses all their links. Zero bytes cost the latency.
 """
 

@@ -17,6 +17,7 @@ Units are those of `figures`; 1 TFLOP/s is 1000 FLOP/ns.
 [4] cuDNN on one H200, 64 kernels with windows of 1024 to 2 097 152 positions: experiments/calibration.
 """
 
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -42,12 +43,18 @@ def bits(dtype: str) -> int:
     Raises:
         HardwareError: a type that is not known.
     """
-    if dtype in _BITS:
-        return _BITS[dtype]
-    if dtype.startswith("f") and dtype[1:2] in ("4", "6", "8"):
-        return 8 if dtype[1] in "68" else 4
+    return _bits(dtype)
+
+
+def _bits(dtype: object) -> int:
+    told = f'"{dtype}"' if isinstance(dtype, str) else reprlib.repr(dtype)
+    if isinstance(dtype, str):
+        if dtype in _BITS:
+            return _BITS[dtype]
+        if dtype.startswith("f") and dtype[1:2] in ("4", "6", "8"):
+            return 8 if dtype[1] in "68" else 4
     raise HardwareError(
-        f'"{dtype}" is not a known element type', fix=f"Known: {', '.join(_BITS)}, f8*, f6*, f4*."
+        f"{told} is not a known element type", fix=f"Known: {', '.join(_BITS)}, f8*, f6*, f4*."
     )
 
 
@@ -139,6 +146,7 @@ def matmul_bytes(m: Quantity, k: Quantity, n: Quantity, batch: Quantity, dtype: 
 
 def matmul_flops(m: Quantity, k: Quantity, n: Quantity, batch: Quantity, dtype: str) -> Quantity:
     """Real operations of the product itself, without padding."""
+    bits(dtype)  # refuses what is no type
     return (8.0 if dtype.startswith("complex") else 2.0) * batch * m * k * n
 
 

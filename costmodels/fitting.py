@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 CLAMPED = 1.05
 """An efficiency up to this is noise about 1."""
+FAR_FASTER = 10
+"""A link that is more times faster than its nominal figure was not measured: units differ by a thousand, those of two generations less."""
 _ALIKE = 1e-6  # columns whose angle is smaller than this say the same
 
 
@@ -77,7 +79,7 @@ def fit(base: "Hardware", batches: Sequence[Batch]) -> Fit:
         )
     ]
     for each in fitted:
-        _require_finite_bandwidth(each)
+        _require_bandwidth(base, each)
     hardware, warnings = _within_reason(base, turned(base, knobs, values), fitted)
     return Fit(hardware, tuple(fitted), measured, predicted(batches, hardware), warnings)
 
@@ -149,15 +151,26 @@ def _alike(base: "Hardware", knobs: Sequence[Knob], batches: Sequence[Batch], me
     return [knob.name for knob, share in zip(knobs, directions[-1], strict=True) if abs(share) > 0.05]
 
 
-def _require_finite_bandwidth(each: FittedKnob) -> None:
+def _require_bandwidth(base: "Hardware", each: FittedKnob) -> None:
+    """Refuses a link that is as good as infinitely fast, or far faster than its nominal figure.
+
+    Raises:
+        HardwareError: such a link; its times are in another unit than they say, most likely.
+    """
     if not each.knob.name.endswith("ns_per_byte"):
         return
     table = each.knob.name.partition(".")[0]
-    if each.value <= 1.001 / FASTEST_GB_PER_S or each.value < 2 * each.error:
+    if each.value <= each.knob.least * 1.001 or each.value < 2 * each.error:
         raise HardwareError(
             f"the times do not grow with the bytes: the fit would make [{table}] infinitely fast "
             f"({each.value:.3g} ± {each.error:.2g} ns a byte)",
             fix="Measure larger sizes, check the columns of bytes and time, or leave out runs that were disturbed.",
+        )
+    nominal, found = getattr(base, table).nominal_gb_per_s, 1 / each.value
+    if found > min(FAR_FASTER * nominal, FASTEST_GB_PER_S):
+        raise HardwareError(
+            f"the fit would make [{table}] {found:.4g} GB/s: {found / nominal:.3g} times the nominal {nominal:g} in {base.name}",
+            fix="Check the unit of the times and the bytes, or raise nominal_gb_per_s in the base.",
         )
 
 
@@ -193,7 +206,8 @@ def _within_reason(
         link = getattr(hardware, table)
         if link is not None and link.bytes_per_ns > link.nominal_gb_per_s * 1.02:
             warnings.append(
-                f"[{table}] came out as {link.bytes_per_ns:.4g} GB/s, above its nominal {link.nominal_gb_per_s:g}"
+                f"[{table}] came out as {link.bytes_per_ns:.4g} GB/s, above its nominal {link.nominal_gb_per_s:g}: "
+                "check the unit of the times and the bytes"
             )
     speedup = all_reduce_speedup(hardware)
     if speedup < 1:

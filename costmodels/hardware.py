@@ -10,7 +10,7 @@ one that shows itself as several devices.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, overload
 
 import msgspec
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import compute
-from .amounts import Amount, Integers, check_amounts, whole_ns
+from .amounts import Amount, Integers, as_amount, as_amounts, as_shapes, as_sizes, as_whole, whole_ns
 from .calibration import Calibration
 from .collectives import Communication
 from .compute import Quantity, Roofline, Unit
@@ -234,24 +234,29 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def copy_ns(self, bytes: Quantity) -> Quantity:
         """Time for `bytes` to be written and read again at the nominal bandwidth of memory, apart from any kernel."""
-        return 0 * bytes if self.is_scheduled else 2 * bytes * (1e9 / self.hbm_bytes_per_s)
+        moved = as_amount("bytes", bytes)
+        return 0 * moved if self.is_scheduled else 2 * moved * (1e9 / self.hbm_bytes_per_s)
 
     def stored_bytes(
         self,
-        shapes: NDArray[Any],
+        shapes: ArrayLike,
         element_bits: int,
         minor: MinorPair | None = None,
         *,
         is_temporary: bool = False,
     ) -> NDArray[np.int64]:
-        """Bytes that tensors of these shapes, [count, rank], take in memory, each in its smallest layout.
+        """[count] bytes that tensors of these shapes, [count, rank], take in memory, each in its smallest layout; 0 without elements.
 
         `minor`: two kinds of dimensions of which the two minor ones must be, one of each; None leaves that to the compiler.
         `is_temporary`: in the heap, with its part of the gaps between buffers.
+
+        Raises:
+            HardwareError: shapes that are none, with a negative dimension or part of one, or of a pebibyte; elements of no bits.
         """
+        sizes = as_shapes(shapes, element_bits)
         if self.tiles is None:
-            return untiled_bytes(shapes, element_bits)
-        found = self.tiles.stored_bytes(shapes, element_bits, minor)
+            return untiled_bytes(sizes, element_bits)
+        found = self.tiles.stored_bytes(sizes, element_bits, minor)
         return self.tiles.with_gaps(found) if is_temporary else found
 
     def are_updated_as_made(
@@ -383,13 +388,13 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def place(
         self,
-        mesh: MeshSizes,
+        mesh: MeshSizes | Mapping[str, int],
         topology: Sequence[int] | None = None,
         *,
         slices: int | None = None,
         placement: str | None = None,
     ) -> Communication:
-        """The communication model of a mesh, given as (name, size) major to minor, on a physical topology.
+        """The communication model of a mesh, given as (name, size) or size by name, major to minor, on a physical topology.
 
         Devices are numbered row-major on the mesh, and on a torus along its first dimension first, as jax does, unless `placement` says
         what each axis rides on, as in "x=1,y=0+2" (`notation`).
@@ -403,6 +408,9 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             HardwareError: a topology that the chips do not come in, or that the mesh does not divide, or a placement that
                 names other axes or dimensions than there are, or does not use each of them once.
         """
+        mesh = checked_mesh(mesh)
+        topology = None if topology is None else as_sizes("topology", topology)
+        slices = None if slices is None else as_whole("there are", slices, where="slices")
         network = outer_network(self.network, self.chip.devices_per_chip)
         if isinstance(self.topology, Torus):
             cores = self.chip.devices_per_chip
@@ -419,19 +427,24 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return place_in_nodes(mesh, topology, self.topology, self.link, network, placement)
 
     def placements(
-        self, mesh: MeshSizes, topology: Sequence[int] | None = None, *, slices: int | None = None
+        self,
+        mesh: MeshSizes | Mapping[str, int],
+        topology: Sequence[int] | None = None,
+        *,
+        slices: int | None = None,
     ) -> list[Communication]:
         """The models of all placements of a mesh that can differ in price (`distinct`), row-major first where there is one.
 
         Raises:
             HardwareError: as `place`; a topology on which no placement has the mesh.
         """
+        mesh = checked_mesh(mesh)
         if topology is None:
             model = self.place(mesh, None, slices=slices)
         else:
             model = self.place(self._own_mesh(topology, slices), topology, slices=slices)
         where = model.placement
-        found = distinct_placements(checked_mesh(mesh), where.shape, where.names, model.dimension_kinds)
+        found = distinct_placements(mesh, where.shape, where.names, model.dimension_kinds)
         if not found:
             sizes = ", ".join(f"{name}={size}" for name, size in mesh)
             raise HardwareError(
@@ -490,14 +503,14 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def kernel_ns(self, flops: float, bytes: float, dtype: str, *, unit: Unit = "vector") -> int: ...
     @overload
     def kernel_ns(
-        self, flops: NDArray[Any], bytes: Quantity, dtype: str, *, unit: Unit = "vector"
+        self, flops: NDArray[Any], bytes: ArrayLike, dtype: str, *, unit: Unit = "vector"
     ) -> Integers: ...
     @overload
     def kernel_ns(
-        self, flops: Quantity, bytes: NDArray[Any], dtype: str, *, unit: Unit = "vector"
+        self, flops: ArrayLike, bytes: NDArray[Any], dtype: str, *, unit: Unit = "vector"
     ) -> Integers: ...
     def kernel_ns(
-        self, flops: Quantity, bytes: Quantity, dtype: str, *, unit: Unit = "vector"
+        self, flops: ArrayLike, bytes: ArrayLike, dtype: str, *, unit: Unit = "vector"
     ) -> int | Integers:
         """Time of one kernel on one device: the longer of its operations and its memory traffic.
 
@@ -514,22 +527,22 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def matmul_ns(
         self,
         *,
-        m: Quantity,
-        k: Quantity,
-        n: Quantity,
+        m: ArrayLike,
+        k: ArrayLike,
+        n: ArrayLike,
         dtype: str,
-        batch: Quantity = 1,
-        bytes: Quantity | None = None,
+        batch: ArrayLike = 1,
+        bytes: ArrayLike | None = None,
     ) -> int | Integers: ...
     def matmul_ns(
         self,
         *,
-        m: Quantity,
-        k: Quantity,
-        n: Quantity,
+        m: ArrayLike,
+        k: ArrayLike,
+        n: ArrayLike,
         dtype: str,
-        batch: Quantity = 1,
-        bytes: Quantity | None = None,
+        batch: ArrayLike = 1,
+        bytes: ArrayLike | None = None,
     ) -> int | Integers:
         """Time of `batch` products of [m, k] by [k, n] on one device, sizes padded to the matrix unit's tile.
 
@@ -538,14 +551,14 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return whole_ns(self.matmul_roofline(m=m, k=k, n=n, dtype=dtype, batch=batch, bytes=bytes).ns)
 
     def kernel_roofline(
-        self, flops: Quantity, bytes: Quantity, dtype: str, *, unit: Unit = "vector"
+        self, flops: ArrayLike, bytes: ArrayLike, dtype: str, *, unit: Unit = "vector"
     ) -> Roofline:
         """The parts of `kernel_ns`, and which of them bounds the kernel.
 
         Raises:
-            HardwareError: an unknown element type, or an amount that is negative or not finite.
+            HardwareError: an unknown element type, or what is no amount (`amounts.as_amount`).
         """
-        check_amounts(flops=flops, bytes=bytes)
+        flops, bytes = as_amounts(flops=flops, bytes=bytes)
         if self.is_scheduled:
             return compute.product_at_peak(self.chip, flops if unit == "matrix" else 0 * flops, dtype)
         return compute.kernel_roofline(self.chip, flops, bytes, dtype, unit)
@@ -553,12 +566,12 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def matmul_roofline(
         self,
         *,
-        m: Quantity,
-        k: Quantity,
-        n: Quantity,
+        m: ArrayLike,
+        k: ArrayLike,
+        n: ArrayLike,
         dtype: str,
-        batch: Quantity = 1,
-        bytes: Quantity | None = None,
+        batch: ArrayLike = 1,
+        bytes: ArrayLike | None = None,
         rows: Sequence[Quantity] | None = None,
         in_turn: tuple[int, int] = (0, 1),
     ) -> Roofline:
@@ -567,15 +580,18 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         `in_turn`: positions of a convolution's window that are gone through in turn, and places for it, which count towards k.
 
         Raises:
-            HardwareError: an unknown element type, or an amount that is negative or not finite.
+            HardwareError: an unknown element type, or what is no amount (`amounts.as_amount`).
         """
-        check_amounts(m=m, k=k, n=n, batch=batch, bytes=bytes, positions=in_turn[0], places=in_turn[1])
+        as_amounts(positions=in_turn[0], places=in_turn[1])
+        moved = {} if bytes is None else {"bytes": bytes}
+        m, k, n, batch, *given = as_amounts(m=m, k=k, n=n, batch=batch, **moved)
+        bytes = given[0] if given else None
         if self.is_scheduled:
             return compute.product_at_peak(self.chip, compute.scheduled_flops(m, k, n, batch, dtype), dtype)
         return compute.matmul_roofline(self.chip, m, k, n, batch, dtype, bytes, rows, in_turn)
 
     def _on_own_dimensions(self, axes: Sequence[int]) -> tuple[Communication, list[str]]:
-        mesh = [(str(index), size) for index, size in enumerate(axes)]
+        mesh = [(str(index), size) for index, size in enumerate(as_sizes("axes", axes))]
         names = [name for name, _ in mesh]
         cores = self.chip.devices_per_chip
         return self.place([*mesh, ("core", cores)] if cores > 1 else mesh), names

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 _FINE = 1e6  # prices are whole ns; those of times so many times longer have six digits more
+_PRICED_BYTES = 2**24
+"""Prices are affine in bytes: of none and of so many they say all others, far below the longest time that can be told."""
 
 
 class Batch(Protocol):
@@ -67,7 +69,9 @@ class CollectiveRuns:
     def predicted_ns(self, hardware: "Hardware") -> Floats:
         model = slowed(hardware, _FINE).place(self.layout.mesh, self.layout.topology)
         price: Any = getattr(model, f"{self.kind}_ns")
-        return price(np.asarray(self.bytes, dtype=np.int64), list(self.layout.group)) / _FINE
+        priced = np.asarray([0, _PRICED_BYTES], dtype=np.int64)
+        fixed, some = price(priced, list(self.layout.group)) / _FINE
+        return fixed + (some - fixed) / _PRICED_BYTES * np.asarray(self.bytes, dtype=np.float64)
 
     def points(self) -> list[str]:
         return [f"{self.kind} of {size} B over {self.layout.devices} devices" for size in self.bytes]

@@ -31,7 +31,7 @@ def load(name_or_path: str | os.PathLike[str]) -> Hardware:
     """A shipped profile by name, with or without ".toml", or a user's own by path; either with ":scheduler" behind it (`scheduled`).
 
     Raises:
-        HardwareError: an unknown name, or a file that is not a valid profile.
+        HardwareError: no name, an unknown one, or a file that is not a valid profile.
     """
     text = os.fspath(name_or_path)
     if text.endswith(SCHEDULED):
@@ -39,11 +39,15 @@ def load(name_or_path: str | os.PathLike[str]) -> Hardware:
     shipped = _SHIPPED / f"{text.removesuffix('.toml')}.toml"
     if text.removesuffix(".toml") in names():
         return _read(shipped)
-    if isinstance(name_or_path, os.PathLike) or text.endswith(".toml") or Path(text).exists():
+    is_named = bool(text.strip())
+    if isinstance(name_or_path, os.PathLike) or (
+        is_named and (text.endswith(".toml") or Path(text).exists())
+    ):
         return _read(Path(text))
     guess = difflib.get_close_matches(text, names(), 1)
     raise HardwareError(
-        f'no hardware is called "{text}"' + (f", did you mean {guess[0]}?" if guess else ""),
+        (f'no hardware is called "{text}"' if is_named else "the hardware's name or file is missing")
+        + (f", did you mean {guess[0]}?" if guess else ""),
         fix=f"Known: {', '.join(names())}; or give the path of a profile of your own.",
     )
 

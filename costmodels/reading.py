@@ -26,7 +26,7 @@ def read_tables(path: Path) -> tuple[str, Tables]:
         HardwareError: the file cannot be read, or is not TOML.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         return text, tomllib.loads(text)
     except OSError as error:
         raise HardwareError(f"cannot be read: {error.strerror}", where=str(path)) from error

@@ -2,7 +2,8 @@
 
 Two forms are read. CSV with a header: `kind` (one of `KINDS`, matmul or memory), `bytes`, `group` (devices), `axes` (sizes
 as 4x4, or names of a mesh as x,y), or m, k, n, batch and dtype; and time_ns, time_us, time_ms or time_s (`time`: in µs). Output
-of nccl-tests: the out-of-place times; its kind is in the text or the file's name, its devices and nodes in the lines of ranks.
+of nccl-tests: the out-of-place times; its kind is in the text or the file's name, its devices and nodes in the lines of ranks. Rows in
+which nccl-tests counted wrong values are left out, with a warning.
 """
 
 import csv
@@ -28,6 +29,9 @@ _NAMES = {kind.replace("_", ""): kind for kind in KINDS} | {
 }
 _PERF = re.compile(r"(?<![a-z])([a-z_]+)_perf\b")
 _RANK = re.compile(r"^#\s*Rank\s+\d+\s+(?:Group\s+(\d+)\s+)?Pid\s+\d+\s+on\s+(\S+)", re.M)
+_MOST = 2**60  # bytes, rows, columns
+_LEAST_NS, _MOST_NS = 1.0, 2.0**63
+_NAMED = 10
 _AXIS = re.compile(r'"?([^"\s:+,]+)"?(?::\((\d+)\)(\d+))?')
 
 
@@ -43,6 +47,14 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """The runs of a table, and what of it was left out."""
+
+    batches: tuple[Batch, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class _Run:
     """One row: what it belongs with, its sizes, and its time."""
 
@@ -51,23 +63,37 @@ class _Run:
     ns: float
 
 
-def read_measurements(path: Path, given: Given) -> list[Batch]:
-    """All runs of a table.
+def read_measurements(path: Path, given: Given) -> Measured:
+    """All runs of a table that can be relied on.
 
     Raises:
         HardwareError: the file cannot be read, or a row that is no measurement.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise HardwareError(f"cannot be read: {error.strerror}", where=str(path)) from error
     except UnicodeDecodeError as error:
         raise HardwareError("is not UTF-8 text", where=str(path)) from error
     is_nccl = re.search(r"^#\s*size\s+count\s+type", text, re.M) is not None
-    runs = _nccl_runs(text, path, given) if is_nccl else _csv_runs(text, path, given)
+    runs, wrong = _nccl_runs(text, path, given) if is_nccl else (_csv_runs(text, path, given), [])
+    if wrong and not runs:
+        raise HardwareError(
+            f"NCCL counted wrong values in all {len(wrong)} rows",
+            where=str(path),
+            fix="Measure again where its results are right.",
+        )
     if not runs:
         raise HardwareError("has no measurements", where=str(path), fix="Add a row for each run.")
-    return _batches(runs)
+    return Measured(tuple(_batches(runs)), (_left_out(path, wrong),) if wrong else ())
+
+
+def _left_out(path: Path, lines: Sequence[int]) -> str:
+    rows = "1 row" if len(lines) == 1 else f"{len(lines)} rows"
+    named = ", ".join(map(str, lines[:_NAMED])) + (", …" if len(lines) > _NAMED else "")
+    return (
+        f"{path}: {rows} in which NCCL counted wrong values left out (line{'s' * (len(lines) > 1)} {named})"
+    )
 
 
 def kind_named(name: str, where: str) -> str:
@@ -112,6 +138,7 @@ def _csv_runs(text: str, path: Path, given: Given) -> list[_Run]:
     rows = list(csv.reader(io.StringIO("\n".join(line for _, line in lines)), skipinitialspace=True))
     header = [name.strip().lower() for name in rows[0]]
     where = f"{path}:{lines[0][0]}"
+    _require_each_once(header, where)
     times = [name for name in header if name in _TIME_NS]
     if len(times) != 1:
         named = ", ".join(_TIME_NS)
@@ -126,9 +153,18 @@ def _csv_runs(text: str, path: Path, given: Given) -> list[_Run]:
                 f"{len(cells)} cells under {len(header)} headings", where=at, fix="Quote cells with commas."
             )
         row = {name: cell.strip() for name, cell in zip(header, cells, strict=True)}
-        ns = _time(row[times[0]], at) * _TIME_NS[times[0]]
+        ns = _time_ns(row[times[0]], times[0], at)
         runs.append(_csv_run(row, ns, given, at))
     return runs
+
+
+def _require_each_once(header: Sequence[str], where: str) -> None:
+    for name in header:
+        same = [each for each in header if each and (each == name or {each, name} <= {*_GROUP})]
+        if len(same) > 1:
+            raise HardwareError(
+                f"the header has two columns of one meaning: {', '.join(same)}", where=where, fix="Leave one."
+            )
 
 
 def _csv_run(row: Mapping[str, str], ns: float, given: Given, at: str) -> _Run:
@@ -161,7 +197,7 @@ def _layout(axes: str, devices: int | None, given: Given, at: str) -> Layout:
             raise HardwareError(
                 f'axes "{axes}" are names', where=at, fix="Give the mesh, or sizes as in 4x4."
             )
-        sizes = [int(text) for text in axes.split("x")] if axes else [devices or 1]
+        sizes = [_whole(text, "axes", at, 1) for text in axes.split("x")] if axes else [devices or 1]
         cores = (("core", given.devices_per_chip),) if given.devices_per_chip > 1 else ()
         mesh = (*((str(index), size) for index, size in enumerate(sizes)), *cores)
         group, size = tuple(str(index) for index in range(len(sizes))), math.prod(sizes)
@@ -182,7 +218,9 @@ def _axis(text: str, at: str) -> Axis:
         raise HardwareError(
             f'"{text}" is no axis', where=at, fix="Write names as in x,y, sub-axes as x:(1)2."
         )
-    return (match[1], int(match[2]), int(match[3])) if match[2] else match[1]
+    if not match[2]:
+        return match[1]
+    return match[1], _whole(match[2], "a sub-axis", at, 1), _whole(match[3], "a sub-axis", at, 1)
 
 
 def _size(axis: Axis, mesh: tuple[tuple[str, int], ...], at: str) -> int:
@@ -200,9 +238,15 @@ def _cell(row: Mapping[str, str], name: str, at: str) -> str:
 
 
 def _whole(text: str, name: str, at: str, least: int) -> int:
-    if not re.fullmatch(r"-?\d+", text) or not least <= int(text) <= 2**60:
+    is_number, digits = re.fullmatch(r"\d+", text) is not None, text.lstrip("0") or text[-1:]
+    if is_number and (len(digits) > len(str(_MOST)) or int(digits) > _MOST):
+        shown = text if len(text) <= 60 else f"{text[:60]}…"
+        raise HardwareError(
+            f'{name} is "{shown}", which is too large', where=at, fix=f"The largest is {_MOST}."
+        )
+    if not is_number or int(digits) < least:
         raise HardwareError(f'{name} is "{text}"', where=at, fix=f"Write a whole number from {least}.")
-    return int(text)
+    return int(digits)
 
 
 def _require_type(dtype: str, at: str) -> None:
@@ -212,7 +256,7 @@ def _require_type(dtype: str, at: str) -> None:
         raise HardwareError(error.reason, where=at, fix=error.fix) from None
 
 
-def _time(text: str, at: str) -> float:
+def _time_ns(text: str, heading: str, at: str) -> float:
     try:
         time = float(text)
     except ValueError:
@@ -221,24 +265,44 @@ def _time(text: str, at: str) -> float:
         raise HardwareError(
             f'a time of "{text}"', where=at, fix="A run takes a positive, finite time; leave it out."
         )
-    return time
+    ns = time * _TIME_NS[heading]
+    if not _LEAST_NS <= ns <= _MOST_NS:
+        raise HardwareError(
+            f'a time of "{text}" under {heading} is {ns:.3g} ns, which no run takes',
+            where=at,
+            fix=f"Check the unit of {heading}: runs take from {_LEAST_NS:g} ns to {_MOST_NS:.2g} ns.",
+        )
+    return ns
 
 
-def _nccl_runs(text: str, path: Path, given: Given) -> list[_Run]:
+def _nccl_runs(text: str, path: Path, given: Given) -> tuple[list[_Run], list[int]]:
+    """Runs with right results, and the lines of those with wrong ones."""
     kind = _nccl_kind(text, path, given)
     layout = _nccl_layout(text, path, given)
-    column, runs = None, list[_Run]()
+    column, checked, runs, wrong = None, None, list[_Run](), list[int]()
     for number, line in enumerate(text.splitlines(), 1):
         words = line.replace("#", " ", 1).split() if line.lstrip().startswith("#") else line.split()
         if words[:3] == ["size", "count", "type"]:
             column = words.index("time")
+            checked = words.index("#wrong") if "#wrong" in words else None
         elif column is not None and words and words[0].isdecimal() and not line.lstrip().startswith("#"):
             at = f"{path}:{number}"
             if len(words) <= column:
                 raise HardwareError("a row that ends before its time", where=at, fix="Give whole rows.")
-            if int(words[0]):  # NCCL returns at once where there is nothing to send
-                runs.append(_Run((kind, layout), (int(words[0]),), _time(words[column], at) * 1e3))
-    return runs
+            size = _whole(words[0], "size", at, 0)
+            if checked is not None and len(words) > checked and _counts_wrong(words[checked]):
+                wrong.append(number)
+            elif size:  # NCCL returns at once where there is nothing to send
+                runs.append(_Run((kind, layout), (size,), _time_ns(words[column], "time", at)))
+    return runs, wrong
+
+
+def _counts_wrong(cell: str) -> bool:
+    """Of a cell under #wrong: a number, or "N/A" where nothing was checked."""
+    try:
+        return float(cell) != 0
+    except ValueError:
+        return False
 
 
 def _nccl_kind(text: str, path: Path, given: Given) -> str:

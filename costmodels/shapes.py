@@ -1,25 +1,33 @@
 """Which physical shape a mesh gets when the user names none, and which shapes the chips come in."""
 
 import math
-from collections.abc import Iterator, Sequence
+import reprlib
+from collections.abc import Iterator, Mapping, Sequence
 
+from .amounts import as_whole
 from .errors import HardwareError
 from .figures import Torus
 from .topology import MeshSizes, lay
 
 
-def checked_mesh(mesh: MeshSizes) -> tuple[tuple[str, int], ...]:
+def checked_mesh(mesh: MeshSizes | Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     """`mesh` as a tuple.
 
     Raises:
-        HardwareError: a size below 1 or no whole number, or a name twice.
+        HardwareError: what are no names and sizes, a size below 1 or no whole number, or a name twice.
     """
-    for name, size in mesh:
-        if not float(size).is_integer():
-            raise HardwareError(
-                f'axis "{name}" has size {size}', where="mesh", fix="Sizes are whole numbers."
-            )
-    axes = tuple((name, int(size)) for name, size in mesh)
+    pairs = mesh.items() if isinstance(mesh, Mapping) else mesh
+    try:
+        named: list[tuple[object, object]] | None = [(name, size) for name, size in pairs]
+    except (TypeError, ValueError):
+        named = None
+    if named is None or not all(isinstance(name, str) for name, _ in named):
+        raise HardwareError(
+            f"{reprlib.repr(mesh)} is no mesh",
+            where="mesh",
+            fix='Write names and sizes, as in [("data", 8), ("model", 2)].',
+        )
+    axes = tuple((str(name), as_whole(f'axis "{name}" has size', size, where="mesh")) for name, size in named)
     for index, (name, size) in enumerate(axes):
         if size < 1:
             raise HardwareError(f'axis "{name}" has size {size}', where="mesh", fix="Sizes start at 1.")

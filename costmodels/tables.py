@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from .amounts import whole_ns
+from .amounts import as_amount, as_amounts, as_list, whole_ns
 from .collectives import KINDS, Communication
 from .compute import Roofline, Unit, matmul_bytes, matmul_flops
 from .errors import HardwareError
@@ -35,13 +35,14 @@ def collective_table(
     `bytes` mean what `costmodels.collectives` says for each kind.
 
     Raises:
-        HardwareError: a kind that there is not, or a group that the mesh has not.
+        HardwareError: a kind that there is not, a group that the mesh has not, or what is no amount.
     """
     import pandas as pd
 
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         raise HardwareError(f'"{unknown[0]}" is not a collective', fix=f"There are {', '.join(KINDS)}.")
-    sizes = np.atleast_1d(np.asarray(bytes, dtype=np.int64))
+    groups = as_list("groups", groups, 'as in [["x"], ["x", "y"]]')
+    sizes = _whole(np.atleast_1d(as_amount("bytes", bytes)))
     parts = [
         pd.DataFrame(
             {
@@ -63,30 +64,32 @@ def collective_table(
 def matmul_table(
     hardware: "Hardware", *, m: ArrayLike, k: ArrayLike, n: ArrayLike, dtype: str, batch: ArrayLike = 1
 ) -> "pd.DataFrame":
-    """Products of broadcast sizes: m, k, n, batch, dtype, and the columns of a roofline."""
+    """Products of broadcast sizes: m, k, n, batch, dtype, and the columns of a roofline.
+
+    Raises:
+        HardwareError: as `Hardware.matmul_roofline`, or a time beyond an int64.
+    """
     import pandas as pd
 
-    sizes = np.broadcast_arrays(
-        *(np.atleast_1d(np.asarray(size, dtype=np.float64)) for size in (m, k, n, batch))
-    )
+    sizes = np.broadcast_arrays(*map(np.atleast_1d, as_amounts(m=m, k=k, n=n, batch=batch)))
     m_, k_, n_, batch_ = sizes
     flops, moved = matmul_flops(m_, k_, n_, batch_, dtype), matmul_bytes(m_, k_, n_, batch_, dtype)
     line = hardware.matmul_roofline(m=m_, k=k_, n=n_, batch=batch_, dtype=dtype)
-    columns = {
-        name: size.astype(np.int64) for name, size in zip(("m", "k", "n", "batch"), sizes, strict=True)
-    }
+    columns = {name: _whole(size) for name, size in zip(("m", "k", "n", "batch"), sizes, strict=True)}
     return pd.DataFrame({**columns, "dtype": dtype, **_columns(flops, moved, line)})
 
 
 def kernel_table(
     hardware: "Hardware", *, flops: ArrayLike, bytes: ArrayLike, dtype: str, unit: Unit = "vector"
 ) -> "pd.DataFrame":
-    """Kernels of broadcast operations and memory traffic: dtype, and the columns of a roofline."""
+    """Kernels of broadcast operations and memory traffic: dtype, and the columns of a roofline.
+
+    Raises:
+        HardwareError: as `Hardware.kernel_roofline`, or a time beyond an int64.
+    """
     import pandas as pd
 
-    work, moved = np.broadcast_arrays(
-        *(np.atleast_1d(np.asarray(amount, dtype=np.float64)) for amount in (flops, bytes))
-    )
+    work, moved = np.broadcast_arrays(*map(np.atleast_1d, as_amounts(flops=flops, bytes=bytes)))
     line = hardware.kernel_roofline(work, moved, dtype, unit=unit)
     return pd.DataFrame({"dtype": dtype, **_columns(work, moved, line)})
 
@@ -94,6 +97,12 @@ def kernel_table(
 def axis_text(axis: Axis) -> str:
     """An axis as Shardy writes it, without quotes: `x`, or `x:(2)4`."""
     return axis if isinstance(axis, str) else f"{axis[0]}:({axis[1]}){axis[2]}"
+
+
+def _whole(sizes: NDArray[np.float64]) -> NDArray[Any]:
+    """As whole numbers, where all are."""
+    is_whole = ((sizes < 2**63) & (sizes == np.floor(sizes))).all()
+    return sizes.astype(np.int64) if is_whole else sizes
 
 
 def _columns(flops: Any, moved: Any, line: Roofline) -> dict[str, Any]:

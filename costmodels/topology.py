@@ -6,11 +6,13 @@ mesh's, a *sub-axis* is Shardy's `"x":(pre)size`. Knows nothing of bandwidth.
 """
 
 import math
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from .amounts import as_list, as_whole
 from .errors import HardwareError
 
 MeshSizes = Sequence[tuple[str, int]]
@@ -120,11 +122,11 @@ class Placement:
         """What a group along `axes` covers.
 
         Raises:
-            HardwareError: an axis that the mesh has not, a sub-axis that does not divide its axis, or the
+            HardwareError: what are no axes, an axis that the mesh has not, a sub-axis that does not divide its axis, or the
                 same devices twice.
         """
         spans: dict[str, list[tuple[int, int]]] = {}
-        for axis in axes:
+        for axis in as_list("axes", axes, 'as in ["x"]'):
             name, start, end = self._span(axis)
             taken = spans.setdefault(name, [])
             if any(start < other_end and other_start < end for other_start, other_end in taken):
@@ -139,7 +141,19 @@ class Placement:
         return Route(merged(pieces), copies)
 
     def _span(self, axis: Axis) -> tuple[str, int, int]:
-        name, pre_size, size = (axis, 1, None) if isinstance(axis, str) else axis
+        match axis:
+            case str(name):
+                pre_size, size = 1, None
+            case (str(name), first, second):
+                pre_size, size = (
+                    as_whole(f'"{name}" is cut by', each, where="axes") for each in (first, second)
+                )
+            case _:
+                raise HardwareError(
+                    f"{reprlib.repr(axis)} is no axis",
+                    where="axes",
+                    fix='Write a name, or of a sub-axis ("x", 2, 4).',
+                )
         total = dict(self.mesh).get(name)
         if total is None:
             known = ", ".join(known for known, _ in self.mesh)

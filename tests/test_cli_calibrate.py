@@ -109,6 +109,19 @@ def test_bad_input(case: str, autoshard: Terminal) -> None:
     assert autoshard.files() == before
 
 
+def test_wrong_values_are_told(autoshard: Terminal) -> None:
+    """Of nccl-tests: how many rows were left out, and which."""
+    head = "#  size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
+    rows = [(2**12, 20, 0), (2**20, 60, 0), (2**26, 800, 3), (2**26, 400, 0), (2**28, 1500, 0)]
+    text = head + "".join(f"{size} 1 float sum -1 {us} 1 1 {wrong} {us} 1 1 0\n" for size, us, wrong in rows)
+    autoshard.write("log.txt", text)
+    asked = ("--hardware", "h100", "-o", "mine.toml", "--kind", "all_reduce", "--group", "8")
+    done = autoshard("calibrate", "log.txt", *asked)
+    assert done.status == 0
+    assert "warning: log.txt: 1 row in which NCCL counted wrong values left out (line 4)" in done.err
+    assert "4 measurements" in done.out
+
+
 def test_no_table(autoshard: Terminal) -> None:
     """A file that is not there is named."""
     done = autoshard("calibrate", "none.csv", "--hardware", "tpu-v5e", "-o", "mine.toml")

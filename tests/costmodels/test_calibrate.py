@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import costmodels
 from costmodels import Hardware, HardwareError, calibrate, load
 from costmodels.descent import bounded_least_squares
+from costmodels.measurements import CollectiveRuns, Layout
 
 from .synthetic import GROUPS, TORUS, changed, collectives, products, streams
 
@@ -160,17 +161,40 @@ HEAD = "kind,bytes,group,time_us\n"
 GOOD = "all_gather,1024,4,5\nall_gather,1048576,4,30\nall_gather,16777216,4,400\nall_gather,4194304,8,150\n"
 FLAT = "".join(f"all_gather,{2**i},{g},{5 + g}\n" for i in range(10, 30, 3) for g in (4, 8))
 FALLING = "".join(f"all_gather,{2**i},4,{50 - i}\n" for i in range(10, 30, 2))
+
+
+def of_link(factor: float) -> str:
+    """Rows of a link that is so many times faster than that of tpu-v5e."""
+    base = load("tpu-v5e")
+    runs = [(size, group) for size in (2**22, 2**24, 2**27, 2**30) for group in (4, 8)]
+    return "".join(
+        f"all_gather,{size},{group},{base.all_gather_ns(size, (group,)) / factor / 1e3!r}\n"
+        for size, group in runs
+    )
+
+
 FAST = "m,k,n,dtype,time_us\n" + "".join(f"{2**i},8192,8192,bf16,{2**i / 100}\n" for i in range(10, 15))
 BAD = {
     "negative time": (HEAD + GOOD + "all_gather,1024,4,-5\n", 't.csv:6: a time of "-5"'),
     "zero time": (HEAD + "all_gather,1024,4,0\n", 't.csv:2: a time of "0"'),
     "infinite time": (HEAD + "all_gather,1024,4,inf\n", 't.csv:2: a time of "inf"'),
     "no number": (HEAD + "all_gather,1024,4,fast\n", 't.csv:2: a time of "fast"'),
+    "next to no time": (HEAD + "all_gather,1024,4,1e-300\n", 't.csv:2: a time of "1e-300" under time_us is 1e-297 ns'),
+    "a time beyond all": (HEAD + "all_gather,1024,4,1e300\n", 't.csv:2: a time of "1e300" under time_us'),
+    "seconds as microseconds": (HEAD + "all_gather,1024,4,5e-6\n", "Check the unit of time_us"),
+    "bytes of 40 digits": (HEAD + f"all_gather,{10**39},4,5\n", "is too large\n  The largest is 1152921504606846976."),
+    "bytes of 5000 digits": (HEAD + f"all_gather,{'9' * 5000},4,5\n", "is too large"),
+    "axes of 5000 digits": (f"kind,bytes,axes,time_us\nall_gather,1,{'9' * 5000},5\n", "is too large"),
+    "a column twice": ("kind,bytes,group,time_us,Bytes\nall_gather,1,4,5,2\n", "t.csv:1: the header has two columns of one"),
+    "a time twice": ("kind,bytes,group,time_us,time_us\nall_gather,1,4,5,2\n", "columns of one meaning: time_us, time_us"),
+    "a group twice": ("kind,bytes,group,devices,time_us\nall_gather,1,4,8,5\n", "columns of one meaning: group, devices"),
+    "a link far beyond its figure": (HEAD + of_link(90), "4050 GB/s: 81 times the nominal 50 in tpu-v5e\n  Check the unit of the times"),
+    "a link of another unit": (HEAD + of_link(1e4), "1.02e+04 times the nominal 50 in tpu-v5e\n  Check the unit of the times"),
     "negative bytes": (HEAD + "all_gather,-1,4,5\n", 't.csv:2: bytes is "-1"'),
     "unknown kind": (HEAD + "broadcast,1024,4,5\n", 't.csv:2: "broadcast" is no kind of measurement'),
     "group of one": (HEAD + "all_gather,1024,1,5\n", "t.csv:2: a group of one device"),
     "too few points": (HEAD + "all_gather,1024,4,5\n", "1 measurement for 2 figures"),
-    "times beyond all figures": (HEAD + "all_gather,1024,4,1e30\n" * 3, "no figure of the profile"),
+    "times beyond all figures": (HEAD + "all_gather,1024,4,1e15\n" * 3, "no figure of the profile"),
     "one size": (HEAD + "all_gather,1024,4,5\n" * 6, "cannot tell"),
     "no measurements": (HEAD, "has no measurements"),
     "empty": ("", "has no measurements"),
@@ -215,6 +239,41 @@ def test_spellings_and_units(tmp_path: Path) -> None:
         (tmp_path / "t.csv").write_text("\n".join(lines))
         made = calibrate("tpu-v5e", [tmp_path / "t.csv"])
         assert made.hardware.link.bytes_per_ns == pytest.approx(45, rel=1e-3)
+
+
+def test_a_byte_order_mark(tmp_path: Path) -> None:
+    """Spreadsheets begin UTF-8 with one: tables and profiles are read as without."""
+    (tmp_path / "t.csv").write_text(HEAD + GOOD, encoding="utf-8-sig")
+    (tmp_path / "plain.csv").write_text(HEAD + GOOD)
+    made = [calibrate("tpu-v5e", [tmp_path / name], name="mine") for name in ("t.csv", "plain.csv")]
+    assert made[0].figures == made[1].figures
+    (tmp_path / "mine.toml").write_text(made[0].text(), encoding="utf-8-sig")
+    assert load(tmp_path / "mine.toml") == made[0].hardware
+
+
+def test_columns_without_a_heading(tmp_path: Path) -> None:
+    """Spreadsheets leave them behind; they mean nothing."""
+    rows = "".join(f"{row},,\n" for row in (HEAD + GOOD).splitlines())
+    (tmp_path / "t.csv").write_text(rows)
+    assert len(calibrate("tpu-v5e", [tmp_path / "t.csv"]).calibration.residual) == 4
+
+
+def test_a_link_above_its_figure(tmp_path: Path) -> None:
+    """A link of the next generation is fitted, with a warning that suspects the unit as well."""
+    (tmp_path / "t.csv").write_text(HEAD + of_link(3))
+    made = calibrate("tpu-v5e", [tmp_path / "t.csv"])
+    assert made.hardware.link.bytes_per_ns == pytest.approx(135, rel=0.01)
+    assert "above its nominal 50: check the unit" in made.warnings[0]
+
+
+def test_prices_between_whole_nanoseconds(tmp_path: Path) -> None:
+    """What a profile says of a measurement is its price before it is rounded, however long it is."""
+    hardware = load("h100")
+    layout = Layout((("x", 8),), None, ("x",), 8)
+    sizes = (0, 1, 12345, 2**30, 2**59)
+    found = CollectiveRuns("all_reduce", layout, sizes, (1.0,) * 5).predicted_ns(hardware)
+    prices = [hardware.all_reduce_ns(size, (8,)) for size in sizes]
+    assert found == pytest.approx(prices, rel=1e-9, abs=1)
 
 
 def test_axes_of_a_mesh(tmp_path: Path) -> None:
@@ -271,6 +330,29 @@ def test_nccl_tests(tmp_path: Path) -> None:
         "all_reduce": (8, 8),
         "all_gather": (8, 32),
     }
+
+
+@pytest.mark.parametrize("count", ["1", "1.04858e+06", "nan"])
+def test_nccl_tests_with_wrong_values(count: str, tmp_path: Path) -> None:
+    """Rows whose results were wrong are left out and told by line; of a table without others there is nothing to fit."""
+    title = "# Collective test starting: all_reduce_perf\n"
+    lines = nccl(load("h100"), 1, "all_reduce", title).splitlines()
+    rows = [index for index, line in enumerate(lines) if line.lstrip()[:1].isdecimal() and " float " in line]
+    for index in rows[-2:]:
+        lines[index] = lines[index].replace(" 1.00  1.00      0 ", f" 1.00  1.00 {count} ")
+    (tmp_path / "t").write_text("\n".join(lines))
+    (tmp_path / "unchecked").write_text("\n".join(lines).replace(f" {count} ", " N/A "))
+    (tmp_path / "right").write_text(nccl(load("h100"), 1, "all_reduce", title))
+    with pytest.raises(HardwareError, match="wrong values in all 4 rows"):
+        (tmp_path / "wrong").write_text(
+            (tmp_path / "right").read_text().replace(" 1.00  1.00      0 ", f" 1.00  1.00 {count} ")
+        )
+        calibrate("h100", [tmp_path / "wrong"])
+    made = calibrate("h100", [tmp_path / "t", tmp_path / "right"])
+    told = f"t: 2 rows in which NCCL counted wrong values left out (lines {rows[-2] + 1}, {rows[-1] + 1})"
+    assert made.warnings[0].endswith(told)
+    assert len(made.calibration.residual) == 6
+    assert calibrate("h100", [tmp_path / "unchecked"]).warnings == ()
 
 
 def test_nccl_tests_that_do_not_say(tmp_path: Path) -> None:

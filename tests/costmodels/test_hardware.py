@@ -43,6 +43,14 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
     assert all(name in str(caught.value) for name in names())
 
 
+@pytest.mark.parametrize("name", ["", " "])
+def test_no_name_lists_the_known_ones(name: str) -> None:
+    """It was taken for the folder."""
+    with pytest.raises(HardwareError, match="name or file is missing") as caught:
+        load(name)
+    assert all(name in str(caught.value) for name in names())
+
+
 @pytest.mark.parametrize(
     ("old", "new", "line", "expected"),
     [

@@ -46,6 +46,15 @@ def test_products() -> None:
     assert table.loc[0, "flop_per_byte"] == pytest.approx(8, rel=0.01)
 
 
+def test_sizes_that_are_not_whole() -> None:
+    """They are listed as they are asked for."""
+    assert collective_table(MODEL, [1.5, 2], [["x"]], ["all_reduce"])["bytes"].tolist() == [1.5, 2]
+    assert matmul_table(V5E, m=[4.5, 8], k=8, n=1e19, dtype="bf16")[["m", "k", "n"]].to_numpy().tolist() == [
+        [4.5, 8, 1e19],
+        [8, 8, 1e19],
+    ]
+
+
 def test_kernels() -> None:
     """Elementwise work, a copy and next to nothing are bound by three things."""
     table = kernel_table(V5E, flops=[10**12, 0, 0], bytes=[10**6, 10**9, 8], dtype="f32")

@@ -1,6 +1,7 @@
 """Bytes of tensors in memory that is laid out in tiles."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import costmodels
+from costmodels import HardwareError
 from costmodels.tiles import MinorPair, Tiles
 
 TPU = Tiles(lanes=128, sublanes=8, word_bits=32, heap_slack=0.06)
@@ -104,6 +106,50 @@ def test_packed_comparisons(shape: tuple[int, ...], expected: int) -> None:
 def test_packed_comparisons_of_images(shape: tuple[int, ...], minor: MinorPair, expected: int) -> None:
     """Seen in what XLA:TPU (libtpu 0.0.52) compiles for v5e of convolutions of float32 with rectifiers."""
     assert TPU.comparison_bytes(np.asarray([shape]), minor).tolist() == [expected]
+
+
+@pytest.mark.parametrize("name", ["tpu-v5e", "h100"])
+@pytest.mark.parametrize(
+    ("shapes", "bits", "expected"),
+    [
+        ([[3, -5]], 16, "a dimension of -5"),
+        ([[3.5, 5]], 16, "a dimension of 3.5"),
+        ([[math.nan, 5]], 16, "a dimension of nan"),
+        ([[3, 5]], 0, "element_bits is 0"),
+        ([[3, 5]], -8, "element_bits is -8"),
+        ([[3, 5]], "16", "element_bits is '16'"),
+        ([3, 5], 16, r"shapes is \[3, 5\]"),
+        (np.array([3, 5]), 16, r"shapes is array\(\[3, 5\]\)"),
+        (np.zeros((2, 2, 2)), 16, "shapes is array"),
+        ([[3, 5], [3]], 16, r"shapes is \[\[3, 5\], \[3\]\]"),
+        ([["3", "5"]], 16, "shapes is"),
+        ("3x5", 16, "shapes is '3x5'"),
+        ([[2**40, 2**40]], 16, r"a tensor of 2.418e\+24 bytes"),
+    ],
+)
+def test_no_shapes(name: str, shapes: Any, bits: Any, expected: str) -> None:
+    """Nonsense is not stored in 0 bytes, and no bare error of arrays comes of it."""
+    with pytest.raises(HardwareError, match=expected) as caught:
+        costmodels.load(name).stored_bytes(shapes, bits)
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize("name", ["tpu-v5e", "h100"])
+def test_shapes_however_they_are_written(name: str) -> None:
+    """Lists, tuples and whole numbers of any type are an array's; no elements take no bytes, and a scalar's take some."""
+    hardware = costmodels.load(name)
+    shapes = np.array([[50257, 1024], [197, 197], [3, 0]])
+    expected = hardware.stored_bytes(shapes, 16).tolist()
+    assert expected[2] == 0
+    for same in (
+        shapes.tolist(),
+        tuple(map(tuple, shapes.tolist())),
+        shapes.astype(np.float64),
+        shapes.astype(np.uint8) * 0 + shapes,
+    ):
+        assert hardware.stored_bytes(same, 16).tolist() == expected
+    assert hardware.stored_bytes([], 16).tolist() == []
+    assert hardware.stored_bytes([[]], 16).tolist() == [2]
 
 
 def test_only_tpus_have_tiles() -> None:
