@@ -3,7 +3,6 @@
 The value, its op and all others are free to move; what the user demands elsewhere stays. A demand on the value itself is replaced.
 """
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -24,6 +23,7 @@ from autoshard.program import Demand, demands_of, group_demands_of, restricted
 from autoshard.progress import Progress, silent
 from autoshard.report.units import bytes_text
 from autoshard.sharding import TensorSharding, TensorType, parse_sharding, sharding_of_user
+from autoshard.solve import Clock
 from autoshard.space import tensor_shardings
 
 MOST_TRIED = 6
@@ -55,14 +55,20 @@ def why_value(
         wanted, left_out = [_parsed(f"[{rest}", named, type_, read)], 0
     else:
         wanted, left_out = _to_try(read, found, named, type_, current)
-    limit = time.monotonic() + time_limit_s
+    clock = Clock(time_limit_s)
     tried: list[Alternative] = []
-    for number, sharding in enumerate(wanted):
-        progress(f"planning with {sharding}", number / len(wanted))
-        seconds = max(limit - time.monotonic(), 0.0) / (len(wanted) - number)
-        tried.append(
-            _alternative(read, found, named, sharding, seconds, seed, threads, is_asked=bool(equals))
-        )
+    with clock.ended_by_interrupt():
+        for number, sharding in enumerate(wanted):
+            if clock.interrupted:
+                break
+            progress(f"planning with {sharding}", number / len(wanted))
+            part = clock.part(1 / (len(wanted) - number))
+            tried.append(
+                _alternative(read, found, named, sharding, part, seed, threads, is_asked=bool(equals))
+            )
+    if clock.interrupted and not tried:
+        raise KeyboardInterrupt  # there is no answer yet
+    left_out += len(wanted) - len(tried)
     return Why(
         str(named),
         str(current),
@@ -178,7 +184,7 @@ def _alternative(
     found: Plan,
     named: Named,
     sharding: TensorSharding,
-    time_limit_s: float,
+    clock: Clock,
     seed: int,
     threads: int,
     *,
@@ -190,10 +196,11 @@ def _alternative(
         loaded = analyse(asking)
         plan = plan_loaded(
             loaded,
-            time_limit_s=share * time_limit_s,
+            time_limit_s=share * clock.time_limit_s,
             seed=seed,
             threads=threads,
             starts=[found.decisions().settled],
+            whole=clock,
         )
     except ClashError as error:
         note, status = error.reason.splitlines()[0].rstrip(":"), "infeasible"
@@ -206,7 +213,8 @@ def _alternative(
         )
     clash = None
     if is_asked and status == "infeasible":
-        clash = explain_read(asking, time_limit_s=_CLASH_SHARE * time_limit_s, seed=seed, threads=threads)
+        seconds = _CLASH_SHARE * clock.time_limit_s
+        clash = explain_read(asking, time_limit_s=seconds, seed=seed, threads=threads, whole=clock)
     return Alternative(str(sharding), note=note, clash=clash)
 
 

@@ -52,6 +52,7 @@ from autoshard.solve import (
 )
 
 _SEARCH_SHARE = 0.6  # of the time; the rest is for plans without one of the demands
+_NO_TIME = "no plan found in the time"
 _QUESTION_SHARE = 0.25  # of the time that is left for the search, for one question about memory
 
 
@@ -75,20 +76,24 @@ def explain_read(
     seed: int = 0,
     threads: int = 2,
     progress: Progress = silent,
+    whole: Clock | None = None,
 ) -> Explanation:
-    """Why the module has no plan as it is asked for, or that it has one."""
-    clock = Clock(time_limit_s)
+    """Why the module has no plan as it is asked for, or that it has one.
+
+    Args:
+        whole: as of `solve`.
+    """
+    clock = Clock(time_limit_s, whole=whole)
     asked = _Asked(read, _demands(read), clock.part(_SEARCH_SHARE), seed, threads)
     progress("looking for demands that clash", None)
     found = _clash(asked)
     if isinstance(found, Explanation):
         return found
     clashing = [asked.demands[member] for member in found.members]
-    alone = _alone(asked, found, 0.5 * max(clock.left_s(), 0.0))
+    alone = _alone(asked, found, clock.part(0.5))
     progress("planning without one of them", None)
     rows = tuple(
-        _without(asked, demand, max(clock.left_s(), 0.0) / (len(clashing) - done), progress)
-        for done, demand in enumerate(clashing)
+        _without(asked, demand, clock, 1 / (len(clashing) - done)) for done, demand in enumerate(clashing)
     )
     return Explanation("clash", rows, found.is_proved, _context(read, clashing), read.memory_bytes, *alone)
 
@@ -269,20 +274,23 @@ def _of_group(graph: Graph, group: GroupDemand) -> Required:
     return Required(masks, ties)
 
 
-def _without(asked: _Asked, demand: AnyDemand, time_limit_s: float, progress: Progress) -> Clashing:
+def _without(asked: _Asked, demand: AnyDemand, clock: Clock, share: float) -> Clashing:
     """The cheapest plan without one of the clashing demands, with all others that the user wrote."""
     kind = (
         "sharding" if isinstance(demand, Demand) else "group" if isinstance(demand, GroupDemand) else "memory"
     )
     others = [other for other in asked.demands if other is not demand]
+    if clock.interrupted:
+        return Clashing(kind, str(demand), note=_NO_TIME)
     try:
         loaded = _loaded(asked.read, others)
-        plan = plan_loaded(loaded, time_limit_s=time_limit_s, seed=asked.seed, threads=asked.threads)
+        seconds = clock.part(share).time_limit_s
+        plan = plan_loaded(loaded, time_limit_s=seconds, seed=asked.seed, threads=asked.threads, whole=clock)
     except ClashError:
         return Clashing(kind, str(demand), note="without it, others still clash")
     if plan.status not in ("optimal", "feasible"):
         proved = plan.status == "infeasible"
-        note = "without it, others still clash" if proved else "no plan found in the time"
+        note = "without it, others still clash" if proved else _NO_TIME
         return Clashing(kind, str(demand), note=note)
     is_by_order = plan.is_by_order
     step_ns = plan.price.compared_ns(is_by_order=is_by_order)
@@ -301,10 +309,12 @@ def _context(read: ReadModule, clashing: Sequence[AnyDemand]) -> tuple[str, ...]
     )
 
 
-def _alone(asked: _Asked, found: Minimal, time_limit_s: float) -> tuple[int | None, int | None]:
+def _alone(asked: _Asked, found: Minimal, clock: Clock) -> tuple[int | None, int | None]:
     """Where the budget clashes with the program alone: the smallest peak found, and the bound on every peak."""
     if found.members != (asked.budget,):
         return None, None
     problem = price(_loaded(asked.read, [asked.demands[-1]])).problem
-    known = solve(problem, time_limit_s=time_limit_s, seed=asked.seed, threads=asked.threads)
+    known = solve(
+        problem, time_limit_s=clock.time_limit_s, seed=asked.seed, threads=asked.threads, whole=clock
+    )
     return known.smallest_peak, known.peak_lower_bound

@@ -7,8 +7,8 @@ A mesh is read and its choices listed once for all its placements; only the pric
 3. The rest is planned one by one, that on which the best plan is cheapest first, until the bound reaches the best plan so far.
 """
 
-import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -35,7 +35,7 @@ from autoshard.problem import evaluate
 from autoshard.program import largest_alike
 from autoshard.progress import Progress
 from autoshard.recording import baseline, plan_of
-from autoshard.solve import Solution, Status, solve
+from autoshard.solve import Clock, Solution, Status, solve
 from costmodels import Communication, placement_text
 
 MeshAxes = tuple[tuple[str, int], ...]
@@ -76,37 +76,55 @@ class Search:
     seed: int
     threads: int
     progress: Progress
-    ends: float | None = None
-    """When the time is over; it begins when there is a first problem to solve."""
+    clock: Clock | None = None
+    """It begins when there is a first problem to solve."""
     best: _Found | None = None
     first: _Found | None = None
     rows: list[Examined] = field(default_factory=list[Examined])
 
     @property
     def left_s(self) -> float:
-        return self.time_limit_s if self.ends is None else self.ends - time.monotonic()
+        return self.time_limit_s if self.clock is None else self.clock.left_s()
 
-    def begin(self) -> None:
+    def begin(self) -> Clock:
         """There is something to solve; nothing happens where the time has begun."""
-        self.ends = self.ends if self.ends is not None else time.monotonic() + self.time_limit_s
+        self.clock = self.clock if self.clock is not None else Clock(self.time_limit_s)
+        return self.clock
 
-    def leave(self, axes: MeshAxes, models: Sequence[Communication]) -> None:
-        """Note that there was no time for these."""
+    @contextmanager
+    def ended_by_interrupt(self) -> Generator[None]:
+        """An interrupt (Ctrl-C) in here ends the search where there is a plan already."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if self.clock is None or self.first is None:
+                raise
+            self.clock.interrupt()
+
+    def leave(self, axes: MeshAxes, models: Sequence[Communication]) -> int:
+        """Note that there was no time for these, until there was; returns the row of the first of them."""
+        row = len(self.rows)
         self.rows += [
             Examined(axes, placement_text(model.placement), None, 0, "not examined") for model in models
         ]
+        return row
 
     def examine(
-        self, loaded: Loaded, models: Sequence[Communication], to_come: int, *, is_first_asked: bool = False
+        self,
+        loaded: Loaded,
+        models: Sequence[Communication],
+        row: int,
+        to_come: int,
+        *,
+        is_first_asked: bool = False,
     ) -> None:
         """Plan one mesh on those placements that may win.
 
         Args:
+            row: the first of those that `leave` noted for it.
             to_come: meshes, this one among them, that share the time that is left.
         """
-        mesh = _OneMesh(self, loaded, models, len(self.rows), to_come)
-        self.leave(mesh.axes, models)
-        mesh.run(is_first_asked=is_first_asked)
+        _OneMesh(self, loaded, models, row, to_come).run(is_first_asked=is_first_asked)
 
     def step_ns(self) -> int | None:
         return None if self.best is None else self.best.solution.cost
@@ -135,7 +153,7 @@ class _OneMesh:
         self, search: Search, loaded: Loaded, models: Sequence[Communication], row: int, to_come: int
     ) -> None:
         self.search, self.loaded, self.models, self.row = search, loaded, models, row
-        self.to_come, self.ends = to_come, 0.0
+        self.to_come, self.clock = to_come, Clock(0.0)
         self.axes = tuple((axis.name, axis.size) for axis in loaded.mesh.axes)
         self.prices = [
             CollectivePrices(model, loaded.hardware, loaded.lowering, largest_alike(loaded.program))
@@ -150,7 +168,7 @@ class _OneMesh:
     @property
     def left_s(self) -> float:
         """Time for this mesh."""
-        return self.ends - time.monotonic()
+        return self.clock.left_s()
 
     def run(self, *, is_first_asked: bool) -> None:
         """Fill in the rows."""
@@ -162,8 +180,7 @@ class _OneMesh:
         self.decompose = first.reshards.known
         self.baselines = baseline_choices(replace(loaded, communication=self.models[0]), first)
         self.hints = [choice for _, choice, _ in self.baselines if choice is not None]
-        search.begin()
-        self.ends = time.monotonic() + search.left_s / self.to_come
+        self.clock = search.begin().part(1 / self.to_come)
         covered = undominated([asked.again(prices) for prices in self.prices])
         open_ = [number for number, other in enumerate(covered) if other is None]
         if is_first_asked or (search.best is None and 0 in open_):
@@ -257,6 +274,7 @@ class _OneMesh:
             hints=self.hints,
             progress=self.search.progress,
             cutoff=self.search.step_ns(),
+            whole=self.clock,
         )
 
     def _price_of_incumbent(self, number: int) -> tuple[int, int]:

@@ -101,7 +101,7 @@ class End:
     factor: float
     value: float
     beyond: Replacement | None = None  # None: nothing was found as far as was looked
-    is_cut_short: bool = False  # the time was over first
+    is_cut_short: bool = False  # the time was over first, or the search interrupted
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +144,4 @@ class Sensitivity:
     figures: tuple[FigureRange, ...]
     better: Replacement | None = None  # at the profile's own figures
     is_by_order: bool = False  # chosen for its step in the scheduler's order, which prices do not have
+    is_interrupted: bool = False  # by Ctrl-C: what was known by then

@@ -251,7 +251,7 @@ def read_planned(
     """The module of a plan, read as it was for the plan; `hardware` None takes the profile that the plan names.
 
     Raises:
-        AutoshardError: the module cannot be read, or the plan is for another one.
+        AutoshardError: the module cannot be read, or the plan is for another one, or for hardware whose network is of another kind.
     """
     profile = profile_of(found.hardware)
     if hardware is None and profile not in costmodels.names():
@@ -260,6 +260,8 @@ def read_planned(
             where="the plan",
             fix=f"name the profile's file: --hardware FILE.toml{found.hardware.removeprefix(profile)}",
         )
+    if hardware is not None:
+        _require_same_network(found, load_hardware(hardware))
     source = load(module)
     require_same_module(found, source.sha256, "the plan")
     return read_module(
@@ -277,3 +279,15 @@ def read_planned(
         ),
         progress,
     )
+
+
+def _require_same_network(found: Plan, hardware: Hardware) -> None:
+    """Raises AutoshardError: a plan on a torus for hardware with nodes, or the other way round: its topology means nothing there."""
+    is_on_torus, is_torus = found.slices is not None, isinstance(hardware.topology, Torus)
+    if is_on_torus != is_torus:
+        kinds = {True: "a torus", False: "nodes"}
+        raise AutoshardError(
+            f"the plan is for {kinds[is_on_torus]} of {found.hardware}, and {hardware.name} has {kinds[is_torus]}",
+            where="the plan",
+            fix=f"leave the hardware out, or plan the module for {hardware.name}",
+        )

@@ -75,11 +75,13 @@ def plan_loaded(
     threads: int = 2,
     starts: Sequence[Mapping[int, TensorSharding]] = (),
     progress: Progress = silent,
+    whole: Clock | None = None,
 ) -> Plan:
     """The best plan found within the time limit, with its bound; `status` says what was proved.
 
     Args:
         starts: shardings of values to start from, besides the baselines.
+        whole: as of `solve`.
     """
     clock = _Clock()
     demands, levels = demands_of(loaded.listing), priority_levels(loaded.listing)
@@ -93,7 +95,7 @@ def plan_loaded(
     hints = [choice for _, choice, _ in (*baselines, *extra) if choice is not None]
     progress("solving", None)
 
-    solving = Clock(time_limit_s)
+    solving = Clock(time_limit_s, whole=whole)
 
     def solved(problem: Problem, share: float, starts: Sequence[NDArray[np.int64]]) -> Solution:
         return solve(
@@ -103,6 +105,7 @@ def plan_loaded(
             threads=threads,
             hints=starts,
             progress=progress,
+            whole=solving,
         )
 
     def solved_again(problem: Problem, starts: Sequence[NDArray[np.int64]]) -> Solution | None:

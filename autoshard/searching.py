@@ -42,7 +42,9 @@ def plan_placements(
     axes = tuple((axis.name, axis.size) for axis in loaded.mesh.axes)
     models = placements_of(loaded.hardware, axes, layout.topology, layout.slices)
     search = Search(time_limit_s, seed, threads, progress)
-    search.examine(loaded, models, 1, is_first_asked=True)
+    row = search.leave(axes, models)
+    with search.ended_by_interrupt():
+        search.examine(loaded, models, row, 1, is_first_asked=True)
     return search.result()
 
 
@@ -82,16 +84,17 @@ def plan_meshes(
         topology, slices = compact_topology(hardware, devices, slices)
     search = Search(time_limit_s, seed, threads, progress)
     meshes = mesh_shapes(devices, most_axes)
-    for number, axes in enumerate(meshes):
-        models = placements_of(hardware, axes, topology, slices)
-        models = models[:1] if request.placement == ROW_MAJOR else models
-        if number and search.left_s <= 0:
-            search.leave(axes, models)
-            continue
-        progress(f"mesh {_mesh_text(axes)}", number / len(meshes))
-        where = placement_text(models[0].placement) or None
-        asked = replace(request, mesh=axes, topology=topology, slices=slices, placement=where)
-        search.examine(load_module(source, asked), models, len(meshes) - number)
+    most_placements = 1 if request.placement == ROW_MAJOR else None
+    placed = [placements_of(hardware, axes, topology, slices)[:most_placements] for axes in meshes]
+    rows = [search.leave(axes, models) for axes, models in zip(meshes, placed, strict=True)]
+    with search.ended_by_interrupt():
+        for number, (axes, models, row) in enumerate(zip(meshes, placed, rows, strict=True)):
+            if number and search.left_s <= 0:
+                break
+            progress(f"mesh {_mesh_text(axes)}", number / len(meshes))
+            where = placement_text(models[0].placement) or None
+            asked = replace(request, mesh=axes, topology=topology, slices=slices, placement=where)
+            search.examine(load_module(source, asked), models, row, len(meshes) - number)
     return search.result()
 
 

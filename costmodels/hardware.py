@@ -423,7 +423,7 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 else placed
             )
         if slices is not None:
-            raise HardwareError("slices are for a torus", fix="Write topology=(nodes, chips of each).")
+            raise self._has_no_slices()
         return place_in_nodes(mesh, topology, self.topology, self.link, network, placement)
 
     def placements(
@@ -463,10 +463,16 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         if not isinstance(self.topology, Torus):
             if slices is not None:
-                raise HardwareError("slices are for a torus", fix="Write topology=(nodes, chips of each).")
+                raise self._has_no_slices()
             return default_node([devices], self.topology.node_chips), None
         cores = self.chip.devices_per_chip
         return compact_slices(devices, slices, self.topology, cores, has_network=self.network is not None)
+
+    def _has_no_slices(self) -> HardwareError:
+        return HardwareError(
+            f"slices are for a torus, {self.name} has nodes",
+            fix="Leave slices out, and give nodes and the chips of each as the topology, as in 2x8.",
+        )
 
     def _own_mesh(self, topology: Sequence[int], slices: int | None) -> MeshSizes:
         """A mesh that lies row-major on a topology whatever its shape."""

@@ -433,3 +433,49 @@ def test_help_imports_nothing_heavy(command: str) -> None:
     }
     assert "click" in loaded
     assert not loaded & {"jax", "jaxlib", "ortools", "numba", "pandas"}
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-1"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("plan", "model.mlir"),
+        ("explain", "model.mlir"),
+        ("why", "plan.json", "arg0"),
+        ("sensitivity", "plan.json"),
+        ("solve", "p.json"),
+        ("compile", "model.mlir", "--target", "cpu:4"),
+    ],
+)
+def test_time_limits(command: tuple[str, ...], seconds: str, autoshard: Terminal) -> None:
+    """Every command refuses a limit that is none."""
+    done = autoshard(*command, "--time-limit", seconds)
+    assert (done.status, done.out) == (2, "")
+    assert ("is no limit" if seconds != "-1" else "--time-limit") in done.err
+
+
+@pytest.mark.parametrize("name", ["-", "out", "out.foo", "out.mlir.txt"])
+@pytest.mark.parametrize("option", ["-o", "--plan-out"])
+def test_names_of_outputs(option: str, name: str, autoshard: Terminal) -> None:
+    """A module's file has an ending that says its format, and neither output goes to a file called `-`."""
+    before = autoshard.files()
+    done = autoshard("plan", "model.mlir", *ON_X, option, name)
+    is_fine = option == "--plan-out" and name != "-"
+    assert done.status == (0 if is_fine else 2)
+    assert autoshard.files() == before | ({name} if is_fine else set())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "said"),
+    [
+        (("-", *ON_X), "module {\n  oops\n}", "standard input is not a StableHLO module"),
+        (("-", *ON_X), "", "standard input: the model is empty"),
+        (("-", *ON_X), "module {}", "standard input: the module has no function"),
+    ],
+)
+def test_standard_input_has_a_name(
+    arguments: tuple[str, ...], stdin: str, said: str, autoshard: Terminal
+) -> None:
+    done = autoshard("plan", *arguments, stdin=stdin.encode())
+    assert done.status == 2
+    assert said in done.err and "<bytes>" not in done.err

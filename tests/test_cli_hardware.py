@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import costmodels
+from autoshard.cli import main
 from costmodels import load, names
 from costmodels.listing import unit
 from tests.test_cli import Terminal, autoshard, profile
@@ -98,3 +99,22 @@ def test_prices_of_a_scheduler(autoshard: Terminal) -> None:
     unknown = autoshard("check", "model.mlir", "--plan", "plan.json")
     assert (unknown.status, unknown.out) == (2, "")
     assert "the plan is for 'mine'" in unknown.err and "--hardware FILE.toml:scheduler" in unknown.err
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 150])
+def test_narrow_terminals_cut_no_figures(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names and texts go on in the next line; every figure is whole in one."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr("sys.argv", ["autoshard", "hardware"])
+    main()
+    said = capsys.readouterr().out
+    assert "…" not in said
+    words = said.split()
+    for name in costmodels.names():
+        chip = costmodels.load(name).chip
+        assert {f"{chip.hbm_gb_per_s:g}", f"{chip.bf16_tflop_per_s:g}"} <= set(words)
+    assert max(map(len, said.splitlines()[:9])) <= max(width, 72)

@@ -15,6 +15,7 @@ from autoshard.hardware import load_hardware, placements_of
 from autoshard.plans import read_plan
 from autoshard.searching import mesh_shapes
 from costmodels import placement_text
+from tests.interrupts import interrupting
 
 
 def mlp(batch: int, width: int, hidden: int) -> str:
@@ -244,3 +245,24 @@ def test_auto_is_for_plan(model: Path, command: tuple[str, ...]) -> None:
                 catch_exceptions=False,
                 standalone_mode=False,
             )
+
+
+@pytest.mark.parametrize(
+    "command", [("cost", "module"), ("cost", "reshard"), ("problem",), ("explain",), ("plan",)]
+)
+def test_help_speaks_of_auto_where_it_is_taken(command: tuple[str, ...]) -> None:
+    said = CliRunner().invoke(cli, [*command, "--help"]).output
+    assert ("|auto" in said, "auto: the best" in said) == (command == ("plan",),) * 2
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_an_interrupt_ends_the_search(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while a mesh or a placement is planned: nothing is planned after it, and the best plan so far is the answer."""
+    text, limit = PROGRAMS["large weights"]
+    solved = interrupting(calls, monkeypatch)
+    found = autoshard.plan_meshes(
+        text.encode(), devices=8, memory_bytes=memory[limit], hardware="tpu-v5e", topology=(2, 4)
+    )
+    assert len(solved) == calls
+    assert [row.verdict for row in found.comparison.rows].count("best") == 1
+    assert "not examined" in [row.verdict for row in found.comparison.rows]

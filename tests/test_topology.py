@@ -165,7 +165,7 @@ WRONG = {
         ("--topology", "2x4", "--placement", "d=1,m=0"),
         'axis "d" has 2 devices, 1 has 4',
     ),
-    "slices of nodes": (("--hardware", "h100", "--slices", "2"), "slices are for a torus"),
+    "slices of nodes": (("--hardware", "h100", "--slices", "2"), "slices are for a torus, h100 has nodes"),
     "slices without a network": (("--hardware", "mi300x", "--topology", "2x4"), "Add a [network] table"),
     "more than the family has": (
         ("--topology", "1x32"),
@@ -178,3 +178,17 @@ WRONG = {
 def test_what_cannot_be_placed(sums: Path, where: tuple[str, ...], expected: str) -> None:
     """Each is refused with what there is instead."""
     assert expected in refused("cost", sums, *where)
+
+
+@pytest.mark.parametrize(("made_for", "asked"), [("tpu-v5e", "h100"), ("h100", "tpu-v5e")])
+@pytest.mark.parametrize("command", ["check", "why", "sensitivity"])
+def test_plans_of_another_kind_of_network(
+    command: str, made_for: str, asked: str, sums: Path, tmp_path: Path
+) -> None:
+    """A plan on a torus has no prices on nodes, nor the other way round."""
+    file = tmp_path / "plan.json"
+    run("plan", sums, "--hardware", made_for, "--plan-out", file)
+    of_plan = (sums, "--plan", file) if command == "check" else (file, *(["arg0"] * (command == "why")))
+    said = refused(command, *of_plan, "--hardware", asked)
+    kinds = {"tpu-v5e": "a torus", "h100": "nodes"}
+    assert f"the plan is for {kinds[made_for]} of {made_for}, and {asked} has {kinds[asked]}" in said

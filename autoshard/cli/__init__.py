@@ -13,6 +13,7 @@ from autoshard.cli.hardware import hardware
 from autoshard.cli.planning import plan, problem
 from autoshard.cli.sensitivity import sensitivity
 from autoshard.cli.solving import solve
+from autoshard.cli.streams import drop_output, prepare_streams, unwritable
 from autoshard.errors import AutoshardError
 
 
@@ -40,8 +41,9 @@ for command in (
 
 
 def main() -> None:
-    """Entry point: 0 done, 1 no plan or a check that failed, 2 a request that cannot be honoured."""
+    """0 done, 1 no plan or a check that failed, 2 a request that cannot be honoured, or whose answer cannot be written, 130 interrupted."""
     try:
+        prepare_streams()
         cli(standalone_mode=False)
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
@@ -53,4 +55,10 @@ def main() -> None:
         sys.exit(130)
     except AutoshardError as error:
         click.echo(f"autoshard: {error}", err=True)
+        sys.exit(2)
+    except OSError as error:
+        if error.filename is not None or isinstance(error, ConnectionError):
+            raise  # not of a standard stream
+        drop_output()
+        click.echo(f"autoshard: {unwritable(error.strerror or str(error))}", err=True)
         sys.exit(2)

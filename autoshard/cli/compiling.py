@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autoshard.cli.options import carry_option, json_option, parse_carry, read_model
+from autoshard.cli.options import carry_option, json_option, parse_carry, read_model, time_limit_option
 from autoshard.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -53,12 +53,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write the compiler's final HLO to FILE.",
 )
-@click.option(
-    "--time-limit",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Give up compiling after so long. Default: no limit.",
-)
+@time_limit_option("Give up compiling after so long.", default=None, is_above_zero=True)
 @json_option
 @click.option(
     "--all", "show_all", is_flag=True, help="Print every compiled collective, and every difference."
@@ -82,6 +77,7 @@ def compile_command(
     """
     from autoshard.errors import AutoshardError
     from autoshard.hardware import load_hardware
+    from autoshard.mlir import files
     from autoshard.xla.compile_report import CompileReport
     from autoshard.xla.compiled import DoesNotFitError
     from autoshard.xla.compiling import compile_planned
@@ -89,6 +85,8 @@ def compile_command(
     from autoshard.xla.targets import parse_target
 
     found = parse_target(target)
+    if keep_hlo is not None:
+        files.require_writable(keep_hlo)
     if plan_file is not None and no_predict:
         raise AutoshardError("--plan and --no-predict contradict each other", fix="give one of them")
     plan = None if plan_file is None else _plan(plan_file, found)
@@ -110,7 +108,7 @@ def compile_command(
             _report_misfit(error, as_json)
             sys.exit(1)
         if keep_hlo is not None:
-            _write(keep_hlo, compiled.hlo_text)
+            files.write_text(keep_hlo, compiled.hlo_text)
         if not no_predict and (plan is None or compiled.held):
             as_written = _priced(model, found, profile, carry, progress)
             held = as_written.held()
@@ -211,12 +209,3 @@ def _report_misfit(error: "DoesNotFitError", as_json: bool) -> None:
         used, available = bytes_text(error.used_bytes), bytes_text(error.available_bytes)
         click.echo(f"does not fit: {used} needed of {available} a device", err=True)
         click.echo(f"autoshard: {error}", err=True)
-
-
-def _write(file: Path, text: str) -> None:
-    from autoshard.errors import AutoshardError
-
-    try:
-        file.write_text(text)
-    except OSError as error:
-        raise AutoshardError(f"cannot write the HLO: {error.strerror}", where=str(file)) from None

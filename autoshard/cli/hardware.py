@@ -1,10 +1,11 @@
 """`hardware`: the profiles that prices come from."""
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from autoshard.cli.options import report_console
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -108,7 +109,4 @@ def _data(profile: "Hardware") -> dict[str, Any]:
 
 
 def print_wide(table: "RenderableType") -> None:
-    """On the terminal as wide as it is, elsewhere 150 columns."""
-    from rich.console import Console
-
-    Console(width=None if sys.stdout.isatty() else 150, highlight=False).print(table)
+    report_console().print(table)

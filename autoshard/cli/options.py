@@ -29,12 +29,13 @@ if TYPE_CHECKING:
     from autoshard.pipeline import Request
     from autoshard.plans import Plan
 
+_Option = Callable[[Callable[..., None]], Callable[..., None]]
 _HIGHEST_SEED = 2**31 - 1  # CP-SAT takes no larger one
 
-_mesh_option = click.option(
-    "--mesh",
-    metavar="NAME=SIZE,…",
-    help="Mesh axes, major to minor. Not needed where the module has one sdy.mesh. `plan` also takes auto, with --devices.",
+_AXES = "Mesh axes, major to minor. Not needed where the module has one sdy.mesh."
+_mesh_option = click.option("--mesh", metavar="NAME=SIZE,…", help=_AXES)
+_searched_mesh_option = click.option(
+    "--mesh", metavar="NAME=SIZE,…|auto", help=f"{_AXES} auto: the best mesh of so many --devices."
 )
 hardware_option = click.option(
     "--hardware",
@@ -55,11 +56,13 @@ slices_option = click.option(
     metavar="N",
     help="So many tori, joined by the data centre network. Default: the fewest that hold the mesh.",
 )
-placement_option = click.option(
-    "--placement",
-    metavar="AXIS=DIM+…,…",
-    help="Which physical dimensions each mesh axis rides on, major to minor, as in data=slices,x=1,y=0+2; 0:(2)4 is a part of "
-    "one. Default: row-major, devices by their ids. `plan` also takes auto: the best of all.",
+_RIDES = (
+    "Which physical dimensions each mesh axis rides on, major to minor, as in data=slices,x=1,y=0+2; 0:(2)4 is a part of "
+    "one. Default: row-major, devices by their ids."
+)
+placement_option = click.option("--placement", metavar="AXIS=DIM+…,…", help=_RIDES)
+_searched_placement_option = click.option(
+    "--placement", metavar="AXIS=DIM+…,…|auto", help=f"{_RIDES} auto: the best of all."
 )
 _memory_option = click.option(
     "--memory",
@@ -168,7 +171,17 @@ def refuse_half_a_search(asked: Asked, devices: int | None, axes: int | None) ->
 
 def request_options(command: Callable[..., None]) -> Callable[..., None]:
     """The command with `asked`, an Asked made of the options of a request."""
+    return _with_asked(command, _mesh_option, placement_option)
 
+
+def search_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The same where the mesh and its placement may be searched for."""
+    return _with_asked(command, _searched_mesh_option, _searched_placement_option)
+
+
+def _with_asked(
+    command: Callable[..., None], mesh_option: _Option, placed_option: _Option
+) -> Callable[..., None]:
     @functools.wraps(command)
     def with_asked(
         mesh: str | None,
@@ -185,18 +198,20 @@ def request_options(command: Callable[..., None]) -> Callable[..., None]:
         asked = Asked(mesh, hardware, topology, slices, placement, memory, carry, form, overlap)
         command(asked=asked, **others)
 
-    where = (_mesh_option, hardware_option, topology_option, slices_option, placement_option)
+    made: Callable[..., None] = with_asked
+    where = (mesh_option, hardware_option, topology_option, slices_option, placed_option)
     for option in reversed((*where, _memory_option, carry_option, form_option, overlap_option)):
-        with_asked = option(with_asked)
-    return with_asked
+        made = option(made)
+    return made
 
 
-def time_limit_option(help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def time_limit_option(help_text: str, *, default: float | None = 60, is_above_zero: bool = False) -> _Option:
+    """`default` None: no limit."""
     return click.option(
         "--time-limit",
-        type=click.FloatRange(min=0),
-        default=60,
-        show_default=True,
+        type=click.FloatRange(min=0, min_open=is_above_zero),
+        default=default,
+        show_default="no limit" if default is None else True,
         metavar="SECONDS",
         callback=_finite,
         help=help_text,
@@ -217,14 +232,14 @@ threads_option = click.option(
 )
 
 
-def seed_option(help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def seed_option(help_text: str) -> _Option:
     return click.option(
         "--seed", type=click.IntRange(0, _HIGHEST_SEED), default=0, show_default=True, help=help_text
     )
 
 
-def _finite(_context: click.Context, _parameter: click.Parameter, seconds: float) -> float:
-    if not math.isfinite(seconds):
+def _finite(_context: click.Context, _parameter: click.Parameter, seconds: float | None) -> float | None:
+    if seconds is not None and not math.isfinite(seconds):
         raise AutoshardError(
             f"a time limit of {seconds} s is no limit", fix="give a number of seconds, as in 60"
         )
@@ -232,11 +247,15 @@ def _finite(_context: click.Context, _parameter: click.Parameter, seconds: float
 
 
 def read_model(model: str | None) -> str | bytes:
+    """What to load: a path, or the bytes of the embedded example or of standard input, which can be read only once."""
+    from autoshard.mlir.source import ModuleBytes, read_standard_input
+
     if model is None:
         from importlib import resources
 
-        return resources.files("autoshard").joinpath("examples/transformer_train.mlir").read_bytes()
-    return sys.stdin.buffer.read() if model == "-" else model
+        data = resources.files("autoshard").joinpath("examples/transformer_train.mlir").read_bytes()
+        return ModuleBytes(data, "the embedded example")
+    return read_standard_input() if model == "-" else model
 
 
 def parse_memory(text: str) -> int | None:
@@ -335,8 +354,12 @@ def print_plan(
 
 
 def report_console() -> "Console":
-    """As wide as the terminal, or wide enough for most tables."""
+    """As wide as the terminal, or wide enough for most tables; wider for figures that it would cut."""
     from rich.console import Console
 
+    from autoshard.report.whole import Whole
+
     width = None if sys.stdout.isatty() else 150
-    return Console(width=width, soft_wrap=False, highlight=False)
+    console = Console(width=width, soft_wrap=False, highlight=False)
+    console.push_render_hook(Whole(console))
+    return console

@@ -17,6 +17,7 @@ from autoshard.cli.options import (
     read_model,
     refuse_half_a_search,
     request_options,
+    search_options,
     seed_option,
     threads_option,
     time_limit_option,
@@ -31,7 +32,7 @@ _EXPLAINING = 0.5  # times the time limit, on top of it, to say what clashes
 
 @click.command()
 @click.argument("model", required=False)
-@request_options
+@search_options
 @click.option(
     "--devices",
     type=click.IntRange(min=1),
@@ -101,6 +102,8 @@ def plan(
         raise AutoshardError(
             f"--form {asked.form} is written as text only", where=str(output), fix="name a .mlir file"
         )
+    if output is not None:
+        files.require_module_format(output)
     refuse_half_a_search(asked, devices, axes)
     if confirm is not None and (asked.is_search or devices is not None or asked.form != "xla"):
         raise AutoshardError(

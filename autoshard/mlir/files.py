@@ -12,6 +12,8 @@ from autoshard.mlir.context import ir, new_context
 
 def require_writable(path: Path) -> None:
     """Raises AutoshardError: the file cannot be written there, said before the work and not after it."""
+    if str(path) == "-":
+        raise AutoshardError("standard output has the summary", where="-", fix="name a file")
     folder = path.parent
     if not folder.is_dir():
         raise AutoshardError("no such folder", where=str(folder), fix="create it, or name another file")
@@ -19,6 +21,16 @@ def require_writable(path: Path) -> None:
         raise AutoshardError("is a directory", where=str(path), fix="name a file in it")
     if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
         raise AutoshardError("may not be written", where=str(path), fix="name a file that you may write")
+
+
+def require_module_format(path: Path) -> None:
+    """Raises AutoshardError: the name of a file for a module does not say in which format."""
+    if path.suffix not in (".mlir", ".mlirbc", ".gz"):
+        raise AutoshardError(
+            "the name says no format of a module",
+            where=str(path),
+            fix="let it end in .mlir (text) or .mlirbc (bytecode), with .gz behind it to have it compressed",
+        )
 
 
 def write_module(path: Path, text: str) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Self, cast
 
 from autoshard.errors import AutoshardError
 from autoshard.mlir.boundary import refuse_uneven
@@ -34,6 +34,17 @@ _ESCAPED_BYTE = re.compile(
 _PORTABLE_PRODUCER = b"StableHLO_v"  # follows the magic number and a version
 
 
+class ModuleBytes(bytes):
+    """A module that was read already, and what messages are to call the place that it came from."""
+
+    name: str
+
+    def __new__(cls, data: bytes, name: str) -> Self:
+        made = super().__new__(cls, data)
+        made.name = name
+        return made
+
+
 @dataclass(frozen=True, slots=True)
 class SourceModule:
     """A module as the user gave it; nothing here changes it, readers and writers work on clones."""
@@ -41,7 +52,7 @@ class SourceModule:
     module: ir.Module
     context: ir.Context
     main: str  # name of the entry function
-    name: str  # the path as given, "-" or "<bytes>"
+    name: str  # the path as given, "standard input", or "<bytes>"
     sha256: str  # of the bytes after gunzip
     has_locations: bool  # beyond the positions in its own text
 
@@ -54,8 +65,10 @@ def load(model: str | Path | bytes) -> SourceModule:
     """
     if isinstance(model, str) and "\n" in model:
         model = model.encode()
-    name = "<bytes>" if isinstance(model, bytes) else str(model)
-    data = _gunzipped(model if isinstance(model, bytes) else _read(name), name)
+    if not isinstance(model, bytes):
+        model = read_standard_input() if str(model) == "-" else ModuleBytes(_read(model), str(model))
+    name = model.name if isinstance(model, ModuleBytes) else "<bytes>"
+    data = _gunzipped(model, name)
     if not data.strip():
         raise AutoshardError(
             "the model is empty", where=name, fix="give a StableHLO module, as text or bytecode"
@@ -108,11 +121,21 @@ def _names_are_text(name: str) -> Generator[None, None, None]:
         ) from None
 
 
-def _read(name: str) -> bytes:
-    if name == "-":
-        return sys.stdin.buffer.read()
+def read_standard_input() -> ModuleBytes:
+    """Raises AutoshardError: it is closed, or cannot be read."""
+    name = "standard input"
+    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]
+        raise AutoshardError("is closed", where=name, fix="name a file, or pipe a module into it")
     try:
-        return Path(name).read_bytes()
+        return ModuleBytes(sys.stdin.buffer.read(), name)
+    except OSError as error:
+        raise AutoshardError(f"cannot be read: {error.strerror}", where=name) from None
+
+
+def _read(path: str | Path) -> bytes:
+    name = str(path)
+    try:
+        return Path(path).read_bytes()
     except FileNotFoundError:
         raise AutoshardError("no such file", where=name) from None
     except IsADirectoryError:

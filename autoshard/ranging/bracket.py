@@ -38,7 +38,7 @@ class Side(Generic[Choice]):
 
     kept: list[Look[Choice]] = field(default_factory=list[Look[Choice]])
     beaten: Look[Choice] | None = None
-    is_cut_short: bool = False  # the time was over before the range was known as precisely as asked
+    is_cut_short: bool = True  # until the range is known as precisely as asked: the time was over before
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +53,23 @@ class Oracle(Generic[Choice]):
 
 def search_side(
     oracle: Oracle[Choice],
-    start: Look[Choice],
+    side: Side[Choice],
     end: float,
     *,
     is_rate: bool,
     is_linear: bool,
     precision: float,
-) -> Side[Choice]:
-    """From `start`, at which the plan is the cheapest, towards the factor `end`.
+) -> None:
+    """From the one look of a side, at which the plan is the cheapest, towards the factor `end`.
 
     Args:
+        side: what is found is written there look by look, so that it is known where the search is interrupted.
         precision: how far apart, as a part of the factor, the last look that the plan survives and the first that it does not may be.
     """
-    side = Side([start])
     for factor in (end,) if is_linear else _outwards(end):
         found = oracle.look(factor)
         if found is None:
-            side.is_cut_short = True
-            return side
+            return
         if found.better is not None:
             side.beaten = found
             break
@@ -80,14 +79,13 @@ def search_side(
         middle = math.sqrt(side.kept[-1].factor * side.beaten.factor)
         found = oracle.look(middle if is_slow else _next(oracle, side, is_rate, precision))
         if found is None:
-            side.is_cut_short = True
-            break
+            return
         if found.better is not None:
             side.beaten = found
         else:
             side.kept.append(found)
         is_slow = _apart(side) > apart / 2
-    return side
+    side.is_cut_short = False
 
 
 def _outwards(end: float) -> Iterator[float]:

@@ -48,6 +48,8 @@ def sensitivity_of(
 ) -> Sensitivity:
     """The range of each figure over which no choice is cheaper than the plan's, all other figures as in the profile.
 
+    An interrupt (Ctrl-C) once the first solve has begun ends the search, not the caller.
+
     Args:
         figures: names of `FIGURES`; none: all that the plan's topology uses.
         span: factors from 1/span to span are looked at.
@@ -66,11 +68,12 @@ def sensitivity_of(
     asked = figures_of_plan(study.loaded.hardware, study.loaded.communication, figures)
     clock = Clock(time_limit_s)
     progress("looking for a better plan", None)
-    start = study.at(asked[0], 1.0).look(clock.part(1 / (len(asked) + 1)).left_s())
-    rows: list[FigureRange] = []
-    for number, figure in enumerate(asked):
-        part = clock.part(1 / (len(asked) - number))
-        rows.append(_range(study, figure, start, span, precision, part, _Told(progress, number, len(asked))))
+    start = study.at(asked[0], 1.0).look(clock.part(1 / (len(asked) + 1)))
+    ranges = [_Range.of(study, figure, start) for figure in asked]
+    with clock.ended_by_interrupt():
+        for number, one in enumerate(ranges):
+            part = clock.part(1 / (len(asked) - number))
+            one.search(span, precision, part, _Told(progress, number, len(asked)))
     return Sensitivity(
         study.loaded.hardware.name,
         start.plan_ns,
@@ -78,9 +81,10 @@ def sensitivity_of(
         span,
         TOLERANCE,
         precision,
-        tuple(rows),
+        tuple(one.found() for one in ranges),
         _replacement(study, asked[0], start) if start.better is not None else None,
         found.is_by_order,
+        clock.interrupted,
     )
 
 
@@ -140,7 +144,7 @@ class _At:
     loaded: Loaded
     priced: PricedGraph
 
-    def look(self, seconds: float) -> Look[Ints]:
+    def look(self, clock: Clock) -> Look[Ints]:
         """Is anything cheaper than the plan? What is already known first, then the solver."""
         study = self.study
         plan_ns = self.cost(study.choice)
@@ -152,13 +156,15 @@ class _At:
             return Look(self.factor, plan_ns, cost, 0, study.rivals[-number])
         solution = solve(
             self.priced.problem,
-            time_limit_s=max(seconds, 0.0),
+            time_limit_s=clock.time_limit_s,
             seed=study.seed,
             threads=study.threads,
             hints=[study.choice, *study.rivals],
+            whole=clock,
         )
-        assert solution.choice is not None and solution.cost is not None
         bound = plan_ns if solution.lower_bound > least else solution.lower_bound
+        if solution.choice is None or solution.cost is None:  # interrupted before the hints were priced
+            return Look(self.factor, plan_ns, cost, bound, None)
         if solution.cost > least:
             return Look(self.factor, plan_ns, solution.cost, bound, None)
         study.rivals.append(solution.choice)
@@ -191,49 +197,68 @@ def enough(plan_ns: int) -> int:
     return plan_ns - max(int(TOLERANCE * plan_ns), 1)
 
 
-def _range(
-    study: _Study,
-    figure: ScaledFigure,
-    start: Look[Ints],
-    span: float,
-    precision: float,
-    clock: Clock,
-    told: _Told,
-) -> FigureRange:
-    value = figure.value(study.loaded.hardware)
-    assert value is not None
-    is_linear = study.loaded.overlap == "none" and figure.is_line_on(
-        study.loaded.hardware, study.loaded.communication
-    )
-    if start.better is not None:
-        return FigureRange(figure.name, figure.unit, value, None, None, start.gap, is_linear, (1.0,))
+@dataclass(slots=True)
+class _Range:
+    """What is known of one figure's range."""
 
-    def look(factor: float) -> Look[Ints] | None:
-        told(figure, factor)
-        return None if clock.over() else study.at(figure, factor).look(clock.part(_LOOK_SHARE).left_s())
+    study: _Study
+    figure: ScaledFigure
+    start: Look[Ints]
+    value: float
+    is_linear: bool
+    low: Side[Ints]
+    high: Side[Ints]
 
-    def difference(factor: float, rival: Ints) -> int:
-        at = study.at(figure, factor)
-        mine, theirs = at.cost(study.choice), at.cost(rival)
-        assert mine is not None and theirs is not None
-        return enough(mine) - theirs
+    @staticmethod
+    def of(study: _Study, figure: ScaledFigure, start: Look[Ints]) -> "_Range":
+        loaded = study.loaded
+        value = figure.value(loaded.hardware)
+        assert value is not None
+        is_linear = loaded.overlap == "none" and figure.is_line_on(loaded.hardware, loaded.communication)
+        return _Range(study, figure, start, value, is_linear, Side([start]), Side([start]))
 
-    oracle = Oracle(look, difference)
-    low, high = (
-        search_side(oracle, start, end, is_rate=figure.is_rate, is_linear=is_linear, precision=precision)
-        for end in (1 / span, span)
-    )
-    kept = [*low.kept, *high.kept]
-    return FigureRange(
-        figure.name,
-        figure.unit,
-        value,
-        _end(study, figure, value, low),
-        _end(study, figure, value, high),
-        max(look.gap for look in kept),
-        is_linear,
-        tuple(sorted({look.factor for look in kept})),
-    )
+    def search(self, span: float, precision: float, clock: Clock, told: _Told) -> None:
+        if self.start.better is not None:
+            return
+        study, figure = self.study, self.figure
+
+        def look(factor: float) -> Look[Ints] | None:
+            told(figure, factor)
+            if clock.over():
+                return None
+            part = clock.part(_LOOK_SHARE)
+            found = study.at(figure, factor).look(part)
+            return None if part.interrupted and found.better is None else found
+
+        def difference(factor: float, rival: Ints) -> int:
+            at = study.at(figure, factor)
+            mine, theirs = at.cost(study.choice), at.cost(rival)
+            assert mine is not None and theirs is not None
+            return enough(mine) - theirs
+
+        oracle = Oracle(look, difference)
+        for side, end in ((self.low, 1 / span), (self.high, span)):
+            search_side(
+                oracle, side, end, is_rate=figure.is_rate, is_linear=self.is_linear, precision=precision
+            )
+
+    def found(self) -> FigureRange:
+        figure = self.figure
+        if self.start.better is not None:
+            return FigureRange(
+                figure.name, figure.unit, self.value, None, None, self.start.gap, self.is_linear, (1.0,)
+            )
+        kept = [*self.low.kept, *self.high.kept]
+        return FigureRange(
+            figure.name,
+            figure.unit,
+            self.value,
+            _end(self.study, figure, self.value, self.low),
+            _end(self.study, figure, self.value, self.high),
+            max(look.gap for look in kept),
+            self.is_linear,
+            tuple(sorted({look.factor for look in kept})),
+        )
 
 
 def _end(study: _Study, figure: ScaledFigure, value: float, side: Side[Ints]) -> End:

@@ -50,6 +50,8 @@ def sensitivity_data(found: Sensitivity) -> dict[str, Any]:
 def _headline(found: Sensitivity) -> Iterator[str]:
     step, planned = times_text(found.step_ns, found.planned_ns)
     yield f"predicted step {step} on {found.hardware}"
+    if found.is_interrupted:
+        yield "interrupted: what was known by then"
     if found.planned_ns != found.step_ns:
         yield f"the plan says {planned}: it was priced by another version or profile"
     if found.better is not None:
@@ -70,17 +72,17 @@ def _table(found: Sensitivity) -> Table:
         table.add_row(
             row.figure,
             f"{row.value:.4g} {row.unit}",
-            _end(row.low, "<="),
-            _end(row.high, ">="),
+            _end(row.low, "<=", found.is_interrupted),
+            _end(row.high, ">=", found.is_interrupted),
             values,
             _certainty(row),
         )
     return table
 
 
-def _end(end: End, open_: str) -> str:
+def _end(end: End, open_: str, is_interrupted: bool) -> str:
     if end.is_cut_short:
-        return f"{end.factor:.3g}, then out of time"
+        return f"{end.factor:.3g}, then {'interrupted' if is_interrupted else 'out of time'}"
     return f"{end.factor:.3g}" if end.beyond is not None else f"{open_} {end.factor:.3g}"
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -52,6 +53,14 @@ class Clock:
         self.interrupted = True
         if self.whole is not None:
             self.whole.interrupt()
+
+    @contextmanager
+    def ended_by_interrupt(self) -> Generator[None]:
+        """An interrupt (Ctrl-C) in here ends the clock; the caller goes on behind it with what there is."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.interrupt()
 
     def over(self) -> bool:
         spent = self.work_limit is not None and self.steps >= self.work_limit

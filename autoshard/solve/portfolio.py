@@ -52,6 +52,7 @@ def solve(
     threads: int = 2,
     solver: Solver = "auto",
     cutoff: int | None = None,
+    whole: Clock | None = None,
 ) -> Solution:
     """The best choice within the limits. An interrupt (Ctrl-C) ends the search, not the caller.
 
@@ -63,6 +64,7 @@ def solve(
         solver: "auto" picks by what presolve leaves; "toulbar2", "cp-sat" and "maxsat" prove with that engine alone,
             "search" is message passing with local search alone, "brute" tries every choice of a small problem.
         cutoff: stop as soon as it is proved that no choice is cheaper than this; the answer then has that bound.
+        whole: the clock of the work that this is a part of: the search ends with it, and an interrupt ends both.
 
     Raises:
         AutoshardError: the problem or another argument is malformed, or the problem too large for brute force.
@@ -81,7 +83,7 @@ def solve(
     starts = [_checked(problem, hint, number) for number, hint in enumerate(hints)]
     if solver == "brute":
         return _brute(problem)
-    clock = Clock(time_limit_s, work_limit)
+    clock = Clock(time_limit_s, work_limit, whole)
     record = Record(problem, clock, seed=seed, threads=threads, progress=progress, cutoff=cutoff)
     try:
         if threads > 1 and problem.node_count >= _WARM_FROM:

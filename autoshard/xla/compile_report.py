@@ -191,7 +191,7 @@ class CompileReport:
             groups = f"{one.groups} pairs" if is_permute else f"{one.groups} of {one.group_size}"
             places = dict.fromkeys(map(self._op_of, one.where))
             others = f" and for {len(places) - 1} more" if len(places) > 1 else ""
-            where = Text(next(iter(places), "?") + others)
+            where = Text(next(iter(places), _UNNAMED) + others)
             table.add_row(one.kind, groups, bytes_text(one.operand_bytes), str(one.times), where)
         console.print(table)
 
@@ -252,9 +252,10 @@ class CompileReport:
     def _op_of(self, where: str) -> str:
         """Of a constraint, with the op that reads through it."""
         reader = self.compiled.readers.get(where)
-        return where or "?" if reader is None else f"{where}, read by {reader}"
+        return where or _UNNAMED if reader is None else f"{where}, read by {reader}"
 
 
+_UNNAMED = "(the compiler names none)"
 _AT_SCHEDULER = "predicted at its prices"
 _PREDICTED = ("predicted", "difference", "predicted count", "predicted operand bytes a device")
 

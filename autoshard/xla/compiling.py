@@ -52,6 +52,7 @@ _FINAL = "after_optimizations_after_buffer_assignment.txt"
 _ASSIGNMENT = "after_optimizations-buffer-assignment.txt"
 _LIVES = "after_optimizations-live-range.txt"
 _SCHEDULE = ".schedule.txt"
+_OF_PROBE = "(the probe that autoshard adds to have collectives priced)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +281,7 @@ def _read(
         round(seconds, 2),
         labels.readers,
         labels.readable(dumped.hlo_text),
-        tuple(replace(one, where=labels.where(makers.op_name(one.name))) for one in dumped.held),
+        tuple(replace(one, where=_held_by(labels, makers.op_name(one.name))) for one in dumped.held),
     )
 
 
@@ -315,6 +316,10 @@ def _names_in(module: HloModule, computations: Collection[str]) -> frozenset[str
     """Of the instructions of those computations: an asynchronous one that nothing runs beside has another name once it is scheduled."""
     found = (module.computations[name] for name in computations if name in module.computations)
     return frozenset(one.name for computation in found for one in computation.instructions)
+
+
+def _held_by(labels: Labels, name: str) -> str:
+    return _OF_PROBE if PROBE in name else labels.where(name)
 
 
 def _is_probe(one: CompiledCollective) -> bool:

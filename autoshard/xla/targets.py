@@ -98,7 +98,12 @@ def _tpu(text: str, rest: str) -> Target:
     topology = tuple(map(int, sizes))
     target = Target("tpu", math.prod(topology) * CORES[family], family, topology)
     if target.profile is not None:  # libtpu makes topologies that no slice has
-        place_mesh(load_hardware(target.profile), [("devices", target.num_devices)], Layout(topology[::-1]))
+        try:
+            place_mesh(
+                load_hardware(target.profile), [("devices", target.num_devices)], Layout(topology[::-1])
+            )
+        except AutoshardError as error:
+            raise AutoshardError(error.reason, where=f"target {text}", fix=error.fix) from None
     return target
 
 

@@ -48,3 +48,14 @@ def test_a_file_gets_the_usual_permissions(tmp_path: Path) -> None:
     (tmp_path / "usual").write_text("")
     files.write_text(tmp_path / "ours", "")
     assert (tmp_path / "ours").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+@pytest.mark.parametrize("name", ["-", "m", "m.foo", "m.mlir.txt"])
+def test_a_name_says_a_format_of_modules(name: str) -> None:
+    with pytest.raises(AutoshardError, match=r"let it end in \.mlir"):
+        files.require_module_format(Path(name))
+
+
+def test_standard_output_is_no_file() -> None:
+    with pytest.raises(AutoshardError, match="standard output has the summary"):
+        files.require_writable(Path("-"))

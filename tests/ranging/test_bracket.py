@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoshard.ranging import Look, search_side
-from autoshard.ranging.bracket import Oracle
+from autoshard.ranging.bracket import Oracle, Side
 
 PRECISION = 0.01
 LINES = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)), min_size=1, max_size=8)
@@ -44,7 +44,9 @@ def test_range_of_lines(lines: list[tuple[int, int]], is_rate: bool, end: float,
     oracle = _oracle(lines, is_rate, looked)
     start = oracle.look(1.0)
     assert start is not None
-    side = search_side(oracle, start, end, is_rate=is_rate, is_linear=is_linear, precision=PRECISION)
+    side = Side([start])
+    search_side(oracle, side, end, is_rate=is_rate, is_linear=is_linear, precision=PRECISION)
+    assert not side.is_cut_short
     last = side.kept[-1].factor
     for step in range(11):
         factor = last ** (step / 10)
@@ -62,5 +64,6 @@ def test_range_ends_where_time_is_over() -> None:
     """Without an answer the side says that it was cut short, and keeps what it knew."""
     start: Look[int] = Look(1.0, 10, 10, 10, None)
     oracle: Oracle[int] = Oracle(lambda factor: None, lambda factor, rival: 0)
-    side = search_side(oracle, start, 16.0, is_rate=True, is_linear=True, precision=PRECISION)
+    side = Side([start])
+    search_side(oracle, side, 16.0, is_rate=True, is_linear=True, precision=PRECISION)
     assert side.is_cut_short and side.beaten is None and side.kept == [start]

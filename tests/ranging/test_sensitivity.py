@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import autoshard
 from autoshard import pipeline
@@ -22,9 +23,11 @@ from autoshard.ranging import FIGURES, figures_of_plan, sensitivity_of
 from autoshard.ranging.figures import ScaledFigure
 from autoshard.ranging.sensitivity import TOLERANCE, enough
 from autoshard.recording import plan_of_choice
+from autoshard.report import sensitivity_text
 from autoshard.report.units import times_text
 from autoshard.solve import solve
 from costmodels import KINDS, Hardware, load, names
+from tests.interrupts import interrupting
 from tests.programs import PROGRAMS
 
 REPLICATED = "{sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>}"
@@ -269,3 +272,39 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
 def test_times_that_differ_read_differently() -> None:
     assert times_text(20_226, 20_231) == ("20226 ns", "20231 ns")
     assert times_text(20_226, 20_326) == ("20.23 µs", "20.33 µs")
+
+
+@pytest.mark.parametrize("where", ["Portfolio.run", "Record.hint"])
+@pytest.mark.parametrize("calls", [1, 2])
+def test_an_interrupt_ends_the_search(where: str, calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while the solver runs, or before it has begun: no further look, and what is known is told."""
+    request, plan = _planned(PRODUCT)
+    solved = interrupting(calls, monkeypatch, where)
+    found = _sensitivity(PRODUCT, request, plan)
+    assert found.is_interrupted and len(solved) == calls
+    said = _text(found)
+    assert "interrupted: what was known by then" in said and ", then interrupted" in said
+    assert all(
+        end is not None and end.is_cut_short for end in (found.figures[-1].low, found.figures[-1].high)
+    )
+
+
+def test_an_interrupt_between_looks_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while prices are made anew."""
+    request, plan = _planned(PRODUCT)
+    looked: list[str] = []
+
+    def interrupt(phase: str, fraction: float | None) -> None:
+        looked.append(phase)
+        if len(looked) == 5:
+            raise KeyboardInterrupt
+
+    found = sensitivity_of(pipeline.read_module(PRODUCT.encode(), request), plan, progress=interrupt)
+    assert found.is_interrupted and len(looked) == 5
+
+
+def _text(found: Sensitivity) -> str:
+    console = Console(width=150)
+    with console.capture() as printed:
+        console.print(sensitivity_text(found))
+    return printed.get()

@@ -11,6 +11,7 @@ from autoshard.cli.explaining import why as command
 from autoshard.errors import AutoshardError
 from autoshard.explanations import Why
 from autoshard.plans import Plan
+from tests.interrupts import interrupting
 from tests.sdy.test_clashes import ON_COLUMNS, ON_ROWS, WHOLE, Wishes
 from tests.test_cli import Terminal
 from tests.test_cli import autoshard as _terminal
@@ -139,3 +140,36 @@ def test_command(terminal: Terminal) -> None:
     Path("moved.mlir").write_text(text + "\n")
     assert terminal("why", "plan.json", "arg0", "--module", "moved.mlir").status == 2
     assert command.help is not None
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_an_interrupt_ends_the_plans(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while a plan is looked for: the shardings that come after it are told to be left out."""
+    plan, text = planned(MODULE), MODULE.text().encode()
+    everything = autoshard.why(text, plan, "arg0", time_limit_s=40)
+    solved = interrupting(calls, monkeypatch)
+    found = autoshard.why(text, plan, "arg0", time_limit_s=40)
+    assert len(solved) == len(found.alternatives) == calls
+    assert found.left_out == everything.left_out + len(everything.alternatives) - calls
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_an_interrupt_between_plans(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while prices are made for a sharding: those before it are told, and without any there is no answer."""
+    plan, text = planned(MODULE), MODULE.text().encode()
+    begun: list[str] = []
+
+    def interrupt(phase: str, fraction: float | None) -> None:
+        if phase.startswith("planning with"):
+            begun.append(phase)
+            if len(begun) == calls:
+                raise KeyboardInterrupt
+
+    def ask() -> Why:
+        return autoshard.why(text, plan, "arg0", time_limit_s=40, progress=interrupt)
+
+    if calls == 1:
+        with pytest.raises(KeyboardInterrupt):
+            ask()
+    else:
+        assert len(ask().alternatives) == calls - 1

@@ -286,3 +286,21 @@ def test_importing_solve_imports_no_engine() -> None:
     """The command line starts fast: numba and ortools load when they are needed."""
     code = "import sys, autoshard.solve; sys.exit(any(m in sys.modules for m in ('numba', 'ortools')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("where", ["load", "shorten"])
+def test_an_interrupt_ends_the_work_that_it_is_a_part_of(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes on after a search sees that it was interrupted."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"autoshard.solve.portfolio.{where}", interrupted)
+    whole = Clock(60)
+    solve(ladder(6, 1), time_limit_s=30, whole=whole)
+    assert whole.interrupted and whole.over()
+
+
+def test_a_search_ends_with_the_work_that_it_is_a_part_of() -> None:
+    answer = solve(ladder(30, 2), time_limit_s=60, whole=Clock(0))
+    assert answer.status is not Status.OPTIMAL

@@ -203,7 +203,12 @@ def test_report(planned: Path) -> None:
         (MODULE, ["--target", "cpu:4", "--fast"], "only compilations for TPUs have a fast form"),
         (MODULE, ["--target", "cpu:4", "--time-limit", "0.01"], r"XLA for cpu:4: not done after 0.01 s"),
         (MODULE, ["--target", "cpu:4", "--no-predict", "--plan", "p.json"], "contradict"),
-        (MODULE, ["--target", "cpu:4", "--no-predict", "--keep-hlo", "/nowhere/x"], "cannot write the HLO"),
+        (
+            MODULE,
+            ["--target", "cpu:4", "--no-predict", "--keep-hlo", "/nowhere/x"],
+            "/nowhere: no such folder",
+        ),
+        (MODULE, ["--target", "tpu:v5e:4x4x4"], "target tpu:v5e:4x4x4: (4, 4, 4) has 3 dimensions"),
         ("module { func.func public @main() { return } }", ["--target", "cpu:2"], "no sdy.mesh"),
     ],
 )

@@ -164,6 +164,12 @@ def test_differences() -> None:
     assert temporary_bytes(mine) == 770
 
 
+def test_what_no_op_is_named_for() -> None:
+    """It is said in words."""
+    report = CompileReport(compiled(100, ("", 100)), None)
+    assert "(the compiler names none)" in report.to_text()
+
+
 @needs_libtpu
 def test_beside_the_compiler() -> None:
     """Buffers are named after the ops of the module and are no more than is allocated; scores are among them."""
@@ -175,6 +181,7 @@ def test_beside_the_compiler() -> None:
     held = pipeline.price_as_written(pipeline.load_module(WIDE.encode(), request)).held()
     report = CompileReport(found, prediction_of(autoshard.price(WIDE.encode()), "cost", held))
     assert "temporary memory at the peak" in report.to_text()
+    assert PROBE not in report.to_text(show_all=True)
     assert json.loads(report.to_json())["compiled"]["held"]
 
 
