@@ -4,9 +4,7 @@ XLA:TPU fuses a convolution, with the elementwise work on its result, into a dep
 for several blocks of channels; and a depthwise one into what reads it, where that makes float32 and the depthwise one reads no argument.
 Each takes part in one such pair, the first in program order. Seen in what libtpu 0.0.51 compiles for v5e of 40 small chains (the first
 kind in 15 of 16, the second in 7 of 7; none in bfloat16, between two depthwise ones or two of neither kind, or where groups have several
-channels) and in all blocks of Xception, NASNet and EfficientNet, forward. So it fuses any into one of single elements that alone reads
-it, if it sums up and makes few (`_MOST_SUMMED`, `_MOST_MADE`) and reads no argument: the second and third of every bottleneck of ResNet-50,
-forward, but for the last stage; of 40 residual stacks on v5e, v6e and v5p (libtpu 0.0.52) 34, and a few of windows on v6e.
+channels) and in all blocks of Xception, NASNet and EfficientNet, forward.
 
 Elementwise work on a product is repeated by its one reader, but done once and stored as narrow as it is read where several products read
 it and nothing else reads the product: what enters a block with a projection of its input (Xception, float32). What is projected to less
@@ -26,8 +24,6 @@ from autoshard.program.widths import Widths
 from autoshard.sharding import dtype_bits
 
 _WIDE_BITS = 32
-_MOST_SUMMED, _MOST_MADE = 4096, 512
-"""Products that an element of the inner convolution is the sum of, and its channels; 14 x 14, 256 images a device."""
 
 
 def without_nested(
@@ -65,7 +61,7 @@ def ended_in_place(
     inside products XLA:TPU hands several values on from each and writes over none (libtpu 0.0.51: six layers of perceptrons in bfloat16
     take seven of their largest values on v5e, six on v5p and v6e). Nothing is written over by what is reduced there too, as a residual
     sum is whose layer is normalized next (libtpu 0.0.52, v5p and v6e, forward passes of matrices and images). Convolutions do on v5e too
-    (`convolutions_alone`): residual stacks take one of their values at the end of each block there, of matrices two.
+    (`convolutions_alone`): at the end of a block a residual stack of theirs has one of its values there, one of matrices has two.
     """
     readers, found = readers_of(kernels), dict(lives)
     made = {value: kernel for kernel in kernels for value in kernel.results}
@@ -97,9 +93,7 @@ def ended_in_place(
     return found
 
 
-def _is_reduced_apart(
-    kernel: Kernel, readers: Readers, listing: Listing, at: Mapping[int, Kernel]
-) -> bool:
+def _is_reduced_apart(kernel: Kernel, readers: Readers, listing: Listing, at: Mapping[int, Kernel]) -> bool:
     """Whether what it makes is reduced, but as another product leaves the matrix unit."""
     times = {time for value in kernel.results for time in read_times(value, readers)}
     reductions = [at[time] for time in times if time in at and is_reduction(listing.ops[time])]
@@ -172,34 +166,12 @@ def _chains(
             continue
         chain = _chain(kernel, listing, pinned, readers)
         outer = chain[-1]
-        if not is_convolution(outer) or outer.time in taken or not _runs_inside(kernel, outer):
+        if not is_convolution(outer) or outer.time in taken or is_depthwise(kernel) == is_depthwise(outer):
             continue
-        if is_depthwise(outer) or _source(kernel, made) not in arguments:
+        is_wide = dtype_bits(outer.shape.results[0].dtype) >= _WIDE_BITS
+        if is_depthwise(outer) or (is_wide and _source(kernel, made) not in arguments):
             taken |= {kernel.time, outer.time}
             yield chain
-
-
-def _runs_inside(inner: Kernel, outer: Kernel) -> bool:
-    if is_depthwise(outer):
-        return not is_depthwise(inner)
-    if is_depthwise(inner):
-        return dtype_bits(outer.shape.results[0].dtype) >= _WIDE_BITS
-    return _is_of_elements(outer) and _summed(inner) <= _MOST_SUMMED and _channels(inner) <= _MOST_MADE
-
-
-def _is_of_elements(convolution: Kernel) -> bool:
-    """Whether no window is larger than one element, and none is left out."""
-    return all(window.size == window.stride == 1 for window in convolution.shape.windows)
-
-
-def _summed(convolution: Kernel) -> int:
-    """How many products an element is the sum of."""
-    return convolution.shape.flops // (2 * max(convolution.shape.results[0].num_elements, 1))
-
-
-def _channels(convolution: Kernel) -> int:
-    """What a filter makes."""
-    return convolution.shape.operands[1].num_elements // max(_summed(convolution), 1)
 
 
 def _chain(kernel: Kernel, listing: Listing, pinned: frozenset[int], readers: Readers) -> list[Kernel]:
