@@ -309,14 +309,14 @@ def _is_of_argument(
         if one in arguments and _shape(one, listing)[-2:] == last:
             return True
         op = made_by.get(one)
-        if op is not None and (op.name == BROADCAST or is_elementwise(op) or _keeps_order(op)):
+        if op is not None and (is_elementwise(op) or _keeps_order(op)):
             left.extend(op.operands)
     return False
 
 
 def _keeps_order(op: Op) -> bool:
-    """A new name for a value whose last two dimensions stay the last."""
-    if op.name not in RENAMED or op.rule is None:
+    """A new name for a value, or copies of it, whose last two dimensions stay the last."""
+    if op.name not in RENAMED | {BROADCAST} or op.rule is None:
         return False
     return op.rule.results[0][-2:] == op.rule.operands[0][-2:]
 

@@ -86,6 +86,15 @@ def test_apart(mask: str, queries: int, row: int, groups: int, is_apart: bool) -
     assert found == [(4, *grouped, queries, row)] * is_apart
 
 
+def test_masks_of_keys_alone_are_no_masks_by_query_and_key() -> None:
+    """Though a batch of as many sequences as queries gives them the same dimensions."""
+    text = attention(ARGUMENT.format(256, 256)).replace("<4x", "<256x")
+    dims = "%every = stablehlo.broadcast_in_dim %mask, dims = [{}, 2]"
+    assert dims.format(1) in text
+    assert beside(text) == [(256, 256, 256)]
+    assert beside(text.replace(dims.format(1), dims.format(0))) == []
+
+
 @pytest.mark.parametrize("groups", [1, 4])
 def test_scores_of_one_sequence_that_all_read_the_same_keys_are_not(groups: int) -> None:
     """A batch of one is none for XLA, which makes a product of one matrix of it."""
