@@ -46,7 +46,7 @@ def plan(
         mesh: axis sizes, major to minor; None takes the module's own mesh.
         topology: physical shape of the devices, of one of `slices` where there are several; None: the mesh's own.
         placement: what each axis rides on, as "data=slices,x=1,y=0"; None: row-major.
-        memory_bytes: budget a device; "chip" is the chip's usable memory less a margin of 5 % (GPUs: 15 %), None no limit.
+        memory_bytes: budget a device; "chip" is the chip's usable memory less a margin of 5.3 % (GPUs: 15 %), None no limit.
         carry: state fed to the next step: "auto" (donated arguments; `jax.buffer_donor` ones with results of their types in order),
             "none", or (result index, argument index) pairs.
         form: whose compiler will run the plan; prices are of what it emits, see `Plan.lowering`.

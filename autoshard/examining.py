@@ -205,13 +205,16 @@ class _OneMesh:
         mine, other = self._price_of_incumbent(0), self._price_of_incumbent(best.row - self.row)
         if mine[0] > other[0]:
             return
-        priced = self._assembled(self.prices[0])
-        if evaluate(priced.problem, best.solution.choice).cost != best.solution.cost:
+        priced, row = self._assembled(self.prices[0]), search.rows[self.row]
+        cost = evaluate(priced.problem, best.solution.choice).cost
+        if cost is None or best.solution.cost is None or cost > best.solution.cost:
             return
+        bound = min(max(row.lower_bound_ns, self.bound), cost)
+        status = Status.OPTIMAL if bound == cost else Status.FEASIBLE
+        solution = replace(best.solution, cost=cost, lower_bound=bound, status=status)
         loaded = replace(self.loaded, communication=self.models[0])
-        search.best = replace(best, loaded=loaded, priced=priced, row=self.row)
-        known = search.rows[best.row]
-        search.rows[self.row] = replace(search.rows[self.row], step_ns=known.step_ns, note="")
+        search.best = _Found(loaded, priced, solution, best.baselines, self.row)
+        search.rows[self.row] = replace(row, step_ns=cost, lower_bound_ns=bound, note="")
 
     def _is_out(self, open_: list[int]) -> bool:
         """Whether those that are left need not, or cannot, be planned; notes why."""

@@ -31,13 +31,13 @@ from autoshard.sharding import Mesh
 from costmodels import Communication, Hardware
 from costmodels.figures import Torus
 
-HIDING_SHARE = 0.95
+HIDING_MEMORY_SHARE = 0.947
 """Of what a program can have (`usable_hbm_bytes`), up to which XLA:TPU's scheduler runs collectives behind compute.
 
 Where more than that is alive it begins them when they are needed: a product that gathers its operand, beside an argument of one size after
 another, waits longer from 0.948 or 0.949 on v5e, 0.949 on v6e and 0.950 on v5p (libtpu 0.0.52; experiments/fidelity/hiding.py)."""
 
-TPU_MARGIN, GPU_MARGIN = 1 - HIDING_SHARE, 0.15
+TPU_MARGIN, GPU_MARGIN = 1 - HIDING_MEMORY_SHARE, 0.15
 """Part of what a program can have that the default budget leaves free.
 
 TPUs: below that the compiler hides communication. Of plans within a tenth of the budget the worst but one exceeded its prediction by 4.3 %

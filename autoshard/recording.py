@@ -75,8 +75,7 @@ def plan_of(
         baselines,
         statistics,
     )
-    stored = priced.stored_peak(choice)
-    if not plan.fits and stored < plan.price.peak_bytes:
+    if not plan.fits and (stored := priced.stored_peak(choice)) < plan.price.peak_bytes:
         plan = replace(plan, statistics={**plan.statistics, "stored_peak_bytes": stored})
     if solution.smallest_peak is not None and solution.smallest_peak < plan.smallest_peak_bytes:
         plan = replace(plan, smallest_peak_bytes=int(solution.smallest_peak))

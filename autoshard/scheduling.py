@@ -12,9 +12,9 @@ choice that made it had it wait for, and solves again. A choice that comes back 
 without is forgotten, down to nothing, so that they are tried in another company. The best of all rounds, and of the plans to compare with,
 is taken.
 
-Beyond `HIDING_SHARE` of memory nothing is hidden, and programs take up to `_EXCESS` of what is predicted of them. So the rounds look for
-choices that leave that much, where there are any; of others all that is sent counts as waited for (a decode step of Llama-3 70B on v5p:
-2.80 ms with 98.6 GB, 1.63 predicted; 1.63 with 92 GB).
+Beyond `HIDING_MEMORY_SHARE` of memory nothing is hidden, and programs take up to `_EXCESS` of what is predicted of them. So the rounds
+look for choices that leave that much, where there are any; of others all that is sent counts as waited for (a decode step of Llama-3 70B
+on v5p: 2.80 ms with 98.6 GB, 1.63 predicted; 1.63 with 92 GB).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoshard.cost import PricedGraph, Schedule, kernel_work_ns, read_back, schedule_of, with_told_copies
-from autoshard.loading import HIDING_SHARE, Loaded, overlap_of
+from autoshard.loading import HIDING_MEMORY_SHARE, Loaded, overlap_of
 from autoshard.pricing import repriced
 from autoshard.problem import Problem, evaluate
 from autoshard.report.units import time_text, times_text
@@ -128,7 +128,7 @@ class _Search:
         self._waited_percent: dict[int, int] = {}
         self._work = kernel_work_ns(priced, loaded.hardware.at_links()) // _OWN_SHARE
         self._random = np.random.default_rng(seed)
-        self._room = int(loaded.hardware.usable_hbm_bytes * HIDING_SHARE / _EXCESS)
+        self._room = int(loaded.hardware.usable_hbm_bytes * HIDING_MEMORY_SHARE / _EXCESS)
         self._limit = priced.problem.memory_limit
 
     @property

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from autoshard import pipeline
 from autoshard.cost import PricedGraph, read_back, schedule_of
-from autoshard.loading import HIDING_SHARE, Loaded
+from autoshard.loading import HIDING_MEMORY_SHARE, Loaded
 from autoshard.overlaps import Overlap
 from autoshard.plans import Plan, Price
 from autoshard.pricing import price, repriced
@@ -229,7 +229,7 @@ def test_a_choice_that_leaves_room_is_looked_for(share: float, has_room: bool) -
     cheapest_ = solve(price(loaded).problem, time_limit_s=20)
     assert cheapest_.peak is not None
     loaded = with_memory(loaded, int(cheapest_.peak * share))
-    room = int(loaded.hardware.usable_hbm_bytes * HIDING_SHARE)
+    room = int(loaded.hardware.usable_hbm_bytes * HIDING_MEMORY_SHARE)
     priced, tried = price(loaded), list[int | None]()
 
     def solved(problem: Problem, starts: Sequence[NDArray[np.int64]]) -> Solution:

@@ -2,7 +2,7 @@
 
 A read hides up to half of the time that its kernel's product takes on the matrix unit, split over all devices, and over the operands of
 the kernel that are there early, and nine tenths of its own time; a shared copy hides as much as the second kernel that reads it. What a
-constraint brings hides what the first kernel behind it would.
+constraint brings hides as much as the first kernel that reads it.
 """
 
 from collections import Counter
@@ -23,15 +23,11 @@ class Hideable:
     early: frozenset[int] = frozenset()
     by_reader: dict[int, int] = field(default_factory=dict[int, int])
     by_copy: dict[int, int] = field(default_factory=dict[int, int])
-    brought: frozenset[tuple[int, int]] = (
-        frozenset()
-    )  # values that constraints bring, with the ops that read them first
     ahead: Ahead | None = None
     gather_ns: dict[int, int] = field(default_factory=dict[int, int])
 
     def of_read(self, value: int, op: int) -> int:
-        is_brought = (value, op) in self.brought
-        return self.by_reader.get(op, 0) if value in self.early and not is_brought else 0
+        return self.by_reader.get(op, 0) if value in self.early else 0
 
     def of_copy(self, value: int) -> int:
         return self.by_copy.get(value, 0) if value in self.early else 0
@@ -66,10 +62,8 @@ def find_hideable(
             if sharing:
                 by_reader[kernel.ops[-1]] = int(product_ns / 2 / sharing)
     kernels = planned.program.kernels
-    brought: set[tuple[int, int]] = set()
     for move, reader in first_readers(planned.program).items():
         op = kernels[reader].ops[-1]
-        brought.add((kernels[move].results[0], op))
         if op in by_reader:
             by_reader[kernels[move].ops[-1]] = by_reader[op]
     by_copy = {value: by_reader.get(ops[1], 0) for value, ops in readers.items() if len(ops) > 1}
@@ -78,7 +72,7 @@ def find_hideable(
         value: int(communication.all_gather_ns(planned.type_of(value).num_bytes, planned.mesh.axis_names))
         for value in early
     }
-    return Hideable(early, by_reader, by_copy, frozenset(brought), ahead, gather_ns)
+    return Hideable(early, by_reader, by_copy, ahead, gather_ns)
 
 
 def scheduled_limits(planned: Planned, hardware: Hardware) -> dict[int, int]:

@@ -1,5 +1,6 @@
 """The command line: reads requests, calls the pipeline, prints. Every command imports what it needs when it runs, so --help is quick."""
 
+import errno
 import sys
 
 import click
@@ -15,6 +16,7 @@ from autoshard.cli.sensitivity import sensitivity
 from autoshard.cli.solving import solve
 from autoshard.cli.streams import drop_output, prepare_streams, unwritable
 from autoshard.errors import AutoshardError
+from costmodels import HardwareError
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -39,6 +41,9 @@ for command in (
 ):
     cli.add_command(command)
 
+_OF_STREAMS = frozenset({errno.EBADF, errno.EFBIG, errno.EIO, errno.ENOSPC})
+"""What writing to a standard stream fails with."""
+
 
 def main() -> None:
     """0 done, 1 no plan or a check that failed, 2 a request that cannot be honoured, or whose answer cannot be written, 130 interrupted."""
@@ -53,12 +58,12 @@ def main() -> None:
     except (click.exceptions.Abort, KeyboardInterrupt):
         click.echo("autoshard: interrupted", err=True)
         sys.exit(130)
-    except AutoshardError as error:
+    except (AutoshardError, HardwareError) as error:
         click.echo(f"autoshard: {error}", err=True)
         sys.exit(2)
     except OSError as error:
-        if error.filename is not None or isinstance(error, ConnectionError):
-            raise  # not of a standard stream
+        if error.filename is not None or error.errno not in _OF_STREAMS:
+            raise
         drop_output()
         click.echo(f"autoshard: {unwritable(error.strerror or str(error))}", err=True)
         sys.exit(2)

@@ -67,7 +67,7 @@ _searched_placement_option = click.option(
 _memory_option = click.option(
     "--memory",
     metavar="SIZE|none",
-    help="Budget a device, as 16GB (10^9) or 15.75GiB (2^30). Default: the chip's usable memory less a margin of 5 % (GPUs: 15 %) for "
+    help="Budget a device, as 16GB (10^9) or 15.75GiB (2^30). Default: the chip's usable memory less a margin of 5.3 % (GPUs: 15 %) for "
     "what the compiler needs beyond the prediction.",
 )
 carry_option = click.option(

@@ -47,6 +47,9 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, data: bytes) -> None:
     """Raises AutoshardError: the system refused; what was there before is then still there."""
     target = path.resolve()
+    if target.exists() and not target.is_file():
+        _write_in_place(target, data, path)
+        return
     try:
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as error:
@@ -60,6 +63,15 @@ def write_bytes(path: Path, data: bytes) -> None:
         raise AutoshardError(f"cannot be written: {error.strerror}", where=str(path)) from None
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def _write_in_place(target: Path, data: bytes, path: Path) -> None:
+    """To a device or a pipe, which nothing may take the place of."""
+    try:
+        with target.open("wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise AutoshardError(f"cannot be written: {error.strerror}", where=str(path)) from None
 
 
 def _umask() -> int:

@@ -69,6 +69,7 @@ def ended_in_place(
         value: kernel for value, kernel in made.items() if kernel.is_alias and not has_buffer(value, lives)
     }
     at = {kernel.time: kernel for kernel in kernels}
+    products = frozenset(value for kernel in kernels if kernel.shape.is_matmul for value in kernel.results)
     for kernel in kernels:
         if (
             not kernel.shape.is_matmul
@@ -80,7 +81,7 @@ def ended_in_place(
         reader, *later = [at[time] for time in read_times(kernel.results[0], readers)] or [kernel]
         if later or not reader.is_in_place or reader.repeat != kernel.repeat:
             continue
-        if _is_reduced_apart(reader, readers, listing, at):
+        if _is_reduced_apart(reader, readers, listing, at, products):
             continue
         room = stored.of_value(reader.results[0]).num_bytes
         behind = (read_behind(reader, names) & made.keys()) - set(kernel.results)
@@ -93,12 +94,17 @@ def ended_in_place(
     return found
 
 
-def _is_reduced_apart(kernel: Kernel, readers: Readers, listing: Listing, at: Mapping[int, Kernel]) -> bool:
+def _is_reduced_apart(
+    kernel: Kernel,
+    readers: Readers,
+    listing: Listing,
+    at: Mapping[int, Kernel],
+    products: frozenset[int],
+) -> bool:
     """Whether what it makes is reduced, but as another product leaves the matrix unit."""
     times = {time for value in kernel.results for time in read_times(value, readers)}
     reductions = [at[time] for time in times if time in at and is_reduction(listing.ops[time])]
-    made = {value for one in at.values() if one.shape.is_matmul for value in one.results}
-    return any(not any(use.value in made for use in one.uses) for one in reductions)
+    return any(not any(use.value in products for use in one.uses) for one in reductions)
 
 
 def _dies_at(time: int, life: Lifetime) -> bool:

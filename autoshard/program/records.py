@@ -127,11 +127,11 @@ class Compiler:
 
     XLA for TPUs runs products inside others (`nested`), makes Fourier transforms of products (`transforms`) and all states of random
     numbers at once (`counters`); of `keeps_narrow_operands`, `keeps_grouped_operands`, `keeps_costly_operands`, `keeps_erfc`,
-    `doubles_exponentials`, `repeats_packed_erfc` and `narrows_packed` see `costmodels.tiles`. One that `ends_products_in_place` writes
-    what is worked out as a product leaves the matrix unit over an operand that dies there (`nested.ended_in_place`); of one that
-    `picks_behind_loops` see `picking`, of a device's memory `rowwise`, of how many devices there are `concatenated`. One whose products
-    are apart (XLA for GPUs, which leaves them to a library) stores what they read and make, and writes no elementwise result over what it
-    is made of; see also `traffic` and `ample`.
+    `doubles_exponentials`, `repeats_packed_erfc` and `narrows_packed` see `costmodels.tiles`. Over an operand that dies there XLA writes
+    what is worked out as a convolution leaves the matrix unit, and if it `ends_products_in_place` any product
+    (`nested.ended_in_place`); of one that `picks_behind_loops` see `picking`, of a device's memory `rowwise`, of how many devices there
+    are `concatenated`. One whose products are apart (XLA for GPUs, which leaves them to a library) stores what they read and make, and
+    writes no elementwise result over what it is made of; see also `traffic` and `ample`.
     """
 
     is_xla_tpu: bool

@@ -63,25 +63,26 @@ def test_short_product_hides_half_its_time() -> None:
 CONSTRAINED = "%d = sdy.sharding_constraint %c <@mesh, [{}, {}]> : tensor<4096x4096xbf16>"
 
 
+@pytest.mark.parametrize("sharding", ["[{}, {}]", '[{"x"}, {}]'])
 @pytest.mark.parametrize("rows", [8192, 65536])
-def test_what_a_constraint_brings_hides_as_much(rows: int) -> None:
-    """A weight that the user has gathered in front of its product is on its way while others run, like one that the plan gathers."""
+def test_what_a_constraint_brings_hides_as_much(rows: int, sharding: str) -> None:
+    """A weight that the user has gathered in front of its product, or its product gathers behind a constraint, is on its way as any is."""
     text = layer(rows)
-    written = text.replace("%0 = ", f"{CONSTRAINED}\n%0 = ").replace(
+    constrained = CONSTRAINED.replace("[{}, {}]", sharding)
+    written = text.replace("%0 = ", f"{constrained}\n%0 = ").replace(
         "dot_general %a, %c", "dot_general %a, %d"
     )
     for overlap in ("none", "async"):
         assert planned(written, overlap).price.step_ns == planned(text, overlap).price.step_ns
-    loaded = pipeline.load_module(
-        written.encode(), pipeline.Request(memory_bytes=None, form="shardy", overlap="async")
-    )
+    asked = pipeline.Request(memory_bytes=None, form="shardy", overlap="async")
+    loaded = pipeline.load_module(written.encode(), asked)
     plan = pipeline.plan_loaded(loaded)
     assert hidden_ns(plan) == hidden_ns(planned(text, "async")) > 0
     assert check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed
 
 
-def test_only_the_first_read_of_what_a_constraint_brings_hides_nothing() -> None:
-    """Its time is the constraint's; of a chain of constraints, which are one move, none has it."""
+def test_the_first_reader_of_what_a_constraint_brings() -> None:
+    """Of a chain of constraints, which are one move, that of the last."""
     text = layer(65536)
     chained = f"{CONSTRAINED}\n%e = sdy.sharding_constraint %d <@mesh, [{{}}, {{}}]> : tensor<4096x4096xbf16>"
     written = text.replace("%0 = ", f"{chained}\n%0 = ").replace("dot_general %a, %c", "dot_general %a, %e")

@@ -58,6 +58,43 @@ def test_gathers_inside_products(hardware: str, devices: int, ends_in_place: boo
     assert program.ample_lifetimes[product.results[0]].is_own_buffer is not ends_in_place
 
 
+def residual(blocks: int, product: str) -> str:
+    """Blocks of two products and a residual sum with a rectifier, in bfloat16; the products are convolutions of 3 x 3 or of matrices."""
+    x = "tensor<8x6x6x16xbf16>" if product == "convolution" else "tensor<8x16xbf16>"
+    w = "tensor<3x3x16x16xbf16>" if product == "convolution" else "tensor<16x16xbf16>"
+    how = (
+        "dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {pad = [[1, 1], [1, 1]]} "
+        "{batch_group_count = 1 : i64, feature_group_count = 1 : i64}"
+    )
+
+    def made(result: str, read: str) -> str:
+        if product == "convolution":
+            return f"{result} = stablehlo.convolution({read}, %w) {how} : ({x}, {w}) -> {x}"
+        return f"{result} = {DOT} {read}, %w, contracting_dims = [1] x [0] : ({x}, {w}) -> {x}"
+
+    body = [f"%zero = stablehlo.constant dense<0.0> : {x}", f"%x0 = stablehlo.negate %x : {x}"]
+    for block in range(blocks):
+        body += [
+            made(f"%a{block}", f"%x{block}"),
+            f"%h{block} = stablehlo.maximum %a{block}, %zero : {x}",
+            made(f"%b{block}", f"%h{block}"),
+            f"%s{block} = stablehlo.add %x{block}, %b{block} : {x}",
+            f"%x{block + 1} = stablehlo.maximum %s{block}, %zero : {x}",
+        ]
+    return main_of("\n".join([*body, f"return %x{blocks} : {x}"]), f"%x: {x}, %w: {w}", x)
+
+
+@pytest.mark.parametrize("ends_in_place", [False, True])
+@pytest.mark.parametrize("product", ["convolution", "dot"])
+def test_residual_sums_of_convolutions_end_in_place(product: str, ends_in_place: bool) -> None:
+    """Of matrices where no gathers run inside products: blocks of 3 x 3 take one of their values on v5e and v5p, of matrices two on v5e."""
+    compiler = Compiler(is_xla_tpu=True, ends_products_in_place=ends_in_place)
+    program = build_program(listed(residual(5, product)), compiler=compiler)
+    products = [kernel for kernel in program.kernels if kernel.shape.is_matmul]
+    last_of_second_block = products[3].results[0]
+    assert program.lifetimes[last_of_second_block].is_own_buffer is (product == "dot" and not ends_in_place)
+
+
 def test_what_the_product_reads_is_there_until_it_runs() -> None:
     """Also where it reads that under another name: the product runs when what ends it does, three products later."""
     t, wide = "tensor<8x16xbf16>", "tensor<2x4x16xbf16>"
