@@ -112,6 +112,7 @@ def compiler_of(form: Form, hardware: Hardware, devices: int) -> Compiler:
         keeps_grouped_operands=hardware.keeps_grouped_operands,
         keeps_costly_operands=hardware.keeps_costly_operands,
         keeps_erfc=hardware.keeps_erfc,
+        keeps_wide_results=hardware.keeps_wide_results,
         doubles_exponentials=hardware.doubles_exponentials,
         repeats_packed_erfc=hardware.repeats_packed_erfc(devices),
         narrows_packed=hardware.narrows_packed,

@@ -148,6 +148,11 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.tiles is not None and bool(self.tiles.keeps_costly_operands)
 
     @property
+    def keeps_wide_results(self) -> bool:
+        """Whether its compiler stores float32 work on a product as float32, though products read it as bfloat16: see `Tiles`."""
+        return self.tiles is not None and bool(self.tiles.keeps_wide_results)
+
+    @property
     def keeps_erfc(self) -> bool:
         """Whether the compiler stores complementary error functions in float32, see `tiles`."""
         return self.tiles is not None and bool(self.tiles.keeps_erfc)

@@ -56,6 +56,9 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     these. With `looped_columns` what a loop makes column by column, of an operand that is gathered meanwhile, lies in columns, and
     parts of columns that a loop sums lie in columns too.
 
+    With `keeps_wide_results` float32 work on a product as it leaves the matrix unit (a bias, a function) is stored as float32 though
+    products alone read it; the largest of two and what is selected are as narrow as the product otherwise.
+
     With `sums_in_place` an all-reduce writes over what a product makes for it; otherwise both are there for a moment.
 
     Comparisons that are read again are packed into words (`comparison_bytes`), those in error functions of 16 bits from
@@ -75,6 +78,7 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     masks_apart: bool | None = None  # None: no
     stores_masks: bool | None = None  # None: no
     looped_columns: bool | None = None  # None: no
+    keeps_wide_results: bool | None = None  # None: no
     sums_in_place: bool | None = None  # None: no
     erfc_packed_from_devices: Count | None = None  # None: never
     narrows_packed: bool | None = None  # None: no

@@ -140,6 +140,7 @@ class Compiler:
     keeps_grouped_operands: bool = False
     keeps_costly_operands: bool = False
     keeps_erfc: bool = False
+    keeps_wide_results: bool = False  # see `storing`
     doubles_exponentials: bool = False
     repeats_packed_erfc: bool = False
     narrows_packed: bool = False

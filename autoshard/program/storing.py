@@ -7,6 +7,8 @@ convolution that holds where the function's gradient takes it once (rectifiers, 
 which take it several times, all or some are float32), of other products however often (libtpu 0.0.51, v5e 4x4, 20 perceptrons, ten
 convnets). What is scattered is stored as wide as it is added up (a graph network's messages; libtpu 0.0.52, v5e and v6e), but sums of it
 over devices are as wide as readers take them (`scattered`).
+Where a compiler `keeps_wide_results`, what is worked out as a product leaves the matrix unit from that and vectors alone (a bias, a
+function, a sign) is as wide as it is; what goes back, which reads more, is not (libtpu 0.0.52, v6e and tpu7x).
 What SparseCores gather is as wide as its table is stored: as an argument is, and as bfloat16 where products alone read it and what is
 gathered from it (libtpu 0.0.52, six small programs for v6e and v5p); for v5e it is converted as it is gathered.
 """
@@ -15,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from autoshard.mlir.decisions import Site, sites_of
-from autoshard.mlir.listing import Listing
+from autoshard.mlir.listing import Listing, Op
 from autoshard.program.additions import PASSED
 from autoshard.program.fusion import is_elementwise, is_reduction
 from autoshard.program.handing import is_invariant
@@ -27,6 +29,9 @@ from autoshard.sharding import TensorType, dtype_bits
 _ADD = "stablehlo.add"
 _CONVOLUTION = "stablehlo.convolution"
 _NAMES = MOVES | PASSED
+_PICKS = frozenset({"stablehlo.maximum", "stablehlo.minimum", "stablehlo.select", "stablehlo.clamp"})
+_SMALL = frozenset({"stablehlo.broadcast_in_dim", "stablehlo.constant"})
+_CONVERT = "stablehlo.convert"
 _GATHER, _SCATTER = "stablehlo.gather", "stablehlo.scatter"
 
 
@@ -56,6 +61,8 @@ class Storing:
         self._products = {value for kernel in kernels if kernel.shape.is_matmul for value in kernel.results}
         self._finished = list(_finished(kernels, listing, _made_at(kernels), counted, pinned))
         as_made = frozenset(op.results[0] for op in listing.ops if op.name == _SCATTER)
+        if compiler.keeps_wide_results:
+            as_made |= frozenset(_worked_on(listing))
         instead = {one.value: one.result for one in self._finished}
         self.types = Widths(listing, counted, instead, as_made)
         """`of_value` is the type that a value is stored in."""
@@ -95,6 +102,29 @@ def _as_wide_as_tables(listing: Listing, types: Widths) -> Iterator[int]:
             if table in wide or types.of_value(table) == listing.values[table].type:
                 wide.update(op.results)
                 yield op.results[0]
+
+
+def _worked_on(listing: Listing) -> Iterator[int]:
+    """Elementwise work on a product that reads nothing else as large, but for what only picks elements, and names and picks of it."""
+    made_by = {value: op for op in listing.ops for value in op.results}
+    readers: dict[int, list[Op]] = {}
+    for op in listing.ops:
+        for value in dict.fromkeys(op.operands):
+            readers.setdefault(value, []).append(op)
+    for product in listing.ops:
+        value, is_worked_on = product.results[0] if product.is_matmul else -1, False
+        while len(reading := readers.get(value, ())) == 1:
+            (op,) = reading
+            others = [made_by.get(one) for one in op.operands if one != value]
+            if op.name not in _NAMES:
+                if not is_elementwise(op) or op.name == _CONVERT:
+                    break
+                if any(other is None or other.name not in _SMALL for other in others):
+                    break
+                is_worked_on |= op.name not in _PICKS
+            (value,) = op.results
+            if is_worked_on:
+                yield value
 
 
 def _counted(
