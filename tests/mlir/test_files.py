@@ -1,7 +1,9 @@
 """Output files are whole or not there."""
 
 import gzip
+import os
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -59,3 +61,16 @@ def test_a_name_says_a_format_of_modules(name: str) -> None:
 def test_standard_output_is_no_file() -> None:
     with pytest.raises(AutoshardError, match="standard output has the summary"):
         files.require_writable(Path("-"))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
+    """Nothing takes the place of what is no file."""
+    pipe, read = tmp_path / "pipe.json", list[bytes]()
+    os.mkfifo(pipe)
+    reader = Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    files.write_bytes(pipe, b"plan")
+    reader.join(timeout=20)
+    assert read == [b"plan"]
+    assert pipe.is_fifo()
