@@ -1,7 +1,6 @@
 """The standard streams of the command line from outside: closed, full, of another encoding, and interrupts at any time."""
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -84,6 +83,8 @@ def test_standard_input_is_closed(tmp_path: Path) -> None:
 INTERRUPTED = """
 import importlib.abc, os, signal, sys
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the shell ignores
+
 class Interrupting(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
         if name == {name!r}:
@@ -105,6 +106,5 @@ def test_an_interrupt_while_modules_are_imported(name: str) -> None:
         text=True,
         check=False,
         cwd=ROOT,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert (done.returncode, done.stdout, done.stderr.lstrip()) == (130, "", "autoshard: interrupted\n")

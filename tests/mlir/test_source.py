@@ -45,7 +45,7 @@ def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
         buffer = io.BytesIO(gzip.compress(TEXT.encode()))
 
     monkeypatch.setattr(sys, "stdin", Stdin)
-    assert load("-").name == "-"
+    assert load("-").name == "standard input"
 
 
 def test_the_hash_is_of_the_uncompressed_bytes() -> None:
