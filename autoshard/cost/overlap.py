@@ -105,8 +105,8 @@ def early_ns(graph: Graph, hardware: Hardware) -> dict[int, int]:
     }
     found: dict[int, int] = {}
     for number, edge in enumerate(graph.edges):
-        value, kernel = value_of(graph, edge), graph.nodes[edge.reader].kernel
-        if value in early:
+        if value_of(graph, edge) in early:
+            kernel = graph.nodes[edge.reader].kernel
             found[number] = by_kernel[kernel] if kernel >= 0 else second.get(edge.reader, 0)
     return {number: ns for number, ns in found.items() if ns}
 

@@ -4,6 +4,8 @@ import gzip
 import io
 import os
 import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 from autoshard.errors import AutoshardError
@@ -45,31 +47,32 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Raises AutoshardError: the system refused; what was there before is then still there."""
+    """A device or a pipe is written to; nothing takes its place.
+
+    Raises:
+        AutoshardError: the system refused; what was there before is then still there.
+    """
     target = path.resolve()
-    if target.exists() and not target.is_file():
-        _write_in_place(target, data, path)
-        return
-    try:
+    with _refusals(path):
+        if target.exists() and not target.is_file():
+            with target.open("wb") as file:
+                file.write(data)
+            return
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    except OSError as error:
-        raise AutoshardError(f"cannot be written: {error.strerror}", where=str(path)) from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(temporary).chmod(target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask())
-        Path(temporary).replace(target)
-    except OSError as error:
-        raise AutoshardError(f"cannot be written: {error.strerror}", where=str(path)) from None
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            Path(temporary).chmod(target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask())
+            Path(temporary).replace(target)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
 
 
-def _write_in_place(target: Path, data: bytes, path: Path) -> None:
-    """To a device or a pipe, which nothing may take the place of."""
+@contextmanager
+def _refusals(path: Path) -> Generator[None]:
+    """Raises AutoshardError: what the system says meanwhile."""
     try:
-        with target.open("wb") as file:
-            file.write(data)
+        yield
     except OSError as error:
         raise AutoshardError(f"cannot be written: {error.strerror}", where=str(path)) from None
 

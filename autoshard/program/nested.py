@@ -16,10 +16,11 @@ from dataclasses import replace
 from itertools import pairwise
 
 from autoshard.mlir.listing import Listing
-from autoshard.program.fusion import is_elementwise, is_reduction
+from autoshard.program.fusion import is_elementwise
 from autoshard.program.lifetime import has_buffer, keep_until, stored_bytes
 from autoshard.program.records import Kernel, Lifetime
 from autoshard.program.repeating import Readers, read_behind, read_times, readers_of
+from autoshard.program.summed import reductions_of
 from autoshard.program.widths import Widths
 from autoshard.sharding import dtype_bits
 
@@ -69,7 +70,6 @@ def ended_in_place(
         value: kernel for value, kernel in made.items() if kernel.is_alias and not has_buffer(value, lives)
     }
     at = {kernel.time: kernel for kernel in kernels}
-    products = frozenset(value for kernel in kernels if kernel.shape.is_matmul for value in kernel.results)
     for kernel in kernels:
         if (
             not kernel.shape.is_matmul
@@ -81,7 +81,7 @@ def ended_in_place(
         reader, *later = [at[time] for time in read_times(kernel.results[0], readers)] or [kernel]
         if later or not reader.is_in_place or reader.repeat != kernel.repeat:
             continue
-        if _is_reduced_apart(reader, readers, listing, at, products):
+        if _is_reduced_apart(reader, readers, listing, at, made):
             continue
         room = stored.of_value(reader.results[0]).num_bytes
         behind = (read_behind(reader, names) & made.keys()) - set(kernel.results)
@@ -99,12 +99,14 @@ def _is_reduced_apart(
     readers: Readers,
     listing: Listing,
     at: Mapping[int, Kernel],
-    products: frozenset[int],
+    made: Mapping[int, Kernel],
 ) -> bool:
     """Whether what it makes is reduced, but as another product leaves the matrix unit."""
-    times = {time for value in kernel.results for time in read_times(value, readers)}
-    reductions = [at[time] for time in times if time in at and is_reduction(listing.ops[time])]
-    return any(not any(use.value in products for use in one.uses) for one in reductions)
+    reading = (
+        [made[use.value] for use in at[time].uses if use.value in made]
+        for time in reductions_of(kernel, readers, listing)
+    )
+    return any(not any(one.shape.is_matmul for one in makers) for makers in reading)
 
 
 def _dies_at(time: int, life: Lifetime) -> bool:

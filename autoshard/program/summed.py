@@ -63,7 +63,7 @@ def _is_of_two(
                 names.add(value)
                 left.append(maker)
     products = (made[one] for one in buffers if one in made and made[one].shape.is_matmul)
-    is_behind_sum = any(is_reduced(product, readers, listing) for product in products)
+    is_behind_sum = any(reductions_of(product, readers, listing) for product in products)
     return len(buffers) == _OPERANDS and anew.isdisjoint(buffers) and is_behind_sum
 
 
@@ -73,10 +73,10 @@ def _is_read_by_others(value: int, kernel: Kernel, readers: Readers, listing: Li
     return not all(reader.is_alias or is_reduction(listing.ops[reader.time]) for reader in others)
 
 
-def is_reduced(kernel: Kernel, readers: Readers, listing: Listing) -> bool:
-    """Whether what it makes is reduced, as it is or by work on it that has no buffer."""
+def reductions_of(kernel: Kernel, readers: Readers, listing: Listing) -> list[int]:
+    """When what it makes is reduced, as it is or by work on it that has no buffer."""
     times = (time for value in kernel.results for time in read_times(value, readers))
-    return any(is_reduction(listing.ops[time]) for time in times)
+    return [time for time in times if is_reduction(listing.ops[time])]
 
 
 def _is_added_on(kernel: Kernel, readers: Readers, listing: Listing) -> bool:

@@ -40,6 +40,7 @@ _CONCATENATE = "stablehlo.concatenate"
 _UPDATE = "stablehlo.dynamic_update_slice"
 _PARTS = frozenset({_CONCATENATE, "stablehlo.slice"})
 _MASKING = frozenset({_SELECT, _ADD})
+_ORDERED = RENAMED | {BROADCAST}
 _LONGEST_LONE, _LONGEST_MASKED = 4096, 3072
 _LONGEST = {
     (False, "reshaped"): (4096, 3072),
@@ -316,7 +317,7 @@ def _is_of_argument(
 
 def _keeps_order(op: Op) -> bool:
     """A new name for a value, or copies of it, whose last two dimensions stay the last."""
-    if op.name not in RENAMED | {BROADCAST} or op.rule is None:
+    if op.name not in _ORDERED or op.rule is None:
         return False
     return op.rule.results[0][-2:] == op.rule.operands[0][-2:]
 
