@@ -42,7 +42,7 @@ def peak_ns(read: KernelRead, hardware: Hardware) -> float:
         for factor, parts in zip(read.run.rule.factors, read.run.factors, strict=True)
     ]
     share = math.prod(-(-size // shards) / size for size, shards in sizes)
-    rate = hardware.peak_flop_per_s(read.kernel.shape.operands[0].dtype)
+    rate = hardware.peak_flop_per_s(read.kernel.shape.dtype)
     return 1e9 * read.kernel.shape.flops * share / rate
 
 
@@ -68,19 +68,19 @@ def _kernel_ns(
         -(-factor.size // num_shards(parts))
         for factor, parts in zip(rule.factors, read.run.factors, strict=True)
     ]
-    types = shape.operands + shape.results if shape.is_matmul else shape.results + shape.operands
-    dtype = types[0].dtype if types else "f32"
     bytes_ = _bytes_moved(read, written, hardware)
     if not shape.is_matmul:
         whole = math.prod(factor.size for factor in rule.factors)
         local = shape.flops * math.prod(sizes) / max(whole, 1)
-        launched = hardware.kernel_ns(flops=local, bytes=bytes_, dtype=dtype)
+        launched = hardware.kernel_ns(flops=local, bytes=bytes_, dtype=shape.dtype)
         is_part_of_readers = not shape.writes and not any(shape.reads)
         return (
-            launched - hardware.kernel_ns(flops=0, bytes=0, dtype=dtype) if is_part_of_readers else launched
+            launched - hardware.kernel_ns(flops=0, bytes=0, dtype=shape.dtype)
+            if is_part_of_readers
+            else launched
         )
     m, k, n, batch = _matmul_sizes(rule, sizes, shape.flops)
-    return int(hardware.matmul_ns(m=m, k=k, n=n, batch=batch, dtype=dtype, bytes=bytes_))
+    return int(hardware.matmul_ns(m=m, k=k, n=n, batch=batch, dtype=shape.dtype, bytes=bytes_))
 
 
 def _matmul_sizes(rule: OpShardingRule, sizes: list[int], flops: int) -> tuple[int, float, int, int]:

@@ -126,7 +126,7 @@ def is_long_enough(planned: Planned, loop: Loop, hardware: Hardware, part: int, 
     """Of a part of so many bytes, as wide as the value is, which takes so long over the links without latency."""
     root = planned.listing.ops[loop.run.kernel.ops[-1]]
     devices = planned.mesh.num_devices
-    rate = hardware.peak_flop_per_s(loop.run.kernel.shape.operands[0].dtype)
+    rate = hardware.peak_flop_per_s(loop.run.kernel.shape.dtype)
     return root.flops / devices * 1e9 > _taken_ns(hardware, part, links_ns) * rate
 
 

@@ -132,10 +132,8 @@ def local_work(shape: KernelShape, strategies: Sequence[Strategy], hardware: Har
     whole = math.prod(factor.size for factor in shape.rule.factors)
     flops = shape.flops * np.prod(sizes, axis=1) / max(whole, 1)
     bytes_ = np.asarray([_bytes_moved(shape, s, hardware) for s in strategies], dtype=np.float64)
-    tensors = shape.operands + shape.results if shape.is_matmul else shape.results + shape.operands
-    dtype = tensors[0].dtype if tensors else "f32"
     dims = _matmul_dims(shape, sizes) if shape.is_matmul else None
-    return LocalWork(flops, bytes_, dtype, dims, tuple(_rows(shape, sizes)), shape.in_turn)
+    return LocalWork(flops, bytes_, shape.dtype, dims, tuple(_rows(shape, sizes)), shape.in_turn)
 
 
 def _rows(shape: KernelShape, sizes: Floats) -> Iterator[Floats]:

@@ -56,7 +56,7 @@ def scattered_in_product(
     part_bytes = strategy.settled[0].local_bytes(type_)
     if type_.is_complex:  # three real products, each with a half
         part_bytes = part_bytes * 3 // 2
-    if not prices.outlasts_pass(local_flops, shape.operands[0].dtype, part_bytes, axes):
+    if not prices.outlasts_pass(local_flops, shape.dtype, part_bytes, axes):
         return None
     pass_ns, latency_ns = (prices.ns_of_one("collective_permute", bytes_, axes) for bytes_ in (part_bytes, 0))
     covered_ns, is_scheduled = prices.hardware.covered_ns(product_ns), prices.hardware.is_scheduled

@@ -94,6 +94,12 @@ class KernelShape:
         return bool(self.matmul_roles)
 
     @property
+    def dtype(self) -> str:
+        """What it computes in: the first operand's of a product, unless it is of constants alone, else the first result's."""
+        tensors = self.operands + self.results if self.is_matmul else self.results + self.operands
+        return tensors[0].dtype if tensors else "f32"
+
+    @property
     def traffic_bytes(self) -> int:
         """To and from memory in one run, on all devices together."""
         read = sum(count * type_.num_bytes for count, type_ in zip(self.reads, self.operands, strict=True))

@@ -46,6 +46,17 @@ def planned(text: str, mesh: Sequence[tuple[str, int]] | None = MESH) -> Plan:
     return pipeline.plan_loaded(loaded(text, mesh), time_limit_s=300)
 
 
+def test_a_product_of_constants_reads_nothing() -> None:
+    """Its operands are made anew in its kernel; its sum may be scattered all the same."""
+    text = """func.func public @main() -> tensor<64x64xf32> {
+      %0 = stablehlo.iota dim = 0 : tensor<64x64xf32>
+      %1 = stablehlo.dot_general %0, %0, contracting_dims = [1] x [0] : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+      return %1 : tensor<64x64xf32> }"""
+    found = planned(text)
+    assert found.status == "optimal"
+    assert pipeline.check_plan(text.encode(), found).passed
+
+
 def test_state_that_is_handed_back_unchanged_needs_no_edge() -> None:
     """The only reader of a donated argument may be the result that becomes it again."""
     text = """func.func public @main(%a: tensor<8x8xf32> {tf.aliasing_output = 0 : i32}) -> tensor<8x8xf32> {
