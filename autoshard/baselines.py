@@ -3,6 +3,7 @@ arrays and state split besides."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,8 +41,8 @@ def _replicated(priced: PricedGraph) -> BaselineChoice:
 
 
 def _data_parallel(loaded: Loaded, priced: PricedGraph) -> Iterator[BaselineChoice]:
-    """Batch arguments split over as many axes as divide them, everything else as Shardy propagates it; then beside that all other large
-    arguments split, what is made of them as Shardy propagates these.
+    """Batch arguments split into as many parts as axes divide them, everything else as Shardy propagates it; then beside that all other
+    large arguments split, what is made of them as Shardy propagates these.
     """
     batch = batch_arguments(loaded.program)
     if not batch:
@@ -50,9 +51,10 @@ def _data_parallel(loaded: Loaded, priced: PricedGraph) -> Iterator[BaselineChoi
         return
     axes = [loaded.mesh.axis(axis.name) for axis in loaded.mesh.axes if axis.size > 1]
     over = _dividing(batch[0].size, axes)
-    left = axes[len(over) :]
+    left = [axis for axis in axes if axis not in over]
     split = _split_batch(batch, over, ())
-    where = f"over {_names(over)}" if over else "whole: no axis divides the batch"
+    whole = "whole: no axis divides the batch" if axes else "on one device"
+    where = f"over {_names(over)}" if over else whole
     names = f"{', '.join(flow.name for flow, _ in batch[:3])}{', ...' if len(batch) > 3 else ''}"
     try:
         activations = propagated(loaded, split)
@@ -82,7 +84,7 @@ def _data_parallel(loaded: Loaded, priced: PricedGraph) -> Iterator[BaselineChoi
 def _split_batch(
     batch: Sequence[Batch], over: Sequence[AxisRef], left: Sequence[AxisRef]
 ) -> dict[int, TensorSharding]:
-    """The batch and, over as many as divide it of the axes that are left, the dimension behind it: positions of texts, rows of images."""
+    """The batch and, over those that divide it of the axes that are left, the dimension behind it: positions of texts, rows of images."""
     found: dict[int, TensorSharding] = {}
     for flow, dim in batch:
         behind = {dim + 1: _dividing(flow.type.shape[dim + 1], left)} if dim + 1 < flow.type.rank else {}
@@ -106,11 +108,9 @@ def _split_arrays(
 
 
 def _dividing(size: int, axes: Sequence[AxisRef]) -> Sequence[AxisRef]:
-    """As many axes, first to last, as divide a dimension."""
-    count = len(axes)
-    while count and size % total_size(axes[:count]):
-        count -= 1
-    return axes[:count]
+    """The axes that divide a dimension evenly into the most parts; of equals the fewest, the first."""
+    chosen = (some for count in range(len(axes) + 1) for some in combinations(axes, count))
+    return max((some for some in chosen if size % total_size(some) == 0), key=total_size)
 
 
 def _split_along(rank: int, axes: Mapping[int, Sequence[AxisRef]]) -> TensorSharding:

@@ -78,6 +78,22 @@ def test_axes_that_the_batch_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plan.baselines[2].note.endswith("what follows the batch over y")
 
 
+@pytest.mark.parametrize(
+    ("mesh", "note"),
+    [
+        ((("x", 3), ("y", 2)), "arg2 over y"),
+        ((("x", 2), ("y", 3), ("z", 4)), "arg2 over x,z"),
+        ((("x", 2), ("y", 8)), "arg2 over y"),
+        ((("x", 3), ("y", 5)), "arg2 whole: no axis divides the batch"),
+        ((("x", 1),), "arg2 on one device"),
+    ],
+)
+def test_the_batch_is_split_into_the_most_parts(mesh: tuple[tuple[str, int], ...], note: str) -> None:
+    """Over any axes that divide it, not only over the first of the mesh."""
+    _, data, _ = _baselines(perceptron("8", "1"), mesh, "tpu-v5e")
+    assert data.note == note
+
+
 def test_demands_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the user wrote of an array is not a baseline's to decide; without another one there is nothing to split."""
     demand = ', sdy.sharding = #sdy.sharding<@mesh, [{}, {"y"}]>'
