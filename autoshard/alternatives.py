@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from autoshard.asking import asked_sharding, must_divide
 from autoshard.clashes import explain_read
 from autoshard.cost import PricedGraph, decider, follow
 from autoshard.errors import AutoshardError, ClashError
@@ -22,7 +23,7 @@ from autoshard.problem import evaluate
 from autoshard.program import Demand, demands_of, group_demands_of, restricted
 from autoshard.progress import Progress, silent
 from autoshard.report.units import bytes_text
-from autoshard.sharding import TensorSharding, TensorType, parse_sharding, sharding_of_user
+from autoshard.sharding import TensorSharding, TensorType, parse_sharding
 from autoshard.solve import Clock
 from autoshard.space import tensor_shardings
 
@@ -52,7 +53,7 @@ def why_value(
     type_ = _type(read.as_written, named)
     current = _planned(found, named, read)
     if equals:
-        wanted, left_out = [_parsed(f"[{rest}", named, type_, read)], 0
+        wanted, left_out = [asked_sharding(f"[{rest}", named, type_, read)], 0
     else:
         wanted, left_out = _to_try(read, found, named, type_, current)
     clock = Clock(time_limit_s)
@@ -118,23 +119,6 @@ def _planned(found: Plan, named: Named, read: ReadModule) -> TensorSharding:
     return settled[named.value]
 
 
-def _parsed(text: str, named: Named, type_: TensorType, read: ReadModule) -> TensorSharding:
-    sharding = sharding_of_user(text, read.mesh)
-    if sharding.rank != type_.rank:
-        reason = f"has {sharding.rank} dimensions, {type_} has {type_.rank}"
-    elif _must_divide(read.as_written, named) and not sharding.divides(type_.shape):
-        reason = f"does not divide {type_}: arguments and results divide evenly"
-    else:
-        return sharding
-    raise AutoshardError(
-        f"{sharding} {reason}", where=str(named), fix='write one entry a dimension, as in [{"x"}, {}]'
-    )
-
-
-def _must_divide(listing: Listing, named: Named) -> bool:
-    return named.result is not None or any(a.value == named.value for a in listing.arguments)
-
-
 def _to_try(
     read: ReadModule, found: Plan, named: Named, type_: TensorType, current: TensorSharding
 ) -> tuple[list[TensorSharding], int]:
@@ -143,7 +127,7 @@ def _to_try(
     priced = price(loaded)
     end = decider(priced.graph, named.value, named.result)
     if end is None:
-        free = tensor_shardings(type_, read.mesh, None, _must_divide(read.as_written, named))
+        free = tensor_shardings(type_, read.mesh, None, must_divide(read.as_written, named))
     else:
         numbers = np.unique(end[1][priced.problem.node_mask(end[0])]).tolist()
         free = [priced.graph.layouts[type_.rank].shardings[number] for number in numbers]

@@ -38,6 +38,7 @@ FLOORS = {
     "autoshard.baselines": 8,
     "autoshard.queries": 8,
     "autoshard.jax": 8,
+    "autoshard.asking": 8,
     "autoshard.pricing": 8,
     "autoshard.recording": 8,
     "autoshard.scheduling": 9,

@@ -1,6 +1,7 @@
 """Why a value is sharded as it is: what binds it, and what another sharding costs by planning anew."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -120,6 +121,53 @@ def test_refusals(value: str, fragment: str) -> None:
     with pytest.raises(AutoshardError) as refused:
         why(MODULE, value)
     assert fragment in str(refused.value)
+
+
+MANUAL = """sdy.mesh @mesh = <["x"=4, "y"=2]>
+func.func @main(%a: tensor<16x16xf32>) -> tensor<16x16xf32> {
+  %0 = sdy.manual_computation(%a) in_shardings=[<@mesh, [{"x", ?}, {?}]>] out_shardings=[<@mesh, [{"x", ?}, {?}]>]
+      manual_axes={"x"} (%b: tensor<4x16xf32>) {
+    %1 = stablehlo.tanh %b : tensor<4x16xf32>
+    sdy.return %1 : tensor<4x16xf32>
+  } : (tensor<16x16xf32>) -> tensor<16x16xf32>
+  %2 = stablehlo.negate %0 : tensor<16x16xf32>
+  return %2 : tensor<16x16xf32>
+}"""
+ENTERING, LEAVING, INSIDE = "%1", "%2", "%3"
+
+
+@pytest.mark.parametrize(
+    ("value", "fragment"),
+    [
+        (f'{INSIDE}=[{{"x"}}, {{}}]', 'uses axis "x", which is manual there'),
+        (f'{INSIDE}=[{{}}, {{}}], unreduced={{"x"}}', 'uses axis "x", which is manual there'),
+        (f'{ENTERING}=[{{"x"}}, {{}}]', 'uses axis "x", which is manual there'),
+        (
+            f'{LEAVING}=[{{"y", "x"}}, {{}}]',
+            'does not begin with the manual axes of what it leaves, [{"x"}, {}]',
+        ),
+        (f"{LEAVING}=[{{}}, {{}}]", "does not begin with the manual axes"),
+        (f'{INSIDE}=[{{"y"}}, {{}}]', ""),
+        (f'{LEAVING}=[{{"x", "y"}}, {{}}]', ""),
+    ],
+)
+def test_manual_axes_stay_the_users(value: str, fragment: str) -> None:
+    """Within a manual computation no value is split over them, and what leaves it begins with them."""
+    plan = autoshard.plan(MANUAL.encode(), form="shardy", carry="none")
+    if fragment:
+        with pytest.raises(AutoshardError, match=re.escape(fragment)):
+            autoshard.why(MANUAL.encode(), plan, value)
+    else:
+        (row,) = autoshard.why(MANUAL.encode(), plan, value).alternatives
+        assert row.is_proved
+
+
+def test_forms_that_have_no_partial_sums_are_asked_for_none() -> None:
+    """The xla form cannot say that a value is one."""
+    text = MODULE.text().encode()
+    plan = autoshard.plan(text, carry="none")
+    with pytest.raises(AutoshardError, match="the form xla cannot say"):
+        autoshard.why(text, plan, 'arg0=[{}, {}], unreduced={"x"}')
 
 
 def test_command(terminal: Terminal) -> None:
