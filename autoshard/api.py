@@ -10,13 +10,14 @@ from autoshard.alternatives import why_value
 from autoshard.clashes import explain_read
 from autoshard.explanations import Explanation, Sensitivity, Why
 from autoshard.hardware import AUTO, Layout, refuse_auto
-from autoshard.loading import Carry, Request, load_module, read_module, read_planned
+from autoshard.loading import load_module, read_module, read_planned
 from autoshard.mlir.forms import Form
 from autoshard.overlaps import Overlap
 from autoshard.pipeline import cost_loaded, plan_loaded
 from autoshard.plans import Plan
 from autoshard.progress import Progress
 from autoshard.ranging import sensitivity_of
+from autoshard.requests import Carry, Request
 from autoshard.searching import MOST_AXES, Searched
 
 MeshLike = Mapping[str, int] | Sequence[tuple[str, int]]

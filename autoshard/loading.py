@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import costmodels
 from autoshard.cost import Lowering
 from autoshard.errors import AutoshardError
-from autoshard.hardware import Layout, layout_of, load_hardware, place_mesh, profile_of
+from autoshard.hardware import layout_of, load_hardware, place_mesh, profile_of
 from autoshard.mlir.forms import Form, form_named
 from autoshard.mlir.listing import Listing
 from autoshard.mlir.read import Handles, read
@@ -27,46 +26,10 @@ from autoshard.program import (
     without_unreduced,
 )
 from autoshard.progress import Progress, silent
+from autoshard.requests import Request, budget, given_pairs
 from autoshard.sharding import Mesh
 from costmodels import Communication, Hardware
 from costmodels.figures import Torus
-
-HIDING_MEMORY_SHARE = 0.947
-"""Of what a program can have (`usable_hbm_bytes`), up to which XLA:TPU's scheduler runs collectives behind compute.
-
-Where more than that is alive it begins them when they are needed: a product that gathers its operand, beside an argument of one size after
-another, waits longer from 0.948 or 0.949 on v5e, 0.949 on v6e and 0.950 on v5p (libtpu 0.0.52; experiments/fidelity/hiding.py)."""
-
-TPU_MARGIN, GPU_MARGIN = 1 - HIDING_MEMORY_SHARE, 0.15
-"""Part of what a program can have that the default budget leaves free.
-
-TPUs: below that the compiler hides communication. Of plans within a tenth of the budget the worst but one exceeded its prediction by 4.3 %
-(libtpu 0.0.52, three chips), that one, of Llama-3 8B's forward pass on v5e, by 10 % until copies of what is gathered along several
-dimensions were counted; of sixteen since, near the limit of v5e and v6e, the worst by 8.2 %, all of which compile. GPUs: twelve plans for
-16 H100 that nothing was learnt from, compiled by XLA:GPU (jax 0.10.2; experiments/calibration), the worst of which exceeded theirs by
-16.6 %."""
-
-MeshAxes = Sequence[tuple[str, int]]
-Carry = Literal["auto", "none"] | Sequence[tuple[int, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Where and how a module is to run; what `plan` and `cost` take besides the module itself."""
-
-    mesh: MeshAxes | None = None
-    hardware: str | Path = "tpu-v5e"
-    topology: tuple[int, ...] | None = None
-    memory_bytes: int | Literal["chip"] | None = "chip"
-    carry: Carry = "auto"
-    form: Form = "xla"
-    slices: int | None = None
-    placement: str | None = None
-    overlap: Overlap | None = None  # as the compiler does that the form is for
-
-    @property
-    def layout(self) -> Layout:
-        return Layout(self.topology, self.slices, self.placement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,26 +142,25 @@ def load_module(
 def read_module(
     module: str | bytes | Path | SourceModule, request: Request, progress: Progress = silent
 ) -> ReadModule:
-    """Raises AutoshardError: the module, mesh, hardware or topology are not usable as asked."""
+    """Raises AutoshardError: the module or something of the request is not usable as asked."""
+    form, overlap, carry = form_named(request.form), request.overlap, given_pairs(request.carry)
     hardware = load_hardware(request.hardware)
+    overlap = overlap_of(form, hardware) if overlap is None else overlap_named(overlap)
+    memory_bytes = budget(request.memory_bytes, hardware)
     progress("reading the module", None)
     source = module if isinstance(module, SourceModule) else load(module)
     mesh = resolve_mesh(source, list(request.mesh) if request.mesh is not None else None)
     communication = place_mesh(hardware, [(axis.name, axis.size) for axis in mesh.axes], request.layout)
-    compiler = compiler_of(request.form, hardware, mesh.num_devices)
+    compiler = compiler_of(form, hardware, mesh.num_devices)
     as_written, handles = read(source, mesh, drops_dead=True, updates_early=compiler.updates_early)
     about_meshes = warnings_of_meshes(source, mesh, is_asked=request.mesh is not None)
     about_state = warnings_of_state(as_written) if request.carry == "auto" else ()
     as_written = replace(as_written, warnings=(*about_meshes, *about_state, *as_written.warnings))
     refuse_unsound(as_written)
-    if not keeps_partial_sums(request.form):
+    if not keeps_partial_sums(form):
         as_written = without_unreduced(as_written)
-    if request.form == "xla":
+    if form == "xla":
         as_written = with_whole_generators(as_written)
-    carry = None if request.carry == "auto" else () if request.carry == "none" else request.carry
-    margin = TPU_MARGIN if isinstance(hardware.topology, Torus) else GPU_MARGIN
-    chip_budget = int(hardware.usable_hbm_bytes * (1 - margin))
-    memory = chip_budget if request.memory_bytes == "chip" else request.memory_bytes
     return ReadModule(
         source,
         as_written,
@@ -206,10 +168,10 @@ def read_module(
         mesh,
         hardware,
         communication,
-        memory,
+        memory_bytes,
         carry,
-        request.form,
-        request.overlap or overlap_of(request.form, hardware),
+        form,
+        overlap,
     )
 
 

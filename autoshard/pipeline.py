@@ -14,9 +14,7 @@ from autoshard.check import CheckReport, Subject, check
 from autoshard.cost import CollectivePrices, Operand, bound, is_gathered_in_product
 from autoshard.errors import AutoshardError
 from autoshard.loading import (
-    Carry,
     Loaded,
-    Request,
     analyse,
     keeps_partial_sums,
     load_module,
@@ -35,6 +33,7 @@ from autoshard.problem import Problem
 from autoshard.program import demands_of, gathered_as, lone_operands, priority_levels, scattered_addends
 from autoshard.progress import Progress, silent
 from autoshard.recording import baseline, plan_of
+from autoshard.requests import Carry, Request, given_pairs
 from autoshard.scheduling import is_ordered, shortest_in_order
 from autoshard.sharding import TensorSharding, batch_dims
 from autoshard.solve import Clock, Solution, Status, solve
@@ -218,8 +217,7 @@ def verify_modules(
 ) -> VerifyReport:
     """Run the planned module on `devices` CPU devices and the original on one, and compare."""
     progress("compiling and running", None)
-    pairs = None if carry == "auto" else () if carry == "none" else carry
-    return verify(load(planned), load(against), devices, seed, pairs)
+    return verify(load(planned), load(against), devices, seed, given_pairs(carry))
 
 
 def constraints_named(name: str) -> Constraints:

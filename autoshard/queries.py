@@ -37,7 +37,7 @@ from autoshard.hardware import (
 from autoshard.loading import lowering_of
 from autoshard.mlir import passes
 from autoshard.mlir.collective import CollectiveStep
-from autoshard.mlir.forms import Form
+from autoshard.mlir.forms import Form, form_named
 from autoshard.plans import EmittedCollective
 from autoshard.report.units import bytes_text
 from autoshard.sharding import Mesh, TensorSharding, TensorType, sharding_of_user, total_size
@@ -234,7 +234,7 @@ def resharder(
             fix="write one {...} for each dimension of the tensor in both",
         )
     (sequence,) = passes.decompose_reshards(device_mesh, [(old.rank, old, new)])
-    prices = CollectivePrices(communication, profile, lowering_of(form, profile))
+    prices = CollectivePrices(communication, profile, lowering_of(form_named(form), profile))
     return Resharder(old, new, device_mesh, profile.name, prices, sequence)
 
 

@@ -25,10 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoshard.cost import PricedGraph, Schedule, kernel_work_ns, read_back, schedule_of, with_told_copies
-from autoshard.loading import HIDING_MEMORY_SHARE, Loaded, overlap_of
+from autoshard.loading import Loaded, overlap_of
 from autoshard.pricing import repriced
 from autoshard.problem import Problem, evaluate
 from autoshard.report.units import time_text, times_text
+from autoshard.requests import HIDING_MEMORY_SHARE
 from autoshard.solve import Solution, Status
 
 MOST_ROUNDS = 16

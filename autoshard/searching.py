@@ -8,11 +8,12 @@ from pathlib import Path
 
 from autoshard.errors import AutoshardError
 from autoshard.examining import MeshAxes, Search, Searched
-from autoshard.hardware import compact_topology, layout_of, load_hardware, placements_of
-from autoshard.loading import Loaded, Request, load_module
+from autoshard.hardware import AUTO, compact_topology, layout_of, load_hardware, placements_of
+from autoshard.loading import Loaded, load_module
 from autoshard.mlir.source import SourceModule, load, own_meshes
 from autoshard.program import priority_levels
 from autoshard.progress import Progress, silent
+from autoshard.requests import Request
 from costmodels import placement_text
 from costmodels.notation import ROW_MAJOR
 
@@ -68,8 +69,14 @@ def plan_meshes(
             comes on top.
 
     Raises:
-        AutoshardError: a module with meshes of its own, or a number of devices that the hardware does not come in.
+        AutoshardError: a placement of named axes, a module with meshes of its own, or a number of devices that the hardware does not
+            come in.
     """
+    if request.placement not in (None, AUTO, ROW_MAJOR):
+        raise AutoshardError(
+            f"placement {request.placement} names axes, and --mesh auto looks for them",
+            fix=f"leave it out to have all placements compared, or name {ROW_MAJOR}",
+        )
     source = module if isinstance(module, SourceModule) else load(module)
     named = own_meshes(source)
     if named:

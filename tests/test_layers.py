@@ -28,6 +28,7 @@ FLOORS = {
     "autoshard.breakdown": 6,
     "autoshard.held": 6,
     "autoshard.naming": 6,
+    "autoshard.requests": 6,
     "autoshard.priorities": 7,
     "autoshard.mlir.write": 7,
     "autoshard.check": 7,
@@ -72,7 +73,14 @@ WALL = {
 
 BINDINGS = ("autoshard.mlir", "autoshard.xla")
 PRICES = (
-    *("autoshard.hardware", "autoshard.cost", "autoshard.check", "autoshard.loading", "autoshard.queries"),
+    *(
+        "autoshard.hardware",
+        "autoshard.cost",
+        "autoshard.check",
+        "autoshard.loading",
+        "autoshard.requests",
+        "autoshard.queries",
+    ),
     "autoshard.breakdown",
     "autoshard.recording",
     "autoshard.ranging",

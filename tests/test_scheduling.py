@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from autoshard import pipeline
 from autoshard.cost import PricedGraph, read_back, schedule_of
-from autoshard.loading import HIDING_MEMORY_SHARE, Loaded
+from autoshard.loading import Loaded
 from autoshard.overlaps import Overlap
 from autoshard.plans import Plan, Price
 from autoshard.pricing import price, repriced
 from autoshard.problem import Problem, evaluate
+from autoshard.requests import HIDING_MEMORY_SHARE
 from autoshard.scheduling import shortest_in_order
 from autoshard.solve import Solution, solve
 from tests.mlir.modules import counted_loop

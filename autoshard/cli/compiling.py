@@ -187,8 +187,9 @@ def _priced(
     model: str | bytes, target: "Target", hardware: str, carry: str, progress: "Progress"
 ) -> "AsWritten":
     """The module's shardings as `autoshard cost` prices them."""
-    from autoshard.loading import Request, load_module
+    from autoshard.loading import load_module
     from autoshard.pipeline import price_as_written
+    from autoshard.requests import Request
 
     request = Request(hardware=hardware, topology=target.topology or None, carry=parse_carry(carry))
     return price_as_written(load_module(model, request, progress), progress)

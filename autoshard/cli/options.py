@@ -16,7 +16,6 @@ from autoshard.errors import AutoshardError
 from autoshard.hardware import AUTO, refuse_auto
 from autoshard.mlir.forms import FORMS, form_named
 from autoshard.overlaps import OVERLAPS, overlap_named
-from costmodels.notation import ROW_MAJOR
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -128,7 +127,7 @@ class Asked:
         Raises:
             AutoshardError: a text that says nothing.
         """
-        from autoshard.loading import Request
+        from autoshard.requests import Request
 
         mesh = self.mesh if self.mesh is not None else default_mesh
         return Request(
@@ -162,11 +161,6 @@ def refuse_half_a_search(asked: Asked, devices: int | None, axes: int | None) ->
                 )
     elif devices is None:
         raise AutoshardError("--mesh auto of how many devices?", fix="add --devices, as in --devices 64")
-    elif asked.placement not in (None, AUTO, ROW_MAJOR):
-        raise AutoshardError(
-            f"--placement {asked.placement} names axes, and --mesh auto looks for them",
-            fix=f"leave it out to have all placements compared, or write --placement {ROW_MAJOR}",
-        )
 
 
 def request_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -63,6 +63,10 @@ def load(model: str | Path | bytes) -> SourceModule:
     Raises:
         AutoshardError: nothing there, not gzip to its end, not MLIR, or no single entry function.
     """
+    if model == "":
+        raise AutoshardError(
+            "no model is named", fix="give a file, or a StableHLO module as text or bytecode"
+        )
     if isinstance(model, str) and "\n" in model:
         model = model.encode()
     if not isinstance(model, bytes):

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import index
 
 from autoshard.errors import AutoshardError
 
@@ -63,6 +64,17 @@ def symbol_of(name: str) -> str:
     return f"@{name}" if is_bare else f'@"{name}"'
 
 
+def _axis(pair: tuple[str, int]) -> MeshAxis:
+    try:
+        name, size = pair
+        return MeshAxis(name, index(size))
+    except (TypeError, ValueError):
+        raise AutoshardError(
+            f"{pair!r} is no mesh axis",
+            fix='write a name and a whole number of devices for each, as in {"data": 4, "model": 4}',
+        ) from None
+
+
 @dataclass(frozen=True, slots=True)
 class Mesh:
     """Named axes, major to minor. Devices are numbered row-major unless `device_ids` says otherwise.
@@ -77,7 +89,7 @@ class Mesh:
 
     @staticmethod
     def of(axes: Iterable[tuple[str, int]], name: str = "mesh") -> "Mesh":
-        mesh = Mesh(tuple(MeshAxis(axis, size) for axis, size in axes), name)
+        mesh = Mesh(tuple(map(_axis, axes)), name)
         mesh.validate()
         return mesh
 

@@ -1,4 +1,4 @@
-"""Up to which part of memory XLA's scheduler runs collectives behind compute: `autoshard.loading.HIDING_MEMORY_SHARE`.
+"""Up to which part of memory XLA's scheduler runs collectives behind compute: `autoshard.requests.HIDING_MEMORY_SHARE`.
 
 One product that scatters its sum while it runs, on a slice of 16 devices, beside an argument that every device has whole; what is waited
 for is bisected over the argument's size. The last line of each target is what the module takes just below and above, of what a program can

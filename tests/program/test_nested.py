@@ -2,8 +2,9 @@
 
 import pytest
 
-from autoshard.loading import Request, load_module
+from autoshard.loading import load_module
 from autoshard.program import Program
+from autoshard.requests import Request
 from tests.mlir.modules import main_of
 from tests.program.modules import program_of
 
