@@ -84,11 +84,12 @@ def _scheduled(plan: Plan) -> ScheduledTime:
 
 
 def predicted_collectives(plan: Plan) -> tuple[PredictedCollective, ...]:
-    """What the plan's compiler is predicted to emit. The one place that reads it off a plan."""
+    """What the plan's compiler is predicted to emit, nothing among groups of one device. The one place that reads it off a plan."""
     return tuple(
         PredictedCollective(
             emitted.kind.replace("_", "-"), one.axes, emitted.devices, emitted.bytes, one.repeat, one.where
         )
         for one in plan.price.collectives
         for emitted in one.emitted
+        if emitted.devices > 1
     )

@@ -42,7 +42,7 @@ def walk(op: ir.Operation) -> Iterator[ir.Operation]:
 
 
 def for_partitions(module: ir.Operation, main: ir.Operation, num_devices: int) -> None:
-    """Turn `sdy.reshard` and `sdy.sharding` on ops into constraints and set the number of partitions.
+    """Turn `sdy.reshard` and `sdy.sharding` on ops that have results into constraints and set the number of partitions.
 
     Raises:
         AutoshardError: the module holds explicit sdy collectives, which XLA refuses.
@@ -60,7 +60,7 @@ def for_partitions(module: ir.Operation, main: ir.Operation, num_devices: int) -
             _replace(op, _constrain(op.operands[0], op.attributes["sharding"], ir.InsertionPoint(op)))
         elif op.name == "sdy.named_computation":
             _inline(op, _shardings(op, "in_shardings"), _shardings(op, "out_shardings"))
-        elif "sdy.sharding" in op.attributes and not op.name.startswith(("sdy.", "func.func")):
+        elif "sdy.sharding" in op.attributes and not op.name.startswith(("sdy.", "func.func")) and op.results:
             _constrain_results(op)
     _finish(module, main, num_devices)
 

@@ -99,6 +99,19 @@ def test_memory_of_a_plan(on_cpus: Compiled) -> None:
     assert on_cpus.matmul_flops == 2 * 32 * 16 * 16
 
 
+def test_callbacks_without_results_stay_as_they_are() -> None:
+    """JAX writes the sharding of one device on them (`jax.debug.print`), though there is no value to constrain."""
+    text = """sdy.mesh @mesh = <["x"=2]>
+    sdy.mesh @one = <[], device_ids=[0]>
+    func.func public @main(%a: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>}) -> tensor<8xf32> {
+      stablehlo.custom_call @xla_ffi_python_cpu_callback(%a) {
+        has_side_effect = true, backend_config = {index = 0 : ui64}, api_version = 4 : i32,
+        sdy.sharding = #sdy.sharding_per_value<[<@one, []>]>} : (tensor<8xf32>) -> ()
+      return %a : tensor<8xf32>
+    }"""
+    assert compile_planned(text, "cpu:2").num_devices == 2
+
+
 def test_public_name() -> None:
     """The function and its records are part of the package's interface."""
     assert autoshard.compile_planned is compile_planned

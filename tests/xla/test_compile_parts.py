@@ -245,6 +245,9 @@ def test_predictions_in_the_compilers_terms() -> None:
         PlannedCollective(
             "reduce_scatter", ("y",), 64, 1, 1, "d", emitted=(EmittedCollective("all_reduce", 8, 64),)
         ),
+        PlannedCollective(
+            "all_gather", ("one",), 64, 0, 1, "e", emitted=(EmittedCollective("all_gather", 1, 64),)
+        ),
     )
     gather, halo, scatter = predicted_collectives(plan)
     assert (gather.kind, gather.group_size, gather.operand_bytes, gather.total_bytes) == (
