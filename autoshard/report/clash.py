@@ -64,6 +64,13 @@ def _headline(found: Explanation) -> list[str]:
         lines.append(f"smallest peak found without any demand: {bytes_text(found.smallest_peak_bytes)}")
     if found.peak_bound_bytes is not None:
         lines.append(f"no plan can peak below {bytes_text(found.peak_bound_bytes)}")
+        if any(
+            one.peak_bytes is not None and one.peak_bytes < found.peak_bound_bytes for one in found.clashing
+        ):
+            lines.append(
+                "a plan's own peak, as below, is beside vector memory; what the compiler may keep there has to fit as well,"
+                " as it need not"
+            )
     return lines
 
 

@@ -1,5 +1,6 @@
 """Demands that clash: the set that is named cannot hold, and without any one of its members the others can, by planning anew."""
 
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -9,12 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 import autoshard
 from autoshard import pipeline
 from autoshard.errors import ClashError
-from autoshard.explanations import Explanation
+from autoshard.explanations import Clashing, Explanation
 from autoshard.pipeline import Request
+from autoshard.report.clash import clash_text
 from autoshard.solve import Required, Status, Tied, minimal, structural_clash
 from autoshard.solve.brute import brute_force
 
@@ -284,3 +287,13 @@ def test_nothing_clashes(memory: int | None) -> None:
     assert Wishes(a=ON_ROWS, b=ON_COLUMNS, memory=memory).explained() == Explanation(
         "plan", memory_bytes=memory
     )
+
+
+@pytest.mark.parametrize(("peak_bytes", "says"), [(3, True), (8, False)])
+def test_peaks_beside_vector_memory_are_told_apart(peak_bytes: int, says: bool) -> None:
+    """A plan may state less than what no plan can peak below: what the compiler may keep in vector memory counts in the latter."""
+    row = Clashing("memory", "the memory budget", 1, peak_bytes, is_proved=True)
+    found = Explanation("clash", (row,), smallest_peak_bytes=7, peak_bound_bytes=6)
+    console = Console(width=200, file=io.StringIO(), record=True)
+    console.print(clash_text(found))
+    assert ("beside vector memory" in console.export_text()) is says
