@@ -87,8 +87,9 @@ def compile_command(
     found = parse_target(target)
     if keep_hlo is not None:
         files.require_writable(keep_hlo)
-    if plan_file is not None and no_predict:
-        raise AutoshardError("--plan and --no-predict contradict each other", fix="give one of them")
+    for option, given in (("--plan", plan_file), ("--hardware", hardware)):
+        if given is not None and no_predict:
+            raise AutoshardError(f"{option} and --no-predict contradict each other", fix="give one of them")
     plan = None if plan_file is None else _plan(plan_file, found)
     held, at_scheduler = None, None
     profile = hardware or found.profile or "tpu-v5e"

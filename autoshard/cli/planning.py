@@ -104,6 +104,10 @@ def plan(
         )
     if output is not None:
         files.require_module_format(output)
+    if constraints == "all" and asked.form != "xla":
+        raise AutoshardError(
+            f"--constraints all is for the form xla, not {asked.form}", fix="leave it out, or name --form xla"
+        )
     refuse_half_a_search(asked, devices, axes)
     if confirm is not None and (asked.is_search or devices is not None or asked.form != "xla"):
         raise AutoshardError(

@@ -18,6 +18,7 @@ from autoshard import cli
         (["--mesh", "x=²"], "cannot read the mesh"),
         (["-o", "out", "--plan-out", "./out"], "name one file"),
         ([""], "no model is named"),
+        (["--form", "shardy", "--constraints", "all"], "is for the form xla, not shardy"),
     ],
 )
 def test_is_refused(

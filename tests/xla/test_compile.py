@@ -216,6 +216,7 @@ def test_report(planned: Path) -> None:
         (MODULE, ["--target", "cpu:4", "--fast"], "only compilations for TPUs have a fast form"),
         (MODULE, ["--target", "cpu:4", "--time-limit", "0.01"], r"XLA for cpu:4: not done after 0.01 s"),
         (MODULE, ["--target", "cpu:4", "--no-predict", "--plan", "p.json"], "contradict"),
+        (MODULE, ["--target", "cpu:4", "--no-predict", "--hardware", "h100"], "contradict"),
         (
             MODULE,
             ["--target", "cpu:4", "--no-predict", "--keep-hlo", "/nowhere/x"],
