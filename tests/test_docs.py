@@ -48,10 +48,13 @@ def test_examples_of_the_cost_models_run() -> None:
 
 @pytest.mark.parametrize("folder", sorted(ROOT.glob("experiments/*/")), ids=lambda path: path.name)
 def test_experiments_say_what_and_how(folder: Path) -> None:
-    """An experiment has a README with its question and command, which names every script beside it."""
+    """An experiment has a README with its question and command, which names every script beside it, or a page beside it does."""
     scripts, readme = [path.name for path in folder.glob("*.py")], (folder / "README.md").read_text()
+    pages = [path for path in folder.glob("*.md") if path.name != "README.md"]
     assert scripts
-    assert [name for name in scripts if name not in readme] == []
+    assert [page.name for page in pages if f"({page.name})" not in readme] == []
+    said = readme + "".join(page.read_text() for page in pages)
+    assert [name for name in scripts if name not in said] == []
 
 
 def test_make_help_lists_every_target() -> None:
