@@ -69,7 +69,7 @@ def _headline(found: Explanation) -> list[str]:
         ):
             lines.append(
                 "a plan's own peak, as below, is beside vector memory; what the compiler may keep there has to fit as well,"
-                " as it need not"
+                " because it need not keep it there"
             )
     return lines
 

@@ -58,7 +58,7 @@ def _headline(plan: Plan) -> Text:
         if isinstance(stored, int):
             lines.append(
                 f"beside vector memory the plan is predicted to take {bytes_text(stored)}; what the compiler may keep there"
-                " has to fit as well, as it need not (a larger --memory with --confirm asks it)"
+                " has to fit as well, because it need not keep it there (a larger --memory with --confirm asks it)"
             )
     return Text("\n".join(lines))
 
