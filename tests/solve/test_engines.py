@@ -58,6 +58,20 @@ def test_dynamic_programming_equals_brute_force(seed: int) -> None:
         assert core.cost_of(eliminate_all(core, order)) == reference.cost
 
 
+@pytest.mark.parametrize("choices", [1, 2])
+def test_dynamic_programming_of_a_node_without_choice_and_many_neighbours(choices: int) -> None:
+    """It is no dimension of a table: arrays have 64 at most, and two strategies each of 70 neighbours would be 2^70 entries."""
+    builder = ProblemBuilder()
+    hub = builder.add_node([5])
+    for number in range(70):
+        leaf = builder.add_node([number, 1000][:choices])
+        builder.add_edge(hub, leaf, Table(np.array([[1, 2][:choices]])))
+    core = flatten(load(builder.build()))
+    order = elimination_order(core)
+    assert order is not None
+    assert core.cost_of(eliminate_all(core, order)) == 5 + sum(number + 1 for number in range(70))
+
+
 @pytest.mark.parametrize("seed", range(50))
 def test_cp_sat_equals_brute_force(seed: int) -> None:
     """The encoding with lazily added rows is exact with memory, edge usage included."""

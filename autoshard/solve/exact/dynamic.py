@@ -3,7 +3,7 @@
 Bucket elimination [1]: nodes leave in the order of the smallest table that they leave behind; the table of a node
 is the sum of all factors that hold it, minimised over its strategies. Going back, each node takes its best strategy
 given those chosen already. Time and memory are exponential in the width of the order, so a symbolic run first says
-how large the tables would be.
+how large the tables would be. A node with one strategy is in no table.
 
 [1] R. Dechter, Bucket elimination: a unifying framework for reasoning, Artificial Intelligence 113, 1999.
 """
@@ -40,8 +40,9 @@ def elimination_order(core: Core, clock: Clock | None = None) -> list[int] | Non
     counts = core.counts.tolist()
     neighbours: list[set[int]] = [set() for _ in counts]
     for u, v in core.ends.tolist():
-        neighbours[u].add(v)
-        neighbours[v].add(u)
+        if counts[u] > 1 and counts[v] > 1:
+            neighbours[u].add(v)
+            neighbours[v].add(u)
 
     def table_size(node: int) -> int:
         return counts[node] * prod(counts[other] for other in neighbours[node])
@@ -79,19 +80,22 @@ def eliminate_all(core: Core, order: list[int], clock: Clock | None = None) -> I
     buckets: list[list[Factor]] = [[] for _ in order]
     position = np.argsort(order).tolist() if order else []
 
-    def place(factor: Factor) -> None:
-        if factor.scope:
-            buckets[min(position[node] for node in factor.scope)].append(factor)
-        elif int(factor.values) >= FINITE_BELOW:
+    def place(scope: tuple[int, ...], values: Ints) -> None:
+        kept = tuple(node for node, size in zip(scope, values.shape, strict=True) if size > 1)
+        if kept:
+            buckets[min(position[node] for node in kept)].append(Factor(kept, values.squeeze()))
+        elif int(values.item()) >= FINITE_BELOW:
             raise ContradictionError("every choice has a forbidden pair")
 
     for node in order:
-        place(Factor((node,), core.cost[core.start[node] : core.start[node + 1]]))
+        place((node,), core.cost[core.start[node] : core.start[node + 1]])
     for edge, (u, v) in enumerate(core.ends.tolist()):
-        place(Factor((u, v), core.matrix(edge)))
+        place((u, v), core.matrix(edge))
     for node, bucket in zip(order, buckets, strict=True):
         check(clock)
-        place(_minimised(bucket, node))
+        if bucket:
+            rest = _minimised(bucket, node)
+            place(rest.scope, rest.values)
     choice = np.zeros(core.node_count, dtype=np.int64)
     for node, bucket in zip(reversed(order), reversed(buckets), strict=True):
         choice[node] = _best_given(bucket, node, choice)
@@ -115,7 +119,7 @@ def _spread(factor: Factor, scope: tuple[int, ...]) -> Ints:
 
 
 def _best_given(bucket: list[Factor], node: int, choice: Ints) -> int:
-    total: Ints | int = 0
+    total: Ints | int = 0  # of one strategy where there is no bucket
     for factor in bucket:
         at = tuple(slice(None) if other == node else int(choice[other]) for other in factor.scope)
         total = np.minimum(total + factor.values[at], 2 * FINITE_BELOW)
