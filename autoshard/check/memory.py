@@ -47,9 +47,7 @@ from autoshard.program import (
     Whole,
     gather_kernels,
     gathered_as,
-    largest_alike,
     lies_as_read,
-    made_at_start,
     repeated_values,
     stored_beside,
 )
@@ -536,11 +534,13 @@ def _copied_shards(planned: Planned, reads: Reads, stored: _Stored, compiled: Co
     way. What is gathered along several dimensions, but the largest, is there from the start instead.
     """
     ahead = compiled.ahead
-    largest = largest_alike(planned.program)
-    for value in made_at_start(planned.program).keys() & reads.of_value.keys():
+    for value in planned.program.made_at_start.keys() & reads.of_value.keys():
         mine, type_, settled = reads.of_value[value], planned.type_of(value), planned.settled[value]
         found, copy = planned.shared.get(value, settled), shared_copy(planned, value, mine)
-        is_small, life = type_.num_elements < largest, planned.program.lifetimes.get(value)
+        is_small, life = (
+            type_.num_elements < compiled.prices.apart_below,
+            planned.program.lifetimes.get(value),
+        )
         made = life.begin if life is not None and life.is_own_buffer and life.begin else math.inf
         moves: list[tuple[int, TensorSharding, TensorSharding, TensorType]] = []
         if copy is not None:

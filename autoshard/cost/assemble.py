@@ -39,7 +39,7 @@ from autoshard.cost.told import ToldPairs
 from autoshard.overlaps import Overlap
 from autoshard.problem import Problem, ProblemBuilder, Table
 from autoshard.problem.model import Bools
-from autoshard.program import largest_alike, made_at_start
+from autoshard.program import largest_alike
 from autoshard.sharding import TensorType
 from costmodels import Communication, Hardware
 
@@ -56,7 +56,7 @@ class PricedGraph:
     hideable: dict[int, Hideable]  # of an edge's reshard in one run
     gathered: dict[int, Gathered]  # edges whose reshard may run with the product that reads
     sizes: Sizes
-    lowering: Lowering
+    collectives: CollectivePrices
     sums_after: dict[int, SumAfter]  # of nodes whose sum is made after a loop
     looped: Looped
     again: GathersAgain
@@ -78,7 +78,7 @@ class PricedGraph:
         return self._peaks().gathers_again(choice)
 
     def _peaks(self) -> PeakModel:
-        return PeakModel(self.graph, self.sizes, self.problem, self.lowering, self.looped, self.again)
+        return PeakModel(self.graph, self.sizes, self.problem, self.collectives, self.looped, self.again)
 
 
 def assemble(
@@ -136,7 +136,7 @@ def assemble_at(
     for tie in ties.pairs:
         builder.add_edge(tie.first[0], tie.second[0], tie_table(graph, tie))
     looped = looped_sums(prices)
-    add_memory(graph, sizes, builder, collectives.lowering, looped)
+    add_memory(graph, sizes, builder, collectives, looped)
     problem = builder.build(memory_limit)
     return PricedGraph(
         graph,
@@ -147,7 +147,7 @@ def assemble_at(
         hides,
         gathered,
         sizes,
-        collectives.lowering,
+        collectives,
         after,
         looped,
         GathersAgain(graph, sizes, collectives.lowering, gathered, begin_of),
@@ -225,7 +225,6 @@ def _add_edges(
     ] = {}
     gathered: dict[int, Gathered] = {}
     looped: dict[tuple[int, int], tuple[Table, Ints]] = {}
-    kept = made_at_start(graph.program) if prices.gathers_ahead else dict[int, int]()
     told = ToldPairs(graph)
     for index, edge in enumerate(graph.edges):
         supply, demand = _ends(graph, edge)
@@ -287,7 +286,7 @@ def _add_edges(
         is_laid = are_laid & (whole > 0)
         if is_laid.any() and copies_count(graph, edge):
             builder.add_edge_usage(number, edge.begin, edge.begin + 1, np.where(is_laid, whole, 0))
-        if begin and value in kept:
+        if begin and prices.gathers_ahead and value in graph.program.made_at_start:
             is_apart = is_laid & (edge.type.num_elements < prices.apart_below)
             for held in held_ahead(graph.program, value, begin, is_apart, whole, shard):
                 builder.add_edge_usage(number, *held)

@@ -22,35 +22,32 @@ from numpy.typing import NDArray
 from autoshard.cost.graph import Edge, Graph, Node
 from autoshard.cost.layouts import Ints
 from autoshard.cost.looped import Looped, LoopedSums
-from autoshard.cost.lowering import Lowering
+from autoshard.cost.lowering import CollectivePrices
 from autoshard.cost.relaid import passes
 from autoshard.cost.sizes import Item, Sizes
 from autoshard.cost.strips import strip_items
 from autoshard.problem import ProblemBuilder
-from autoshard.program import Flow, FlowKind, Lifetime, Lives, largest_alike, lies_as_read, made_at_start
+from autoshard.program import Flow, FlowKind, Lifetime, Lives, lies_as_read
 from autoshard.sharding import TensorSharding, TensorType
 
 
 def add_memory(
-    graph: Graph, sizes: Sizes, builder: ProblemBuilder, lowering: Lowering, looped: Looped
+    graph: Graph, sizes: Sizes, builder: ProblemBuilder, prices: CollectivePrices, looped: Looped
 ) -> None:
     """The items of all nodes, for a compiler that repeats elementwise work where that saves memory."""
-    for number, item in node_items(graph, sizes, Lives(graph.program.lifetimes), lowering, looped):
+    for number, item in node_items(graph, sizes, Lives(graph.program.lifetimes), prices, looped):
         builder.add_node_usage(number, item.begin, item.end, item.bytes)
 
 
 def node_items(
-    graph: Graph, sizes: Sizes, lives: Lives, lowering: Lowering, looped: Looped
+    graph: Graph, sizes: Sizes, lives: Lives, prices: CollectivePrices, looped: Looped
 ) -> Iterator[tuple[int, Item]]:
     """With the nodes that they are of."""
-    sums = LoopedSums(graph, sizes, lives, looped) if lowering == "xla-tpu" else None
-    ahead = made_at_start(graph.program) if sizes.gathers_ahead else dict[int, int]()
-    largest = largest_alike(graph.program) if ahead else 0
+    sums = LoopedSums(graph, sizes, lives, looped) if prices.lowering == "xla-tpu" else None
     for number, node in enumerate(graph.nodes):
-        items = [
-            _items(graph, node, sizes, lives.of_values, looped),
-            _gathered_as_made(graph, node, sizes, ahead, largest),
-        ]
+        items = [_items(graph, node, sizes, lives.of_values, looped)]
+        if prices.gathers_ahead:
+            items.append(_gathered_as_made(graph, node, sizes, prices.apart_below))
         if sums is not None:
             items += [sums.items(node), strip_items(graph, node, sizes, lives.of_values)]
         if number == 0:
@@ -78,7 +75,7 @@ def shard_bytes(sizes: Sizes, type_: TensorType, supply: Ints, demand: Ints) -> 
 
     XLA:TPU gathers in steps that run inside the fusions beside them and hand on the shard with what has come, as if they wrote to it. An
     argument must not be written to, so its shard is copied, in front of all else (seen in what libtpu 0.0.51 compiles for v5e of
-    GPT-OSS 20B, 44 shards of 2.3 GB in all, and of Qwen2.5 7B); the shard of its cast is made there (`program.made_at_start`).
+    GPT-OSS 20B, 44 shards of 2.3 GB in all, and of Qwen2.5 7B); the shard of its cast is made there (`Program.made_at_start`).
     """
     held, wanted = sizes.temporary(type_, supply), sizes.temporary(type_, demand)
     return np.where(held[:, None] < wanted[None, :], held[:, None], 0)
@@ -245,19 +242,19 @@ def _kernel_items(
                 yield Item(lifetime.begin, lifetime.end, written - least, note="padding of another layout")
 
 
-def _gathered_as_made(
-    graph: Graph, node: Node, sizes: Sizes, ahead: Mapping[int, int], largest: int
-) -> Iterator[Item]:
+def _gathered_as_made(graph: Graph, node: Node, sizes: Sizes, apart_below: int) -> Iterator[Item]:
     """What is there from the start of the program until the kernel gathers it that makes it, of arguments alone (`cost.relaid`)."""
-    if node.space is None or ahead.keys().isdisjoint(graph.program.kernels[node.kernel].results):
+    if node.space is None:
         return
     kernel = graph.program.kernels[node.kernel]
+    if graph.program.made_at_start.keys().isdisjoint(kernel.results):
+        return
     for type_, produced, settled in zip(
         kernel.shape.results, node.space.produced, node.choices.supplies, strict=False
     ):
         parts = graph.layouts[type_.rank].divisors()
         part, whole = (sizes.temporary(type_, layouts) for layouts in (produced, settled))
-        is_apart = (passes(parts[produced], parts[settled]) > 0) & (type_.num_elements < largest)
+        is_apart = (passes(parts[produced], parts[settled]) > 0) & (type_.num_elements < apart_below)
         bytes_ = np.where(part < whole, np.where(is_apart, whole, part), 0)
         yield Item(0, kernel.time, bytes_, note="made in front of all else")
 

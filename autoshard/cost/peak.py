@@ -11,7 +11,7 @@ from autoshard.cost.again import GathersAgain
 from autoshard.cost.graph import Graph
 from autoshard.cost.layouts import Ints
 from autoshard.cost.looped import Looped
-from autoshard.cost.lowering import Lowering
+from autoshard.cost.lowering import CollectivePrices
 from autoshard.cost.memory import node_items
 from autoshard.cost.sizes import Sizes
 from autoshard.problem import Problem, evaluate, item_usages
@@ -53,13 +53,12 @@ class PeakModel:
         graph: Graph,
         sizes: Sizes,
         problem: Problem,
-        lowering: Lowering,
+        prices: CollectivePrices,
         looped: Looped,
         again: GathersAgain,
     ) -> None:
         self._graph, self._sizes, self._problem = graph, sizes, problem
-        self._lowering: Lowering = lowering
-        self._looped, self._again = looped, again
+        self._prices, self._looped, self._again = prices, looped, again
         self._deferring = Deferring(graph.program)
         self._offloading = sizes.offloading()
         gathers = {kernel.time: kernel.results[0] for kernel in gather_kernels(graph.program)}
@@ -193,7 +192,7 @@ class PeakModel:
         return frozenset(found)
 
     def _items(self, chosen: Ints, lives: Lives, *, held_between: bool) -> list[Held]:
-        of_nodes = node_items(self._graph, self._sizes, lives, self._lowering, self._looped)
+        of_nodes = node_items(self._graph, self._sizes, lives, self._prices, self._looped)
         found = [
             Held(
                 number,

@@ -61,11 +61,6 @@ class Sizes:
         return np.where(comparisons > 0, comparisons + kept, bytes_)
 
     @property
-    def gathers_ahead(self) -> bool:
-        """Whether the compiler starts gathers early, and makes what they read in front of all else."""
-        return self._is_narrowing and self._hardware.gathers_behind_compute
-
-    @property
     def sums_in_place(self) -> bool:
         """Whether an all-reduce writes over what a product makes for it."""
         return self._hardware.sums_in_place

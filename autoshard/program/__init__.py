@@ -37,7 +37,6 @@ from autoshard.program.prefetch import (
     first_readers,
     in_argument_buffers,
     largest_alike,
-    made_at_start,
     prefetchable,
 )
 from autoshard.program.records import (
@@ -121,7 +120,6 @@ __all__ = [
     "largest_alike",
     "lies_as_read",
     "lone_operands",
-    "made_at_start",
     "minor_of_sum",
     "moved_for_products",
     "prefetchable",

@@ -59,6 +59,7 @@ from autoshard.program.packed import packed_predicates
 from autoshard.program.pairs import stored_apart
 from autoshard.program.picking import picked_beside
 from autoshard.program.pieces import in_pieces
+from autoshard.program.prefetch import made_at_start
 from autoshard.program.records import (
     RESULT_SITE,
     XLA_TPU,
@@ -297,6 +298,7 @@ def build_program(
         if compiler.is_xla_tpu
         else {},
         hoisted_casts=hoisted_casts(kernels, listing) if compiler.is_xla_tpu else {},
+        made_at_start=made_at_start(listing, kernels, flows),
         packed=packed_predicates(
             listing,
             kernels,

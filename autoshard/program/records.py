@@ -442,3 +442,4 @@ class Program:
     scattered_updates: dict[int, Updates] = field(
         default_factory=dict[int, Updates]
     )  # by the times of scatters
+    made_at_start: dict[int, int] = field(default_factory=dict[int, int])  # see `prefetch.made_at_start`

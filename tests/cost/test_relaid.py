@@ -16,7 +16,7 @@ from autoshard.cost.relaid import passes
 from autoshard.cost.reshard import ReshardPrices
 from autoshard.mlir import passes as shardy
 from autoshard.plans import Plan
-from autoshard.program import in_argument_buffers, largest_alike, made_at_start
+from autoshard.program import in_argument_buffers, largest_alike
 from autoshard.sharding import Mesh, TensorType, parse_sharding
 from costmodels import load
 
@@ -233,7 +233,7 @@ def test_casts_of_arguments_are_made_at_the_start() -> None:
     program = pipeline.load_module(
         projections(ALONG_ONE[0], cast=True).encode(), pipeline.Request(topology=(4, 4))
     ).program
-    made, kept = made_at_start(program), in_argument_buffers(program)
+    made, kept = program.made_at_start, in_argument_buffers(program)
     casts = {k.results[0] for k in program.kernels if k.shape.name == "stablehlo.convert"}
     assert len(casts) == LAYERS + 2
     assert casts <= made.keys()
