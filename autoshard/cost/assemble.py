@@ -22,7 +22,7 @@ from autoshard.cost.layouts import Ints
 from autoshard.cost.looped import Looped, looped_sums
 from autoshard.cost.lowering import CollectivePrices, Lowering
 from autoshard.cost.memory import (
-    add_memory,
+    NodeItems,
     copies_count,
     copy_bytes,
     hoisted_bytes,
@@ -56,7 +56,7 @@ class PricedGraph:
     hideable: dict[int, Hideable]  # of an edge's reshard in one run
     gathered: dict[int, Gathered]  # edges whose reshard may run with the product that reads
     sizes: Sizes
-    collectives: CollectivePrices
+    node_items: NodeItems
     sums_after: dict[int, SumAfter]  # of nodes whose sum is made after a loop
     looped: Looped
     again: GathersAgain
@@ -78,7 +78,7 @@ class PricedGraph:
         return self._peaks().gathers_again(choice)
 
     def _peaks(self) -> PeakModel:
-        return PeakModel(self.graph, self.sizes, self.problem, self.collectives, self.looped, self.again)
+        return PeakModel(self.graph, self.sizes, self.problem, self.node_items, self.looped, self.again)
 
 
 def assemble(
@@ -136,7 +136,8 @@ def assemble_at(
     for tie in ties.pairs:
         builder.add_edge(tie.first[0], tie.second[0], tie_table(graph, tie))
     looped = looped_sums(prices)
-    add_memory(graph, sizes, builder, collectives, looped)
+    node_items = NodeItems(graph, sizes, collectives, looped)
+    node_items.add_to(builder)
     problem = builder.build(memory_limit)
     return PricedGraph(
         graph,
@@ -147,7 +148,7 @@ def assemble_at(
         hides,
         gathered,
         sizes,
-        collectives,
+        node_items,
         after,
         looped,
         GathersAgain(graph, sizes, collectives.lowering, gathered, begin_of),

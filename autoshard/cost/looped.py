@@ -48,14 +48,13 @@ def looped_sums(prices: Mapping[KernelSpace, KernelPrices]) -> Looped:
 class LoopedSums:
     """Items of memory beside those of values, of every sum that goes over devices."""
 
-    def __init__(self, graph: Graph, sizes: Sizes, lives: Lives, looped: Looped) -> None:
+    def __init__(self, graph: Graph, sizes: Sizes, looped: Looped) -> None:
         self._graph, self._sizes, self._looped = graph, sizes, looped
-        self._lives, self._end_of_handed = lives.of_values, lives.end_of_handed
         self._repeated, self._beside = repeated_values(graph.program), stored_beside(graph.program)
         self._shared, self._sources = SharedReads(graph.program), Sources(graph.program)
         self._whole: dict[KernelSpace, NDArray[np.bool_]] = {}
 
-    def items(self, node: Node) -> Iterator[Item]:
+    def items(self, node: Node, lives: Lives) -> Iterator[Item]:
         """Bytes are of every choice of the node."""
         if node.space is None or not node.space.shape.is_matmul:
             return
@@ -75,22 +74,22 @@ class LoopedSums:
         parts = np.where(looped, (_PARTS - 1) * part, 0)
         yield Item(kernel.time, kernel.time + 1, parts, note="parts that a loop sums")
         for operand in range(len(kernel.uses)):
-            yield from self._handed(node, operand, looped)
+            yield from self._handed(node, operand, looped, lives)
 
-    def _handed(self, node: Node, operand: int, looped: NDArray[np.bool_]) -> Iterator[Item]:
+    def _handed(self, node: Node, operand: int, looped: NDArray[np.bool_], lives: Lives) -> Iterator[Item]:
         assert node.space is not None
         kernel, shape = self._graph.program.kernels[node.kernel], node.space.shape
         layouts = node.choices.demands[operand]
         bytes_ = self._sizes.temporary(shape.travels[operand], layouts)
         repeated = self._repeated.get(kernel.uses[operand].value)
-        is_worked_out = repeated is not None and not self._lives[repeated.origin].is_own_buffer
+        is_worked_out = repeated is not None and not lives.of_values[repeated.origin].is_own_buffer
         source = self._sources.of(repeated.origin) if repeated is not None and is_worked_out else None
         is_even = self._graph.layouts[shape.operands[operand].rank].divide(shape.operands[operand], layouts)
         is_first = operand == 0
         are_across = self._sizes.lie_across(shape.results[0], node.choices.supplies[0])
         if sums_rows(shape, operand):
             looped_so = looped & (are_across != is_first)
-            is_in_place = source is not None and source.is_gone(self._lives, kernel.time)
+            is_in_place = source is not None and source.is_gone(lives.of_values, kernel.time)
             copied = np.where(looped_so & ~(is_even & is_in_place), bytes_, 0)
             yield Item(kernel.time, kernel.time + 1, copied, note="operand transposed for a loop")
         if repeated is None or not is_worked_out:
@@ -102,7 +101,7 @@ class LoopedSums:
         for whole in program.wholes.get(repeated.origin, ()):
             if whole.beside is not None:
                 looped = looped & ~self._sizes.lie_beside(whole, layouts)
-        begin, end = repeated.stored_from(self._lives, kernel.time), self._end_of_handed(kernel.time)
+        begin, end = repeated.stored_from(lives.of_values, kernel.time), lives.end_of_handed(kernel.time)
         own, beside = "operand worked out for a loop", "operand made with what labels are picked from"
         handed = [(begin, looped, own)]
         picked = self._graph.program.picked.get((kernel.results[0], operand))
@@ -116,7 +115,7 @@ class LoopedSums:
             handed = [(picked.time, looped & are_so, beside), (begin, looped & ~are_so, own)]
         bits = dtype_bits(shape.travels[operand].dtype)
         for value, life in self._beside.get((kernel.time, operand), ()):
-            if not self._lives[value].is_own_buffer:
+            if not lives.of_values[value].is_own_buffer:
                 wide = bytes_ * dtype_bits(program.widths.of_value(value).dtype) // bits
                 made_so = np.where(looped, wide, 0)
                 yield Item(life.begin, life.end, made_so, note="made with what a loop is handed")

@@ -31,29 +31,35 @@ from autoshard.program import Flow, FlowKind, Lifetime, Lives, lies_as_read
 from autoshard.sharding import TensorSharding, TensorType
 
 
-def add_memory(
-    graph: Graph, sizes: Sizes, builder: ProblemBuilder, prices: CollectivePrices, looped: Looped
-) -> None:
-    """The items of all nodes, for a compiler that repeats elementwise work where that saves memory."""
-    for number, item in node_items(graph, sizes, Lives(graph.program.lifetimes), prices, looped):
-        builder.add_node_usage(number, item.begin, item.end, item.bytes)
+class NodeItems:
+    """The items of all nodes of a graph, by how long values live.
 
+    Args:
+        looped: strategies that scatter their sum in a loop with the product.
+    """
 
-def node_items(
-    graph: Graph, sizes: Sizes, lives: Lives, prices: CollectivePrices, looped: Looped
-) -> Iterator[tuple[int, Item]]:
-    """With the nodes that they are of."""
-    sums = LoopedSums(graph, sizes, lives, looped) if prices.lowering == "xla-tpu" else None
-    for number, node in enumerate(graph.nodes):
-        items = [_items(graph, node, sizes, lives.of_values, looped)]
-        if prices.gathers_ahead:
-            items.append(_gathered_as_made(graph, node, sizes, prices.apart_below))
-        if sums is not None:
-            items += [sums.items(node), strip_items(graph, node, sizes, lives.of_values)]
-        if number == 0:
-            items.append(_generated(graph, node, sizes))
-        for item in chain(*items):
-            yield number, item
+    def __init__(self, graph: Graph, sizes: Sizes, prices: CollectivePrices, looped: Looped) -> None:
+        self._graph, self._sizes, self._prices, self._looped = graph, sizes, prices, looped
+        self._sums = LoopedSums(graph, sizes, looped) if prices.lowering == "xla-tpu" else None
+
+    def while_living(self, lives: Lives) -> Iterator[tuple[int, Item]]:
+        """(number of the node, item), by node."""
+        graph, sizes = self._graph, self._sizes
+        for number, node in enumerate(graph.nodes):
+            items = [_items(graph, node, sizes, lives.of_values, self._looped)]
+            if self._prices.gathers_ahead:
+                items.append(_gathered_as_made(graph, node, sizes, self._prices.apart_below))
+            if self._sums is not None:
+                items += [self._sums.items(node, lives), strip_items(graph, node, sizes, lives.of_values)]
+            if number == 0:
+                items.append(_generated(graph, node, sizes))
+            for item in chain(*items):
+                yield number, item
+
+    def add_to(self, builder: ProblemBuilder) -> None:
+        """Those of a compiler that is short of memory, which repeats elementwise work where that saves some."""
+        for number, item in self.while_living(Lives(self._graph.program.lifetimes)):
+            builder.add_node_usage(number, item.begin, item.end, item.bytes)
 
 
 def _generated(graph: Graph, node: Node, sizes: Sizes) -> Iterator[Item]:

@@ -11,8 +11,7 @@ from autoshard.cost.again import GathersAgain
 from autoshard.cost.graph import Graph
 from autoshard.cost.layouts import Ints
 from autoshard.cost.looped import Looped
-from autoshard.cost.lowering import CollectivePrices
-from autoshard.cost.memory import node_items
+from autoshard.cost.memory import NodeItems
 from autoshard.cost.sizes import Sizes
 from autoshard.problem import Problem, evaluate, item_usages
 from autoshard.program import Deferring, Lifetime, Lives, gather_kernels
@@ -53,12 +52,12 @@ class PeakModel:
         graph: Graph,
         sizes: Sizes,
         problem: Problem,
-        prices: CollectivePrices,
+        node_items: NodeItems,
         looped: Looped,
         again: GathersAgain,
     ) -> None:
         self._graph, self._sizes, self._problem = graph, sizes, problem
-        self._prices, self._looped, self._again = prices, looped, again
+        self._node_items, self._looped, self._again = node_items, looped, again
         self._deferring = Deferring(graph.program)
         self._offloading = sizes.offloading()
         gathers = {kernel.time: kernel.results[0] for kernel in gather_kernels(graph.program)}
@@ -192,7 +191,6 @@ class PeakModel:
         return frozenset(found)
 
     def _items(self, chosen: Ints, lives: Lives, *, held_between: bool) -> list[Held]:
-        of_nodes = node_items(self._graph, self._sizes, lives, self._prices, self._looped)
         found = [
             Held(
                 number,
@@ -204,7 +202,7 @@ class PeakModel:
                 item.note,
                 item.value,
             )
-            for number, item in of_nodes
+            for number, item in self._node_items.while_living(lives)
         ]
         copied = item_usages(self._problem, chosen)[1].tolist()
         for (edge, begin, end, _), bytes_ in zip(self._problem.edge_item.tolist(), copied, strict=True):

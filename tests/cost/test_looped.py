@@ -5,7 +5,6 @@ import pytest
 from autoshard import pipeline
 from autoshard.annotated import price_as_written
 from autoshard.check import Subject, check
-from autoshard.cost.memory import node_items
 from autoshard.program import Lives, SharedReads, build_program
 from tests.mlir.modules import listed, main_of
 
@@ -39,9 +38,7 @@ def test_a_product_s_epilogue_is_stored_as_narrow_as_a_loop_is_handed_it() -> No
     priced = written.priced
     assert 0.95 * 755e6 <= priced.expected_peak(written.choice) <= 1.05 * 755e6
     lives = Lives(priced.graph.program.lifetimes)
-    items = (
-        item for _, item in node_items(priced.graph, priced.sizes, lives, priced.collectives, priced.looped)
-    )
+    items = (item for _, item in priced.node_items.while_living(lives))
     notes = {item.note for item in items if item.bytes.any()}
     assert "operand worked out for a loop" in notes
     assert "as wide as other products read it" not in notes
@@ -86,7 +83,7 @@ def test_which_operand_a_loop_reads_transposed(
     lives = Lives(priced.graph.program.lifetimes)
     turned = [
         int(item.bytes[written.choice[node]])
-        for node, item in node_items(priced.graph, priced.sizes, lives, priced.collectives, priced.looped)
+        for node, item in priced.node_items.while_living(lives)
         if item.note == "operand transposed for a loop" and item.bytes[written.choice[node]]
     ]
     bytes_ = 4 * 1024 * transposed * 2
@@ -150,11 +147,11 @@ def test_what_is_made_with_a_loop_s_operand_is_stored_where_memory_is_short(is_s
     loaded = pipeline.load_module(exact_gelu(is_scattered).encode(), request)
     written = price_as_written(loaded)
     priced, lives = written.priced, Lives(loaded.program.lifetimes)
-    items = list(node_items(priced.graph, priced.sizes, lives, priced.collectives, priced.looped))
+    items = list(priced.node_items.while_living(lives))
     note, hidden = "made with what a loop is handed", 131072 // 16 * 8192 * 2
     mine = [int(item.bytes[written.choice[number]]) for number, item in items if item.note == note]
     assert sum(mine) == pytest.approx(hidden if is_scattered else 0, rel=0.1)
     ample = Lives(loaded.program.ample_lifetimes)
-    stored = node_items(priced.graph, priced.sizes, ample, priced.collectives, priced.looped)
+    stored = priced.node_items.while_living(ample)
     assert note not in {item.note for _, item in stored}
     assert check(Subject(loaded.program, loaded.hardware, loaded.communication), written.plan()).passed
