@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from autoshard.check.bound import bound, status
 from autoshard.check.boundaries import boundaries
+from autoshard.check.changes import Changes, find_changes
 from autoshard.check.compute import compute_ns
 from autoshard.check.deep import AsWritten, compare_emitted
 from autoshard.check.identity import identity
@@ -16,7 +17,7 @@ from autoshard.check.partial import partial_sums
 from autoshard.check.planned import Planned, read_shardings
 from autoshard.check.reads import Reads, find_reads
 from autoshard.check.report import CheckReport, Finding, of_equality, of_offenders
-from autoshard.check.reshards import find_laid_out, gathered_ahead, gathered_in_products
+from autoshard.check.reshards import find_laid_out
 from autoshard.check.rules import check_rules
 from autoshard.check.sums import looped_sums
 from autoshard.mlir.collective import Collective
@@ -86,31 +87,40 @@ def check(subject: Subject, plan: Plan, emitted: Sequence[Collective] | None = N
         plan.overlap,
         largest_alike(subject.program),
     )
-    findings += _figures(subject, plan, planned, reads, prices)
+    changes = find_changes(planned, reads, prices)
+    collectives = find_collectives(planned, reads, changes, prices)
+    findings += _figures(plan, planned, reads, changes, collectives, prices)
     if emitted is not None:
-        moved = find_collectives(planned, reads, prices)
         written, prices = find_reads(planned, runs, "shardy")[0], replace(prices, leaves_loops=True)
+        changes = find_changes(planned, written, prices)
         as_written = AsWritten(
-            moved, find_collectives(planned, written, prices), find_left_as_reshards(planned, written, prices)
+            collectives,
+            find_collectives(planned, written, changes, prices),
+            find_left_as_reshards(planned, changes, prices),
         )
         findings.append(compare_emitted(plan, emitted, as_written))
     return CheckReport(tuple(findings))
 
 
-def _figures(subject: Subject, plan: Plan, planned: Planned, reads: Reads, prices: Prices) -> list[Finding]:
-    collectives = find_collectives(planned, reads, prices)
+def _figures(
+    plan: Plan,
+    planned: Planned,
+    reads: Reads,
+    changes: Changes,
+    collectives: Sequence[PlannedCollective],
+    prices: Prices,
+) -> list[Finding]:
     price = plan.price
-    compute = compute_ns(planned, reads, subject.hardware)
+    compute = compute_ns(planned, reads, prices.hardware)
     communication = sum(c.ns * c.repeat for c in collectives)
-    ahead = gathered_ahead(planned, reads, prices)
     compiled = Compiled(
         prices,
-        ahead,
+        changes.ahead,
         looped_sums(planned, reads, prices),
-        gathered_in_products(planned, reads, prices),
-        find_laid_out(planned, reads, prices),
+        changes.in_products,
+        find_laid_out(changes, prices),
     )
-    peak = find_peak(planned, reads, subject.hardware, plan.memory_bytes, compiled)
+    peak = find_peak(planned, reads, prices.hardware, plan.memory_bytes, compiled)
     ops = planned.listing.ops
     at = planned.where(peak.time) if peak.time < len(ops) else "the end of the program"
     return [

@@ -27,7 +27,7 @@ from autoshard.check.moves import Prices
 from autoshard.check.overlap import Hideable, find_pace
 from autoshard.check.planned import Planned
 from autoshard.check.reads import KernelRead, Read, Reads, summed_parts
-from autoshard.check.reshards import LaidOut, starts_early
+from autoshard.check.reshards import LaidOut
 from autoshard.check.scattering import Loop as GatheringLoop
 from autoshard.check.sharing import moved_reads, shared_copy
 from autoshard.check.strips import in_strips
@@ -234,7 +234,7 @@ def find_peak(
     copies += _hoisted(planned, reads, stored)
     if compiled.narrows:
         copies += [*_pieces(planned, reads, stored), *_summed(planned, reads, stored, compiled.looped)]
-    if starts_early(compiled.prices):
+    if compiled.prices.starts_early:
         copies += _copied_shards(planned, reads, stored, compiled)
 
     def buffers(lives: Lives) -> list[Buffer]:

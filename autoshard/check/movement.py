@@ -2,15 +2,18 @@
 
 from collections.abc import Sequence
 
+from autoshard.check.changes import Changes
 from autoshard.check.moves import Prices, priced
 from autoshard.check.planned import Planned
 from autoshard.check.reads import Reads
-from autoshard.check.reshards import reshards_of, sent_across_meshes, sent_by_reshards
+from autoshard.check.reshards import sent_across_meshes, sent_by_reshards
 from autoshard.check.sums import sent_by_kernel, sent_by_user
 from autoshard.plans import PlannedCollective
 
 
-def find_collectives(planned: Planned, reads: Reads, prices: Prices) -> tuple[PlannedCollective, ...]:
+def find_collectives(
+    planned: Planned, reads: Reads, changes: Changes, prices: Prices
+) -> tuple[PlannedCollective, ...]:
     moved = [
         collective
         for kernel in reads.kernels
@@ -21,13 +24,15 @@ def find_collectives(planned: Planned, reads: Reads, prices: Prices) -> tuple[Pl
         for kernel in reads.kernels
         if kernel.kernel.shape.collective
     ]
-    moved += sent_by_reshards(planned, list(reshards_of(planned, reads, prices)), prices)
+    moved += sent_by_reshards(planned, changes, prices)
     return tuple(priced(planned, collective, prices) for collective in moved)
 
 
-def find_left_as_reshards(planned: Planned, reads: Reads, prices: Prices) -> tuple[PlannedCollective, ...]:
+def find_left_as_reshards(
+    planned: Planned, changes: Changes, prices: Prices
+) -> tuple[PlannedCollective, ...]:
     """Those of `find_collectives` that stand for reshards which Shardy leaves as they are."""
-    moved = sent_across_meshes(planned.mesh, list(reshards_of(planned, reads, prices)), prices, {})
+    moved = sent_across_meshes(planned.mesh, changes, prices, {})
     return tuple(priced(planned, collective, prices) for collective in moved)
 
 

@@ -52,6 +52,11 @@ class Prices:
         return self.lowering == "xla-tpu" and not self.leaves_loops
 
     @property
+    def starts_early(self) -> bool:
+        """Whether the compiler starts gathers early, whatever a plan assumes of the time that they take."""
+        return self.lowering == "xla-tpu" and self.hardware.gathers_behind_compute
+
+    @property
     def compiler(self) -> Compiler:
         placement = self.communication.placement
         extents = dict(zip(placement.names, placement.shape, strict=True))

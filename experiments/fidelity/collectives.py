@@ -26,6 +26,7 @@ from typing import Any
 from plans import Setting, load_program, program_name
 from plot import scatter
 
+from autoshard.check.changes import find_changes
 from autoshard.check.movement import find_collectives
 from autoshard.check.moves import Prices
 from autoshard.check.planned import read_shardings
@@ -79,7 +80,9 @@ class Anew:
         runs, _ = check_rules(planned)
         reads, _ = find_reads(planned, runs, plan.lowering)
         prices = Prices(loaded.hardware, loaded.communication, plan.lowering, plan.overlap)
-        return replace(plan, price=replace(plan.price, collectives=find_collectives(planned, reads, prices)))
+        changes = find_changes(planned, reads, prices)
+        collectives = find_collectives(planned, reads, changes, prices)
+        return replace(plan, price=replace(plan.price, collectives=collectives))
 
     def _program(self, program: str, setting: Setting) -> Loaded:
         if self._loaded is None or self._loaded[:2] != (program, setting):

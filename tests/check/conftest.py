@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import pytest
 
-from autoshard.check import reshards
+from autoshard.check import changes
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.mlir.passes import decompose_reshards
 from autoshard.mlir.reshards import Request
@@ -19,4 +19,4 @@ def _remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     def remembered(mesh: Mesh, requests: Sequence[Request]) -> list[tuple[CollectiveStep, ...]]:
         return _asked(mesh, tuple(requests))
 
-    monkeypatch.setattr(reshards, "decompose_reshards", remembered)
+    monkeypatch.setattr(changes, "decompose_reshards", remembered)
