@@ -126,7 +126,7 @@ def _listing(
         flows,
         listed_arguments,
         results(walked, shardings, locations),
-        (*warnings, *_ignored_annotations(walked), *_ruleless(ops, types), *_guessed_groups(ops)),
+        (*warnings, *_ignored_annotations(walked), *_ruleless(ops), *_guessed_groups(ops)),
         joined_groups(members),
         members,
         first_of_equals(walked, [op.operands for op in ops]),
@@ -246,7 +246,7 @@ def _guessed_groups(ops: Sequence[Op]) -> list[str]:
     )
 
 
-def _ruleless(ops: Sequence[Op], types: Sequence[TensorType | None]) -> list[str]:
+def _ruleless(ops: Sequence[Op]) -> list[str]:
     """One warning an op kind that has tensors and no rule."""
     found: dict[str, list[Op]] = {}
     for op in ops:

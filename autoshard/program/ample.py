@@ -149,7 +149,7 @@ def keep_costly(
         """Whether it is stored where it is made of several values."""
         if compiler.keeps_costly_operands:
             return any(op.name in COSTLY for op in _work_behind(value, stored, listing, made_by))
-        return _is_just_gated(value, stored, listing, made_by)
+        return _is_just_gated(value, stored, made_by)
 
     roots: dict[int, frozenset[int]] = {}
     made_of: dict[int, frozenset[int]] = {}  # of what is stored
@@ -300,7 +300,7 @@ def _is_quotient_of_exponential(
     return _LOGISTIC in inside or (_DIVIDE in inside and _EXPONENTIAL in inside | read)
 
 
-def _is_just_gated(value: int, stored: Collection[int], listing: Listing, made_by: Mapping[int, Op]) -> bool:
+def _is_just_gated(value: int, stored: Collection[int], made_by: Mapping[int, Op]) -> bool:
     """Whether stored values are multiplied, as they are or by logistic functions (1 / (1 + exp -x) too) and hyperbolic tangents of them.
 
     So XLA:TPU keeps the gated values of v5p, and makes those anew that need additions, comparisons or squares (GELU, rectifiers; libtpu

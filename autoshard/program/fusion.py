@@ -172,7 +172,7 @@ def fuse(listing: Listing, pinned: frozenset[int], grouped: frozenset[int] = fro
             (t := listing.values[v].type) is None or not t.rank for v in (*op.operands, *op.results)
         ):
             continue  # scalars are on every device
-        homes = _homes(op, index, listing, users, member, pinned) if elementwise(op) else ()
+        homes = _homes(op, listing, users, member, pinned) if elementwise(op) else ()
         if homes:
             for home in homes:
                 _join(home, op, index, free, listing, is_cloned=len(homes) > 1)
@@ -195,7 +195,6 @@ def fuse(listing: Listing, pinned: frozenset[int], grouped: frozenset[int] = fro
 
 def _homes(
     op: Op,
-    index: int,
     listing: Listing,
     users: dict[int, list[int]],
     member: dict[int, tuple[Group, ...]],

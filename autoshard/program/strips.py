@@ -43,7 +43,7 @@ def find_strips(kernels: Sequence[Kernel], listing: Listing) -> Strips:
         lives = (starts[region], ends[region]) if kernel.time in late else (kernel.time, kernel.time + 1)
         filters[kernel.time] = FilterGradient(images, taps, *lives)
     kept = dict(_kept(kernels, listing, starts, origins)) if late else {}
-    return Strips(filters, kept, _spread(kernels, listing, starts, origins))
+    return Strips(filters, kept, _spread(kernels, listing, origins))
 
 
 def _filter_images(shape: KernelShape) -> tuple[Images, Images] | None:
@@ -162,12 +162,12 @@ def _merges_groups(images: Images, before: TensorMapping, after: TensorMapping) 
 
 
 def _spread(
-    kernels: Sequence[Kernel], listing: Listing, starts: Mapping[int, int], origins: Mapping[int, _Origin]
+    kernels: Sequence[Kernel], listing: Listing, origins: Mapping[int, _Origin]
 ) -> dict[int, tuple[Spread, ...]]:
     """Statistics of groups that are merged with images, spread over all of a group; by the value with a buffer that they are of.
 
     What makes strips of images cannot look through that reshape: they are written, of each statistic and type once, and kept from pass to
-    pass. Those of the backward pass, which `starts`, go as they come.
+    pass.
     """
     readers = readers_of(kernels)
     found: dict[int, dict[tuple[int, str], Spread]] = {}

@@ -22,7 +22,6 @@ class Look(Generic[Choice]):
 
     factor: float
     plan_ns: int
-    best_ns: int  # the cheapest price found, which may be the plan's
     bound_ns: int  # nothing is cheaper
     better: Choice | None
 

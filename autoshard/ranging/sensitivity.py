@@ -153,7 +153,7 @@ class _At:
         known = [(cost, -n) for n, rival in enumerate(study.rivals) if (cost := self.cost(rival)) is not None]
         cost, number = min(known, default=(plan_ns, 0))
         if cost <= least:
-            return Look(self.factor, plan_ns, cost, 0, study.rivals[-number])
+            return Look(self.factor, plan_ns, 0, study.rivals[-number])
         solution = solve(
             self.priced.problem,
             time_limit_s=clock.time_limit_s,
@@ -163,12 +163,11 @@ class _At:
             whole=clock,
         )
         bound = plan_ns if solution.lower_bound > least else solution.lower_bound
-        if solution.choice is None or solution.cost is None:  # interrupted before the hints were priced
-            return Look(self.factor, plan_ns, cost, bound, None)
-        if solution.cost > least:
-            return Look(self.factor, plan_ns, solution.cost, bound, None)
+        # neither is there where the search was interrupted before the hints were priced
+        if solution.choice is None or solution.cost is None or solution.cost > least:
+            return Look(self.factor, plan_ns, bound, None)
         study.rivals.append(solution.choice)
-        return Look(self.factor, plan_ns, solution.cost, bound, solution.choice)
+        return Look(self.factor, plan_ns, bound, solution.choice)
 
     def cost(self, choice: Ints) -> int | None:
         """None where the choice is not allowed or does not fit."""

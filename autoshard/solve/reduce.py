@@ -209,7 +209,7 @@ class Reducer:
         patience, growth = _STALLED, 1
         while not (clock.over() or record.done()):
             self._round(graph, core, engine)
-            if engine.proved() or self._pointless(graph, core, engine):
+            if engine.proved() or self._pointless():
                 return False
             if engine.removable.mean() > _WORTH_SHRINKING:
                 return True
@@ -250,7 +250,7 @@ class Reducer:
             raise ContradictionError("the bound is above the cost of every choice")
         self.record.tell("message passing")
 
-    def _pointless(self, graph: Graph, core: Core, engine: Anytime) -> bool:
+    def _pointless(self) -> bool:
         """Nothing fits and the time is better spent on the smallest peak, or the owner of the graph says so."""
         if self._incumbent is None:
             return self.record.best.choice is None and self.record.clock.used() > _GIVE_UP_AFTER

@@ -70,7 +70,7 @@ def strategies(
     Axes of one factor are in mesh order, or in any.
     """
     if is_off_mesh(shape, mesh):
-        return off_mesh_strategies(shape, mesh)
+        return _off_mesh_strategies(shape)
     sizes = [size if may_split(shape, i) else 0 for i, size in enumerate(useful_sizes(shape))]
     found: dict[Hashable, Strategy] = {}
     for base in _bases(shape, mesh):
@@ -240,7 +240,7 @@ def is_off_mesh(shape: KernelShape, mesh: Mesh) -> bool:
     return bool(foreign) and (shape.name in MOVES or any(mesh.named(d.mesh).is_one_device for d in foreign))
 
 
-def off_mesh_strategies(shape: KernelShape, mesh: Mesh) -> list[Strategy]:
+def _off_mesh_strategies(shape: KernelShape) -> list[Strategy]:
     """A move has what it demands at both ends; one of a recomputed value follows it, whole.
 
     An op on one device reads its operands whole, or all of them there.

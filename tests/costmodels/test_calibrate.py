@@ -266,7 +266,7 @@ def test_a_link_above_its_figure(tmp_path: Path) -> None:
     assert "above its nominal 50: check the unit" in made.warnings[0]
 
 
-def test_prices_between_whole_nanoseconds(tmp_path: Path) -> None:
+def test_prices_between_whole_nanoseconds() -> None:
     """What a profile says of a measurement is its price before it is rounded, however long it is."""
     hardware = load("h100")
     layout = Layout((("x", 8),), None, ("x",), 8)

@@ -90,7 +90,9 @@ def test_hidden_values_are_there_from_their_products_to_their_gradients() -> Non
     ends = [
         time + 1
         for time, op in enumerate(program.listing.ops)
-        if op.is_matmul and op.results and program.listing.values[op.results[0]].type.shape == (32, 16)
+        if op.is_matmul
+        and (type_ := program.listing.values[op.results[0]].type) is not None
+        and type_.shape == (32, 16)
     ]
     begins = [made.index(op.operands[0]) for op in program.listing.ops if op.name == "stablehlo.tanh"]
     assert [(one.begin, one.end) for one in hidden] == list(zip(begins, ends, strict=True))

@@ -21,7 +21,7 @@ def _oracle(lines: list[tuple[int, int]], is_rate: bool, looked: list[float]) ->
         looked.append(factor)
         prices = [_price(line, factor, is_rate) for line in lines]
         best = min(range(len(lines)), key=prices.__getitem__)
-        return Look(factor, prices[0], prices[best], prices[best], best if prices[best] < prices[0] else None)
+        return Look(factor, prices[0], prices[best], best if prices[best] < prices[0] else None)
 
     def difference(factor: float, rival: int) -> int:
         return _price(lines[0], factor, is_rate) - 1 - _price(lines[rival], factor, is_rate)
@@ -62,7 +62,7 @@ def test_range_of_lines(lines: list[tuple[int, int]], is_rate: bool, end: float,
 
 def test_range_ends_where_time_is_over() -> None:
     """Without an answer the side says that it was cut short, and keeps what it knew."""
-    start: Look[int] = Look(1.0, 10, 10, 10, None)
+    start: Look[int] = Look(1.0, 10, 10, None)
     oracle: Oracle[int] = Oracle(lambda factor: None, lambda factor, rival: 0)
     side = Side([start])
     search_side(oracle, side, 16.0, is_rate=True, is_linear=True, precision=PRECISION)

@@ -289,7 +289,7 @@ def test_an_interrupt_ends_the_search(where: str, calls: int, monkeypatch: pytes
     )
 
 
-def test_an_interrupt_between_looks_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_between_looks_ends_the_search() -> None:
     """Ctrl-C while prices are made anew."""
     request, plan = _planned(PRODUCT)
     looked: list[str] = []

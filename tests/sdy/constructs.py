@@ -42,11 +42,11 @@ def main(body: str, a: str = "", b: str = "", *, result: str = "", type_: str = 
     )
 
 
-def unary(sharding: str, mesh: str = MESH) -> str:
+def unary(sharding: str) -> str:
     return f"%0 = stablehlo.tanh %a {per_value(sharding)} : {T}\n%r = stablehlo.add %0, %b : {T}"
 
 
-def collective(op: str, before: str, after: str, *, sharded: str = "") -> Construct:
+def collective(op: str, before: str, after: str) -> Construct:
     """`op` between an argument, or a value, and a reader."""
     text = f"%0 = sdy.{op} %a out_sharding=<@mesh, {after}> : {T}\n%r = stablehlo.tanh %0 : {T}"
     return Construct(main(text, f"@mesh, {before}"), {"arg0": f"@mesh, {before}", ">tanh": f"@mesh, {after}"})

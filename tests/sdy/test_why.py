@@ -202,7 +202,7 @@ def test_an_interrupt_ends_the_plans(calls: int, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("calls", [1, 2])
-def test_an_interrupt_between_plans(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_between_plans(calls: int) -> None:
     """Ctrl-C while prices are made for a sharding: those before it are told, and without any there is no answer."""
     plan, text = planned(MODULE), MODULE.text().encode()
     begun: list[str] = []
