@@ -1,30 +1,25 @@
-"""From a listing to a `Program`: kernels, flows and lifetimes. Knows ops by name only where their memory traffic is special."""
+"""From a listing to a `Program`: kernels, flows, lifetimes, and what is stored beside values."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from autoshard.mlir.linearity import zero_values
-from autoshard.mlir.listing import Listing, Op
+from autoshard.mlir.listing import Listing
 from autoshard.program.accumulation import sums_after_loops
-from autoshard.program.additions import Addends, additions_of, find_addends
+from autoshard.program.additions import Addends, find_addends
 from autoshard.program.ample import keep_costly
 from autoshard.program.carrying import carried_pairs
 from autoshard.program.casts import cast_inside
 from autoshard.program.concatenated import made_where_read, read_again, written_into_whole
 from autoshard.program.counters import NO_COUNTERS, find_counters
-from autoshard.program.demands import demands_of
 from autoshard.program.depthwise import error_functions
 from autoshard.program.doubled import doubled_exponentials
+from autoshard.program.flows import flows_of
 from autoshard.program.fusion import (
     Fusion,
-    Group,
     free_values,
     fuse,
-    is_elementwise,
-    is_reduction,
-    matmul_roles,
-    rule_of,
 )
 from autoshard.program.generated import generated_wholes
 from autoshard.program.grouped import stored_in_groups
@@ -32,6 +27,7 @@ from autoshard.program.handing import handing_flows, residuals
 from autoshard.program.hoisted import hoisted_casts
 from autoshard.program.images import image_copies
 from autoshard.program.indexed import written_at_index
+from autoshard.program.kernels import ALIASES, KernelMaker, sites_of_group
 from autoshard.program.lifetime import (
     copied_results,
     lifetimes,
@@ -41,7 +37,6 @@ from autoshard.program.lifetime import (
     slices_in_loops,
     undonated_arguments,
 )
-from autoshard.program.linearity import linear_ways
 from autoshard.program.merging import NO_MERGED, merged_scatters, without_merged
 from autoshard.program.minor import (
     as_read,
@@ -61,27 +56,18 @@ from autoshard.program.picking import picked_beside
 from autoshard.program.pieces import in_pieces
 from autoshard.program.prefetch import made_at_start
 from autoshard.program.records import (
-    RESULT_SITE,
     XLA_TPU,
     Compiler,
-    Flow,
-    FlowKind,
-    FlowSource,
     Kernel,
-    KernelShape,
     Lifetime,
     Program,
-    Use,
     Whole,
-    Window,
 )
 from autoshard.program.renamed import last_two, padded_alike, padding_names, worked_on
 from autoshard.program.repeating import (
-    Repeatable,
     made_for_gathers,
     picked_at_the_end,
     repeatable,
-    stored_operands,
 )
 from autoshard.program.reshaped import merged_broadcasts
 from autoshard.program.resummed import ResidualSums, added_up_again
@@ -93,20 +79,14 @@ from autoshard.program.storing import Storing
 from autoshard.program.strips import find_strips
 from autoshard.program.summed import made_by_readers
 from autoshard.program.traded import Traffic
-from autoshard.program.traffic import Apart, Segment, fuse_into_products, traffic
+from autoshard.program.traffic import Apart, Segment, fuse_into_products
 from autoshard.program.transforms import transforms
 from autoshard.program.turned import hidden_of_few, stored_besides
 from autoshard.program.updates import row_copies, updated_at_once, updates_in_rows
 from autoshard.program.widths import Widths
 from autoshard.program.windowed import windowed_exponentials
-from autoshard.sharding import OpShardingRule, TensorMapping, TensorSharding, TensorType
 
-_ALIAS = frozenset(
-    {"stablehlo.reshape", "stablehlo.bitcast_convert"}
-    | {"sdy.sharding_constraint", "sdy.reshard", "sdy.propagation_barrier"}
-)
 _SCATTER, _RAGGED_DOT = "stablehlo.scatter", "chlo.ragged_dot"
-_IN_PLACE = _ALIAS | {"stablehlo.dynamic_update_slice", _SCATTER, "stablehlo.transpose"}
 
 
 def build_program(
@@ -126,12 +106,9 @@ def build_program(
     pinned = _pinned(listing)
     addends = find_addends(listing)
     fusion = _fused(listing, pinned, addends)
-    interned: dict[KernelShape, KernelShape] = {}
     behind = residuals(listing)
     roots = {value: frozenset({source}) for value, source in behind.items()}
     permanent = permanent_arguments(listing, pairs)
-    repeated: dict[int, frozenset[int]] = {}
-    segment = Segment(set(undonated_arguments(listing, pairs)))
     zeros = zero_values(listing)
     may_repeat = repeatable(listing, zeros, pinned)
     widths = Widths(listing)
@@ -144,38 +121,34 @@ def build_program(
         joined = frozenset(parts)
         made_once |= read_again(listing, parts, may_repeat.transposed)
     inside = cast_inside(listing) if compiler.products_apart else frozenset[int]()
-    apart = _apart(listing, pairs, inside) if compiler.products_apart else None
-    kernels = tuple(
-        _kernel(
-            group,
-            listing,
-            made_once,
-            may_repeat,
-            permanent,
-            interned,
-            roots,
-            repeated,
-            segment,
-            zeros,
-            widths,
-            addends,
-            constants,
-            joined,
-            apart,
-        )
-        for group in fusion.groups
+    maker = KernelMaker(
+        listing,
+        made_once,
+        may_repeat,
+        permanent,
+        zeros,
+        widths,
+        addends,
+        constants,
+        joined,
+        segment=Segment(set(undonated_arguments(listing, pairs))),
+        apart=_apart(listing, pairs, inside) if compiler.products_apart else None,
+        roots=roots,
     )
+    kernels = tuple(map(maker.make, fusion.groups))
     if not compiler.products_apart:
-        kernels = fuse_into_products(kernels, listing, roots, pinned, interned)
+        kernels = fuse_into_products(kernels, listing, roots, pinned, maker.interned)
     kernels = cut_where_read(kernels, listing, pinned, zeros)
     if compiler.is_xla_tpu:
         kernels, summed = made_by_readers(kernels, listing, pinned, compiler)
         joined |= summed
     handing = handing_flows(listing, fusion.free)
-    flows = _flows(listing, pairs, frozenset(flow.target for flow in handing))
+    flows = flows_of(listing, pairs, frozenset(flow.target for flow in handing))
     slices = slices_in_loops(kernels, listing, handing)
     cut = cut_from(kernels, listing)
-    repeated = {value: as_cut(buffers, cut) for value, buffers in repeated.items() if value not in joined}
+    repeated = {
+        value: as_cut(buffers, cut) for value, buffers in maker.repeated.items() if value not in joined
+    }
     storing = Storing(listing, kernels, pinned, compiler)
     stored = storing.types
     kept, narrowed = keep_costly(
@@ -222,7 +195,7 @@ def build_program(
     merged = merged_scatters(listing, zeros) if compiler.is_xla_tpu else NO_MERGED
     lives, ample = (without_merged(kernels, merged, one) for one in (lives, ample))
     later = {value: sum_ for value, sum_ in sums_after_loops(listing).items() if value not in addends.sums}
-    kernels = keep_near(kernels, listing, lives, roots, later, interned)
+    kernels = keep_near(kernels, listing, lives, roots, later, maker.interned)
     fresh = returned(listing, kernels, handing, pairs)
     rows = scattered_rows(kernels, listing)
     rows |= {value: (rows[value][0], 1) for value in merged.alone & rows.keys()}
@@ -326,7 +299,7 @@ def kernel_reads(listing: Listing) -> KernelReads:
     for group in _fused(listing, _pinned(listing), find_addends(listing)).groups:
         inner |= {(op, position) for op in group.ops for position in range(len(listing.ops[op].operands))}
         inner -= {(read.op, read.operand) for read in (*group.reads, *group.free_reads)}
-        joint += (tuple(sites) for sites in _sites(group).values() if len(sites) > 1)
+        joint += (tuple(sites) for sites in sites_of_group(group).values() if len(sites) > 1)
     return KernelReads(frozenset(inner), tuple(joint))
 
 
@@ -345,7 +318,7 @@ def _with_renamed(pinned: frozenset[int], listing: Listing) -> frozenset[int]:
     """Those, and what they are other names of: it is made once, for them."""
     found = set(pinned)
     for op in reversed(listing.ops):
-        if op.name in _ALIAS and not found.isdisjoint(op.results):
+        if op.name in ALIASES and not found.isdisjoint(op.results):
             found.add(op.operands[0])
     return frozenset(found)
 
@@ -360,188 +333,3 @@ def _apart(listing: Listing, pairs: Sequence[tuple[int, int]], inside: frozenset
 def _fused(listing: Listing, pinned: frozenset[int], addends: Addends) -> Fusion:
     grouped = frozenset(member.value for group in listing.groups for member in group.members)
     return fuse(listing, pinned | grouped | addends.sums, grouped)
-
-
-def _kernel(
-    group: Group,
-    listing: Listing,
-    pinned: frozenset[int],
-    may_repeat: Repeatable,
-    permanent: frozenset[int],
-    interned: dict[KernelShape, KernelShape],
-    roots: dict[int, frozenset[int]],
-    repeated: dict[int, frozenset[int]],
-    segment: Segment,
-    zeros: frozenset[int],
-    widths: Widths,
-    addends: Addends,
-    constants: frozenset[int],
-    joined: frozenset[int],
-    apart: Apart | None,
-) -> Kernel:
-    root = listing.ops[group.root]
-    by_read = _sites(group)
-    read = [value for value, _ in by_read]
-    ways = () if group.demands else linear_ways(group, read, listing, zeros)
-    additions = () if group.demands else additions_of(group, read, listing, addends)
-    rule = rule_of(root, listing)
-    outputs = [(v, m) for v, m in zip(root.results, rule.results, strict=False) if _is_ranked(listing, v)]
-    scalar_results = [v for v in root.results if (t := listing.values[v].type) is not None and not t.rank]
-    results = tuple(v for v, _ in outputs) + tuple(scalar_results)
-    reads = [_type(listing, value) for value, _ in by_read]
-    is_renaming = root.name in _ALIAS or not may_repeat.transposed.isdisjoint(root.results)
-    is_alias = is_renaming and len(by_read) == 1
-    if not joined.isdisjoint(root.results):
-        is_alias = True
-    elif root.results and (is_alias or root.results[0] not in pinned):
-        stored = stored_operands(root, [value for value, _ in by_read], listing, roots, permanent)
-        is_read_whole = may_repeat.is_stored_whole(root.results[0], stored)
-        may_be_repeated = may_repeat.includes(root, len(by_read)) and not is_read_whole
-        is_stored = apart is not None and root.results[0] in apart.stored
-        is_recomputed = may_be_repeated and may_repeat.is_recomputed(root, stored, listing)
-        is_alias = is_alias or (is_recomputed and not is_stored)
-        if is_alias:
-            roots[root.results[0]] = stored
-        elif may_be_repeated:
-            repeated[root.results[0]] = stored
-    is_fused = is_elementwise(root) or is_reduction(root)
-    uses = [
-        (value, [operand for op, operand in sites if op == group.root])
-        for (value, _), sites in by_read.items()
-    ]
-    is_free = not constants.isdisjoint(root.results)
-    if is_alias:
-        segment.make_where_read(root, read, listing, roots)
-    moves_nothing = is_alias or is_free
-    moved = (0,) * len(uses), 0
-    if not moves_nothing:
-        moved = traffic(root, uses, roots, segment, apart, is_fused=is_fused)
-    demands = () if root.demand is None else (root.demand, *root.other_demands)
-    shape = KernelShape(
-        root.name,
-        OpShardingRule(
-            rule.factors,
-            tuple(mapping for _, mapping in by_read),
-            tuple(mapping for _, mapping in outputs) + ((),) * len(scalar_results),
-        ),
-        tuple(reads),
-        tuple(_type(listing, value) for value in results),
-        0 if is_free else sum(listing.ops[op].flops for op in group.ops),
-        matmul_roles(rule) if root.is_matmul else "",
-        *moved,
-        (*demands, *[None] * (len(results) - len(demands))),
-        tuple(_windows(root, uses)),
-        tuple(way.operands for way in ways),
-        root.leaves_addends,
-        root.manual_axes,
-        root.collective,
-        tuple(widths.of_use(value, tuple(sites)) for (value, _), sites in by_read.items()),
-        tuple(map(widths.of_value, results)),
-        tuple(addition for addition, _ in additions),
-        maximum_dtype=widths.of_maximum(root),
-        within=tuple(dict.fromkeys(group.demands)),
-    )
-    return Kernel(
-        interned.setdefault(shape, shape),
-        tuple(sorted(group.ops)),
-        tuple(Use(value, tuple(sites)) for (value, _), sites in by_read.items()),
-        results,
-        tuple((v, m) for v, m in group.mapping.items() if v not in root.results),
-        tuple((op, operand, mapping) for op, operand, _, mapping in group.free_reads),
-        group.root,
-        root.repeat,
-        root.name in _IN_PLACE or (is_elementwise(root) and apart is None),
-        is_alias,
-        ways,
-        tuple(added for _, added in additions),
-    )
-
-
-def _sites(group: Group) -> dict[tuple[int, TensorMapping], list[tuple[int, int]]]:
-    """Where each operand of a kernel is read."""
-    found: dict[tuple[int, TensorMapping], list[tuple[int, int]]] = {}
-    for op, operand, value, mapping in group.reads:
-        found.setdefault((value, mapping), []).append((op, operand))
-    return found
-
-
-def _windows(root: Op, uses: Sequence[tuple[int, Sequence[int]]]) -> Iterator[Window]:
-    """The root's windows over what the kernel reads, which is not what it makes anew."""
-    for window in root.windows:
-        for use, (_, operands) in enumerate(uses):
-            if window.operand in operands:
-                yield window if window.operand == use else replace(window, operand=use)
-
-
-def _flows(
-    listing: Listing, pairs: tuple[tuple[int, int], ...], handed_on: frozenset[int]
-) -> tuple[Flow, ...]:
-    end = len(listing.ops)
-    written = {(demand.value, demand.result): str(demand) for demand in demands_of(listing)}
-    fed_by = {argument: result for result, argument in pairs}
-    flows: list[Flow] = []
-    for index, argument in enumerate(listing.arguments):
-        type_ = listing.values[argument.value].type
-        if type_ is None or not type_.rank:
-            continue
-        sources = ()
-        demands = [argument.demand]
-        ends: list[tuple[int, int | None]] = [(argument.value, None)]
-        if index in fed_by:
-            result = listing.results[fed_by[index]]
-            sources = (FlowSource(result.value, end, 1, (RESULT_SITE, fed_by[index])),)
-            demands.append(result.demand)
-            ends.append((result.value, fed_by[index]))
-        told = tuple(written[end] for end in ends if end in written)
-        flows.append(
-            Flow(
-                FlowKind.ARGUMENT, argument.value, type_, sources, _given(*demands), True, argument.name, told
-            )
-        )
-    for index, data_flow in enumerate(listing.data_flows):
-        type_ = listing.values[data_flow.target].type
-        if type_ is not None and type_.rank:
-            sources = tuple(
-                FlowSource(s.value, s.time, s.repeat, (-1 - index, i))
-                for i, s in enumerate(data_flow.sources)
-            )
-            flows.append(
-                Flow(
-                    FlowKind.CARRIED,
-                    data_flow.target,
-                    type_,
-                    sources,
-                    _given(data_flow.demand),
-                    data_flow.crossing is not None,
-                    data_flow.kind,
-                    manual_axes=data_flow.manual_axes,
-                    crossing=data_flow.crossing,
-                    is_handed_on=data_flow.target in handed_on,
-                )
-            )
-    carried = {result for result, _ in pairs}
-    for index, result in enumerate(listing.results):
-        type_ = listing.values[result.value].type
-        if type_ is not None and type_.rank and index not in carried:
-            source = FlowSource(result.value, end, 1, (RESULT_SITE, index))
-            flows.append(
-                Flow(
-                    FlowKind.RESULT, result.value, type_, (source,), _given(result.demand), True, result.name
-                )
-            )
-    return tuple(flows)
-
-
-def _given(*demands: TensorSharding | None) -> tuple[TensorSharding, ...]:
-    return tuple(demand for demand in demands if demand is not None)
-
-
-def _type(listing: Listing, value: int) -> TensorType:
-    type_ = listing.values[value].type
-    assert type_ is not None
-    return type_
-
-
-def _is_ranked(listing: Listing, value: int) -> bool:
-    type_ = listing.values[value].type
-    return type_ is not None and type_.rank > 0
