@@ -135,9 +135,8 @@ class Sensitivity:
 
     hardware: str
     step_ns: int
-    planned_ns: (
-        int  # what the plan's file says its step takes; another figure where another version priced it
-    )
+    planned_ns: int
+    """What the plan's file says its step takes; another figure where another version priced it."""
     span: float  # factors from 1/span to span were looked at
     tolerance: float
     precision: float

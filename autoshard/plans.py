@@ -160,9 +160,8 @@ class Plan:
     baselines: tuple[Baseline, ...] = ()
     levels: tuple[PlannedLevel, ...] = ()  # of priorities, where demands have several
     other_meshes: tuple[PlannedMesh, ...] = ()
-    slices: int | None = (
-        None  # so many of the topology, joined by the data centre network; None: the hardware knows none
-    )
+    slices: int | None = None
+    """So many of the topology, joined by the data centre network; None: the hardware knows none."""
     placement: str = ""  # what each axis rides on, in the notation of costmodels; "": row-major
     device_order: tuple[int, ...] = ()
     """For each place of the mesh, row-major, the number of its device, by ids; () where that is its own number."""

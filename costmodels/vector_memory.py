@@ -35,9 +35,8 @@ class VectorMemory(Struct, frozen=True, forbid_unknown_fields=True):
 
     values_mib: Count
     product_ratio: Ratio = 1.0  # of a product's time by the compiler's own times to its least
-    leaves_products: bool | None = (
-        None  # in main memory, copies and collectives too: all but what other kernels make
-    )
+    leaves_products: bool | None = None
+    """In main memory, copies and collectives too: all but what other kernels make."""
 
     def holds_for_ns(self, bytes_per_s: float) -> float:
         """How long a value waits here at most, beside a main memory of that bandwidth; as long as that by times added up in any order."""

@@ -31,9 +31,8 @@ class Reshard:
     repeat: int
     op: int
     hideable_ns: int = 0  # of one run
-    reader_of: tuple[int, Body] | None = (
-        None  # the value, where one of its readers asks for this, and the reader's place
-    )
+    reader_of: tuple[int, Body] | None = None
+    """The value, where one of its readers asks for this, and the reader's place."""
     is_sent: bool = True  # not to who reads the value as it settles, beside a shared copy
     trips: int = 0  # of loops that it is moved out of, up to a gather or a slice
     inside_of: tuple[int, Body] | None = None  # the value in those loops, and the reader's place

@@ -40,12 +40,10 @@ class Prices:
     communication: Communication
     lowering: str
     overlap: str
-    apart_below: int = (
-        0  # elements of what is gathered in front of all else, where it is so along several dimensions
-    )
-    leaves_loops: bool = (
-        False  # where Shardy's passes leave it: what the compiler does before and after them is done in them
-    )
+    apart_below: int = 0
+    """Elements of what is gathered in front of all else, where it is so along several dimensions."""
+    leaves_loops: bool = False
+    """Where Shardy's passes leave it: what the compiler does before and after them is done in them."""
 
     @property
     def sums_after_loops(self) -> bool:

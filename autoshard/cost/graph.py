@@ -70,9 +70,8 @@ class Edge:
     begin: int  # when a copy made for this read exists
     end: int
     sites: tuple[tuple[int, int], ...]
-    source: int = (
-        -1
-    )  # the value, or what the loops that carry it unchanged were handed; -1: of no single reader
+    source: int = -1
+    """The value, or what the loops that carry it unchanged were handed; -1: of no single reader."""
     loops: tuple[Loop, ...] = ()  # around the read
     trips: int = 0  # of what stays in the loops that the rest is moved out of
     inside: tuple[int, tuple[Loop, ...]] = (-1, ())  # the value in those loops, and the loops
@@ -101,8 +100,7 @@ class Graph:
     any_order: bool = False  # of the axes of a dimension, because the user wrote one that is not mesh order
     nodes: list[Node] = field(default_factory=list[Node])
     edges: list[Edge] = field(default_factory=list[Edge])
-    provider: dict[int, tuple[int, int]] = field(
-        default_factory=dict[int, tuple[int, int]]
-    )  # value -> node, result
+    provider: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
+    """Value -> node, result."""
     spaces: dict[object, KernelSpace] = field(default_factory=dict[object, KernelSpace])  # interned
     sharings: dict[object, Sharing] = field(default_factory=dict[object, Sharing])  # interned

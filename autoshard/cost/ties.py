@@ -31,9 +31,8 @@ class Tie:
 @dataclass(frozen=True, slots=True, eq=False)
 class Ties:
     pairs: tuple[Tie, ...]
-    allowed: dict[
-        int, Bools
-    ]  # node -> [K] strategies that every group can follow; other nodes may choose any
+    allowed: dict[int, Bools]
+    """Node -> [K] strategies that every group can follow; other nodes may choose any."""
 
     def before(self, node: int) -> list[tuple[int, End]]:
         """The results of a node that are tied to an earlier node, and to what."""

@@ -16,13 +16,11 @@ class CollectiveStep:
     """One collective of a reshard."""
 
     kind: str  # one of KINDS or TO_UNREDUCED
-    axes: tuple[
-        AxisRef, ...
-    ]  # all axes that move, are gathered, sliced or reduced; per dimension major to minor
+    axes: tuple[AxisRef, ...]
+    """All axes that move, are gathered, sliced or reduced; per dimension major to minor."""
     out_sharding: TensorSharding
-    moves: tuple[
-        tuple[tuple[AxisRef, ...], int, int], ...
-    ] = ()  # all_to_all: axes, source and target dimension
+    moves: tuple[tuple[tuple[AxisRef, ...], int, int], ...] = ()
+    """Of an all_to_all: axes, source and target dimension."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,8 @@ class Decisions:
 
     produced: Mapping[int, TensorSharding]  # as the op makes it
     settled: Mapping[int, TensorSharding]  # after a reshard right after it, where the two differ
-    shared: Mapping[int, TensorSharding] = field(
-        default_factory=dict[int, TensorSharding]
-    )  # made once for several users
+    shared: Mapping[int, TensorSharding] = field(default_factory=dict[int, TensorSharding])
+    """Made once for several users."""
     uses: Mapping[Site, TensorSharding] = field(default_factory=dict[Site, TensorSharding])
     cloneable: frozenset[int] = frozenset()  # recomputed for each sharding that a use wants
     again: Mapping[Site, int] = field(default_factory=dict[Site, int])

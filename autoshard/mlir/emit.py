@@ -29,9 +29,8 @@ Gathers = Callable[[int, int, TensorSharding, TensorSharding, TensorSharding], b
 class Emission:
     change: str  # the op that changes a sharding
     annotates_ops: bool
-    pinned: frozenset[int] = (
-        frozenset()
-    )  # values that get their settled sharding by a change even where it is the produced one
+    pinned: frozenset[int] = frozenset()
+    """Values that get their settled sharding by a change even where it is the produced one."""
     gathers: Gathers | None = None
     transposed: frozenset[int] = frozenset()  # ops that transpose what is told apart from what others read
 

@@ -28,9 +28,8 @@ _LOOKED_THROUGH = frozenset(
 class OpFacts:
     rule: OpShardingRule | None
     flops: int
-    attribute: (
-        ir.Attribute | None
-    )  # a rule of ours, to be attached to the op; one without operands has no text form
+    attribute: ir.Attribute | None
+    """A rule of ours, to be attached to the op; one without operands has no text form."""
     windows: tuple[Window, ...] = ()
     linear: Ways = ()
     leaves_addends: bool = False

@@ -32,9 +32,8 @@ class Window:
     low: int  # rows of padding before the first row
     dilation: int  # of the window: how far its rows are apart
     base_dilation: int  # of the operand
-    is_scattered: bool = (
-        False  # results lie on the operand's rows, as in select_and_scatter, not one at each window
-    )
+    is_scattered: bool = False
+    """Results lie on the operand's rows, as in select_and_scatter, not one at each window."""
     operand: int = 0
 
 
@@ -95,9 +94,8 @@ class DataFlow:
     repeat: int
     location: str
     demand: TensorSharding | None = None
-    manual_axes: tuple[
-        AxisRef, ...
-    ] = ()  # of the manual computations around it, and of its own: none is planned
+    manual_axes: tuple[AxisRef, ...] = ()
+    """Of the manual computations around it, and of its own: none is planned."""
     crossing: Crossing | None = None  # of a manual computation
     body: int = -1  # of a loop, the time when its body begins, behind its condition
 
@@ -152,9 +150,8 @@ class Listing:
     warnings: tuple[str, ...]  # ops without a rule, loops without a known trip count
     groups: tuple[ShardingGroup, ...] = ()  # those that share a member are one
     memberships: tuple[GroupMember, ...] = ()  # as the user wrote them, one by one
-    firsts: Mapping[int, int] = field(
-        default_factory=dict[int, int]
-    )  # of values that equal ops compute again: the first of them
+    firsts: Mapping[int, int] = field(default_factory=dict[int, int])
+    """Of values that equal ops compute again: the first of them."""
 
     def first_of(self, value: int) -> int:
         """The value that is the same and computed first."""

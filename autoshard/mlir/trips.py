@@ -37,9 +37,8 @@ class _Moment:
     """A trip of the enclosing loops, the first or the last of each, at which counters are looked at."""
 
     is_last: bool = False
-    counting: tuple[
-        ir.Operation, ...
-    ] = ()  # loops whose trips are asked for: their counters have no value yet
+    counting: tuple[ir.Operation, ...] = ()
+    """Loops whose trips are asked for: their counters have no value yet."""
 
 
 def trip_count(loop: ir.Operation, counting: tuple[ir.Operation, ...] = ()) -> float | None:

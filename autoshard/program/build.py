@@ -175,22 +175,7 @@ def build_program(
     kernels, lives = recompute(kernels, lives_of(kernels), repeated | slices)
     if compiler.is_xla_tpu:
         lives, ample = (
-            written_into_whole(kernels, listing, pinned, one, compiler.devices) for one in (lives, ample)
-        )
-        lives, ample = (
-            without_nested(kernels, listing, pinned, finished(kernels, listing, pinned, stored, one))
-            for one in (lives, ample)
-        )
-        lives, ample = (
-            ended_in_place(
-                kernels,
-                listing,
-                pinned,
-                stored,
-                one,
-                convolutions_alone=not compiler.ends_products_in_place,
-            )
-            for one in (lives, ample)
+            _fused_by_xla_tpu(kernels, listing, pinned, stored, one, compiler) for one in (lives, ample)
         )
     merged = merged_scatters(listing, zeros) if compiler.is_xla_tpu else NO_MERGED
     lives, ample = (without_merged(kernels, merged, one) for one in (lives, ample))
@@ -233,56 +218,66 @@ def build_program(
             wholes[value] = (*wholes.get(value, ()), whole)
             as_made |= {value} if whole.is_value else set()
     program = Program(
-        listing,
-        kernels,
-        flows,
-        fusion.cloneable,
-        reuse_results(listing, kernels, fresh, lives),
-        ample,
-        reuse_results(listing, kernels, fresh, ample),
-        len(listing.ops) + 1,
-        pairs,
-        widths,
-        stored,
-        zeros,
-        addends.values,
-        dims,
-        fresh,
-        copied_results(listing, kernels, handing, pairs, fusion.free),
-        later,
-        wholes,
-        rows | {one.gradient: (one.dims, 0 if one.is_in_state else 1) for one in updates},
-        copies_of_rows,
-        gathered_tables(kernels, listing, copies_of_rows) if compiler.is_xla_tpu else {},
-        image_copies(kernels, listing) if compiler.is_xla_tpu else {},
-        padding,
-        worked_on(kernels, listing, dims),
-        find_strips(kernels, listing),
-        scattered_sums(listing, storing) if compiler.is_xla_tpu else {},
-        in_pieces(kernels, listing),
-        as_made,
-        transforms(kernels, permanent, fresh, ample) if compiler.is_xla_tpu else {},
-        indexed,
-        frozenset(merged.into),
-        generated_wholes(listing, fusion.free) if compiler.is_xla_tpu else (),
+        listing=listing,
+        kernels=kernels,
+        flows=flows,
+        cloneable=fusion.cloneable,
+        lifetimes=reuse_results(listing, kernels, fresh, lives),
+        ample_lifetimes=ample,
+        lent_lifetimes=reuse_results(listing, kernels, fresh, ample),
+        num_times=len(listing.ops) + 1,
+        carried_pairs=pairs,
+        widths=widths,
+        stored=stored,
+        zeros=zeros,
+        addends=addends.values,
+        minor_dims=dims,
+        returned=fresh,
+        copied_results=copied_results(listing, kernels, handing, pairs, fusion.free),
+        sums_after_loops=later,
+        wholes=wholes,
+        scattered_rows=rows | {one.gradient: (one.dims, 0 if one.is_in_state else 1) for one in updates},
+        row_copies=copies_of_rows,
+        padding_names=padding,
+        worked_on=worked_on(kernels, listing, dims),
+        strips=find_strips(kernels, listing),
+        pieces=in_pieces(kernels, listing),
+        as_made=as_made,
+        indexed=indexed,
+        merged_scatters=frozenset(merged.into),
         scatters_last=compiler.scatters_last,
         gathers_apart=compiler.gathers_apart,
-        scattered_updates=scattered_updates(kernels, listing, ample, rows, dims, indexed, copies_of_rows)
-        if compiler.is_xla_tpu
-        else {},
-        hoisted_casts=hoisted_casts(kernels, listing) if compiler.is_xla_tpu else {},
+        packed=packed_predicates(listing, kernels, pinned, stored, ample, hidden_of_few(besides), compiler),
         made_at_start=made_at_start(listing, kernels, flows),
-        packed=packed_predicates(
-            listing,
-            kernels,
-            pinned,
-            stored,
-            ample,
-            hidden_of_few(besides),
-            compiler,
-        ),
     )
-    return replace(program, picked=picked_beside(program, compiler)) if compiler.is_xla_tpu else program
+    if not compiler.is_xla_tpu:
+        return program
+    program = replace(
+        program,
+        gathered_tables=gathered_tables(kernels, listing, copies_of_rows),
+        image_copies=image_copies(kernels, listing),
+        scattered_sums=scattered_sums(listing, storing),
+        transforms=transforms(kernels, permanent, fresh, ample),
+        generated=generated_wholes(listing, fusion.free),
+        hoisted_casts=hoisted_casts(kernels, listing),
+        scattered_updates=scattered_updates(kernels, listing, ample, rows, dims, indexed, copies_of_rows),
+    )
+    return replace(program, picked=picked_beside(program, compiler))
+
+
+def _fused_by_xla_tpu(
+    kernels: Sequence[Kernel],
+    listing: Listing,
+    pinned: frozenset[int],
+    stored: Widths,
+    lives: dict[int, Lifetime],
+    compiler: Compiler,
+) -> dict[int, Lifetime]:
+    """Without the buffers of what it makes where that is read, and of what is written over what it is made of."""
+    lives = written_into_whole(kernels, listing, pinned, lives, compiler.devices)
+    lives = without_nested(kernels, listing, pinned, finished(kernels, listing, pinned, stored, lives))
+    is_alone = not compiler.ends_products_in_place
+    return ended_in_place(kernels, listing, pinned, stored, lives, convolutions_alone=is_alone)
 
 
 class KernelReads(NamedTuple):

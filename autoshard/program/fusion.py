@@ -43,15 +43,15 @@ class Group:
 
     root: int
     ops: list[int] = field(default_factory=list[int])
-    mapping: dict[int, TensorMapping] = field(
-        default_factory=dict[int, TensorMapping]
-    )  # of each value inside
+    mapping: dict[int, TensorMapping] = field(default_factory=dict[int, TensorMapping])
+    """Of each value inside."""
     reads: list[Read] = field(default_factory=list[Read])
     free_reads: list[Read] = field(default_factory=list[Read])
     said: dict[int, DimSharding] = field(default_factory=dict[int, DimSharding])  # of factors, by demands
     demands: list[tuple[TensorMapping, TensorSharding]] = field(
         default_factory=list[tuple[TensorMapping, TensorSharding]]
-    )  # on values inside
+    )
+    """On values inside."""
 
 
 @dataclass(frozen=True, slots=True)

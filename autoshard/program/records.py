@@ -73,15 +73,13 @@ class KernelShape:
     travels: tuple[TensorType, ...] = ()  # in what type each operand may reach it from other devices
     leaves: tuple[TensorType, ...] = ()  # and each result may leave for others
     additions: tuple[Addition, ...] = ()  # of operands that may be addends
-    within: tuple[
-        tuple[TensorMapping, TensorSharding], ...
-    ] = ()  # the user's demands on what it makes inside
+    within: tuple[tuple[TensorMapping, TensorSharding], ...] = ()
+    """The user's demands on what it makes inside."""
     near_reads: tuple[int, ...] = ()  # of the `reads` in a loop, those spared where the operand stays near
     is_near: bool = False  # whether the results of a trip may stay near
     sums_later: bool = False  # what it leaves to sum may be added up first, in each trip of a loop
-    maximum_dtype: str = (
-        ""  # of a maximum over split dimensions that goes between devices in another type than it has
-    )
+    maximum_dtype: str = ""
+    """Of a maximum over split dimensions that goes between devices in another type than it has."""
     loop_bytes: int = 0  # what may stay near in the loop at once, split over all devices; 0 outside loops
 
     def sent(self, number: int) -> TensorType:
@@ -171,15 +169,13 @@ class Kernel:
     uses: tuple[Use, ...]
     results: tuple[int, ...]  # the root's ranked results, in the order of the rule's
     inner: tuple[tuple[int, TensorMapping], ...]  # values that never leave the kernel
-    free_reads: tuple[
-        tuple[int, int, TensorMapping], ...
-    ]  # (op, operand, mapping) of recomputed values that it reads
+    free_reads: tuple[tuple[int, int, TensorMapping], ...]
+    """(op, operand, mapping) of recomputed values that it reads."""
     time: int
     repeat: int
     is_in_place: bool  # a result may take the buffer of an operand that dies here
-    is_alias: (
-        bool  # the result has no buffer: its readers read the operands (reshape, cheap elementwise work)
-    )
+    is_alias: bool
+    """The result has no buffer: its readers read the operands (reshape, cheap elementwise work)."""
     ways: tuple[LinearWay, ...] = ()  # those of the shape, with what is inside
     added: tuple[AddedValues, ...] = ()  # the additions of the shape
 
@@ -225,9 +221,8 @@ class Lifetime:
     begin: int
     end: int
     is_own_buffer: bool
-    within: int | None = (
-        None  # the result in whose memory it lies, as far as it is no larger than that once both are sharded
-    )
+    within: int | None = None
+    """The result in whose memory it lies, as far as it is no larger than that once both are sharded."""
 
 
 MinorDims = tuple[tuple[int, ...], tuple[int, ...], bool]
@@ -269,9 +264,8 @@ class Whole(NamedTuple):
     type: TensorType
     dims: MinorDims | None = None
     is_value: bool = False  # it is the value itself, and not stored twice where that has a buffer
-    cut: tuple[int, int] | None = (
-        None  # a dimension in groups of so many elements; the groups are one more dimension, the last
-    )
+    cut: tuple[int, int] | None = None
+    """A dimension in groups of so many elements; the groups are one more dimension, the last."""
     beside: Beside | None = None  # only where that is so
 
 
@@ -362,84 +356,81 @@ class Strips:
 
 @dataclass(frozen=True, slots=True)
 class Program:
+    """Kernels and flows of a module, how long values live, and what a compiler stores beside them.
+
+    Attributes:
+        cloneable: values recomputed for each use: constants, iota, what is made of those, broadcasts.
+        lifetimes: of every value that a kernel or flow defines, where the compiler is short of memory.
+        ample_lifetimes: the same where it has memory to spare.
+        lent_lifetimes: the same where it has some, but results lend theirs (`reuse`).
+        carried_pairs: (result index, argument index).
+        widths: in what type values travel.
+        stored: in what type they are stored while they come and go.
+        zeros: values that are zero everywhere.
+        addends: values that may be left as addends for the addition that reads them.
+        minor_dims: of values whose layout a matrix unit decides.
+        returned: values whose buffers are the program's results.
+        copied_results: numbers of results that take memory beside the value they return.
+        sums_after_loops: of values that each trip of a loop adds up, what a compiler may sum after it.
+        wholes: what is made whole besides, by the values whose sharding it has.
+        scattered_rows: of what scatters make, how it lies meanwhile, and how many values of that size lie so.
+        row_copies: of arguments that are copied into such rows.
+        gathered_tables: how arguments lie that gathers read, by the times of these.
+        image_copies: of arguments that convolutions read, by the times of the first ones.
+        padding_names: names of buffers that take what they pad of their elements.
+        worked_on: see `renamed.worked_on`.
+        scattered_sums: of what scatters make whose sum over devices takes memory of its own.
+        pieces: of values that are made in pieces where slices are read, bytes of these for each element.
+        as_made: elementwise names that lie as the matrix unit made what they name.
+        transforms: what Fourier transforms store meanwhile, by what they make.
+        indexed: of what loops carry and write at an index of an inner dimension, and of what that starts from, how it lies.
+        merged_scatters: what scatters make that a later one makes with its own, where they are not left as addends.
+        generated: what is made of constants alone and stored on every device.
+        picked: see `picking.picked_beside`.
+        scatters_last: see `deferred`.
+        gathers_apart: see `offloaded`.
+        packed: as what values are stored where their predicates are packed, see `packed`.
+        hoisted_casts: of arguments, as long as loops step through them, where they are not gathered for these.
+        scattered_updates: by the times of scatters.
+        made_at_start: see `prefetch.made_at_start`.
+    """
+
     listing: Listing
     kernels: tuple[Kernel, ...]
     flows: tuple[Flow, ...]
-    cloneable: frozenset[
-        int
-    ]  # values recomputed for each use: constants, iota, what is made of those, broadcasts
-    lifetimes: dict[
-        int, Lifetime
-    ]  # of every value that a kernel or flow defines, where the compiler is short of memory
-    ample_lifetimes: dict[int, Lifetime]  # and where it has memory to spare
-    lent_lifetimes: dict[int, Lifetime]  # where it has some, but results lend theirs (`reuse`)
+    cloneable: frozenset[int]
+    lifetimes: dict[int, Lifetime]
+    ample_lifetimes: dict[int, Lifetime]
+    lent_lifetimes: dict[int, Lifetime]
     num_times: int
-    carried_pairs: tuple[tuple[int, int], ...]  # (result index, argument index)
-    widths: Widths = field(compare=False)  # in what type values travel
-    stored: Widths = field(compare=False)  # and in what type they are stored while they come and go
-    zeros: frozenset[int] = frozenset()  # values that are zero everywhere
-    addends: frozenset[int] = (
-        frozenset()
-    )  # values that may be left as addends for the addition that reads them
-    minor_dims: dict[int, MinorDims] = field(
-        default_factory=dict[int, MinorDims]
-    )  # of values whose layout a matrix unit decides
-    returned: frozenset[int] = frozenset()  # values whose buffers are the program's results
-    copied_results: frozenset[int] = (
-        frozenset()
-    )  # numbers of results that take memory beside the value they return
-    sums_after_loops: dict[int, AddedUp] = field(
-        default_factory=dict[int, AddedUp]
-    )  # of values that each trip of a loop adds up, what a compiler may sum after it
-    wholes: dict[int, tuple[Whole, ...]] = field(
-        default_factory=dict[int, tuple[Whole, ...]]
-    )  # what is made whole besides, by the values whose sharding it has
-    scattered_rows: dict[int, tuple[MinorDims, int]] = field(
-        default_factory=dict[int, tuple[MinorDims, int]]
-    )  # of what scatters make, how it lies meanwhile, and how many values of that size lie so
-    row_copies: dict[int, RowCopy] = field(
-        default_factory=dict[int, RowCopy]
-    )  # of arguments that are copied into such rows
-    gathered_tables: dict[int, MinorDims] = field(
-        default_factory=dict[int, MinorDims]
-    )  # how arguments lie that gathers read, by the times of these
-    image_copies: dict[int, ImageCopy] = field(
-        default_factory=dict[int, ImageCopy]
-    )  # of arguments that convolutions read, by the times of the first ones
-
-    padding_names: frozenset[int] = frozenset()  # names of buffers that take what they pad of their elements
-    worked_on: dict[int, int] = field(default_factory=dict[int, int])  # see `renamed.worked_on`
+    carried_pairs: tuple[tuple[int, int], ...]
+    widths: Widths = field(compare=False)
+    stored: Widths = field(compare=False)
+    zeros: frozenset[int] = frozenset()
+    addends: frozenset[int] = frozenset()
+    minor_dims: dict[int, MinorDims] = field(default_factory=dict[int, MinorDims])
+    returned: frozenset[int] = frozenset()
+    copied_results: frozenset[int] = frozenset()
+    sums_after_loops: dict[int, AddedUp] = field(default_factory=dict[int, AddedUp])
+    wholes: dict[int, tuple[Whole, ...]] = field(default_factory=dict[int, tuple[Whole, ...]])
+    scattered_rows: dict[int, tuple[MinorDims, int]] = field(default_factory=dict[int, tuple[MinorDims, int]])
+    row_copies: dict[int, RowCopy] = field(default_factory=dict[int, RowCopy])
+    gathered_tables: dict[int, MinorDims] = field(default_factory=dict[int, MinorDims])
+    image_copies: dict[int, ImageCopy] = field(default_factory=dict[int, ImageCopy])
+    padding_names: frozenset[int] = frozenset()
+    worked_on: dict[int, int] = field(default_factory=dict[int, int])
     strips: Strips = field(default_factory=Strips)
-    scattered_sums: dict[int, ScatteredSum] = field(
-        default_factory=dict[int, ScatteredSum]
-    )  # of what scatters make whose sum over devices takes memory of its own
-    pieces: dict[int, int] = field(
-        default_factory=dict[int, int]
-    )  # of values that are made in pieces where slices are read, bytes of these for each element
-    as_made: frozenset[int] = frozenset()  # elementwise names that lie as the matrix unit made what they name
-    transforms: dict[int, Transform] = field(
-        default_factory=dict[int, Transform]
-    )  # what Fourier transforms store meanwhile, by what they make
-
-    indexed: dict[int, MinorDims] = field(
-        default_factory=dict[int, MinorDims]
-    )  # of what loops carry and write at an index of an inner dimension, and of what that starts from
-    merged_scatters: frozenset[int] = (
-        frozenset()
-    )  # what scatters make that a later one makes with its own, where they are not left as addends
-    generated: tuple[Whole, ...] = ()  # what is made of constants alone and stored on every device
-    picked: dict[tuple[int, int], Picked] = field(
-        default_factory=dict[tuple[int, int], Picked]
-    )  # see `picking.picked_beside`
-    scatters_last: bool = False  # see `deferred`
-    gathers_apart: bool = False  # see `offloaded`
-    packed: dict[int, TensorType | None] = field(
-        default_factory=dict[int, TensorType | None]
-    )  # as what values are stored where their predicates are packed, see `packed`
-    hoisted_casts: dict[int, tuple[Whole, ...]] = field(
-        default_factory=dict[int, tuple[Whole, ...]]
-    )  # of arguments, as long as loops step through them, where they are not gathered for these
-    scattered_updates: dict[int, Updates] = field(
-        default_factory=dict[int, Updates]
-    )  # by the times of scatters
-    made_at_start: dict[int, int] = field(default_factory=dict[int, int])  # see `prefetch.made_at_start`
+    scattered_sums: dict[int, ScatteredSum] = field(default_factory=dict[int, ScatteredSum])
+    pieces: dict[int, int] = field(default_factory=dict[int, int])
+    as_made: frozenset[int] = frozenset()
+    transforms: dict[int, Transform] = field(default_factory=dict[int, Transform])
+    indexed: dict[int, MinorDims] = field(default_factory=dict[int, MinorDims])
+    merged_scatters: frozenset[int] = frozenset()
+    generated: tuple[Whole, ...] = ()
+    picked: dict[tuple[int, int], Picked] = field(default_factory=dict[tuple[int, int], Picked])
+    scatters_last: bool = False
+    gathers_apart: bool = False
+    packed: dict[int, TensorType | None] = field(default_factory=dict[int, TensorType | None])
+    hoisted_casts: dict[int, tuple[Whole, ...]] = field(default_factory=dict[int, tuple[Whole, ...]])
+    scattered_updates: dict[int, Updates] = field(default_factory=dict[int, Updates])
+    made_at_start: dict[int, int] = field(default_factory=dict[int, int])

@@ -67,9 +67,8 @@ class Repeatable:
 
     zeros: frozenset[int]  # values that are zero everywhere
     transposed: frozenset[int]  # and those of `into_matmuls`
-    gathered: frozenset[
-        int
-    ]  # what gathers take their slices from, also under the names that it had before reshapes
+    gathered: frozenset[int]
+    """What gathers take their slices from, also under the names that it had before reshapes."""
     only_gathered: frozenset[int]  # and what nothing else reads
     gates: Gates
 

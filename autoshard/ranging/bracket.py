@@ -45,9 +45,8 @@ class Oracle(Generic[Choice]):
     """What `search_side` asks of the problem at a factor; `look` is None when the time is over."""
 
     look: Callable[[float], Look[Choice] | None]
-    difference: Callable[
-        [float, Choice], int
-    ]  # ns by which the choice is cheaper than it has to be to be better
+    difference: Callable[[float, Choice], int]
+    """By how many ns the choice is cheaper than it has to be to be better."""
 
 
 def search_side(

@@ -24,12 +24,10 @@ class Prices:
     """What a search has learned of a core, in names that outlive it."""
 
     multipliers: dict[int, float]  # by first row
-    messages: dict[
-        tuple[int, int], tuple[Floats, Floats]
-    ]  # by nodes of the graph: to the first, to the second
-    strategies: dict[
-        int, Ints
-    ]  # by node of the graph: which strategies, in rising order, the messages are for
+    messages: dict[tuple[int, int], tuple[Floats, Floats]]
+    """By nodes of the graph: to the first, to the second."""
+    strategies: dict[int, Ints]
+    """By node of the graph: which strategies, in rising order, the messages are for."""
 
 
 def learned(graph: Graph, core: Core, layout: Layout, multipliers: Floats, messages: Floats) -> Prices:

@@ -19,9 +19,8 @@ class Layout(NamedTuple):
     near_edge: Ints  # [2 m]
     near_node: Ints  # [2 m]
     message: Ints  # [m, 2] where the message of the edge to its first and to its second node begins
-    own_items: (
-        Ints  # [n + m + 1] items of a node or of n + an edge: item_order[own_items[o]:own_items[o + 1]]
-    )
+    own_items: Ints
+    """[n + m + 1] items of a node or of n + an edge: item_order[own_items[o]:own_items[o + 1]]."""
     item_order: Ints  # [I]
 
 

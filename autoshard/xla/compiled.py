@@ -72,13 +72,11 @@ class Compiled:
     matmul_flops: int  # of one device and step
     warnings: tuple[str, ...]
     compile_s: float
-    readers: Mapping[str, str] = field(
-        repr=False
-    )  # of a constraint among the places, the op that reads through it
+    readers: Mapping[str, str] = field(repr=False)
+    """Of a constraint among the places, the op that reads through it."""
     hlo_text: str = field(repr=False)
-    held: tuple[CompiledBuffer, ...] = field(
-        default=(), repr=False
-    )  # in the heap at its peak, where the compiler says what is, the largest first
+    held: tuple[CompiledBuffer, ...] = field(default=(), repr=False)
+    """In the heap at its peak, where the compiler says what is, the largest first."""
 
     def totals(self) -> dict[str, KindTotal]:
         """By kind of collective."""
