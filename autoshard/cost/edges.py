@@ -1,0 +1,185 @@
+"""The edges of a graph as edges of a `ProblemBuilder`: what it costs to bring a value to a reader, and the copies that it takes.
+
+cost    reshard from what the provider leaves to what the reader demands, less what runs behind compute (`overlap`), * repeat; what stays in
+        a loop (`loops`) as often as it turns; what a product gathers while it runs at the price of that (`gathering`)
+memory  see `memory`
+
+Equal edges have one table, and one of each array of bytes.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from autoshard.cost.accumulation import SumAfter, kept_on_the_way, not_spared_ns
+from autoshard.cost.gathering import Gathered, GatheredOperands
+from autoshard.cost.graph import Edge, Graph
+from autoshard.cost.layouts import Ints
+from autoshard.cost.lowering import CollectivePrices
+from autoshard.cost.memory import copies_count, copy_bytes, hoisted_bytes, scattered_from, shard_bytes
+from autoshard.cost.overlap import NOTHING, Hideable, value_of
+from autoshard.cost.relaid import held_ahead
+from autoshard.cost.reshard import ReshardPrices
+from autoshard.cost.sizes import Sizes
+from autoshard.cost.told import Pairs, ToldPairs
+from autoshard.problem import ProblemBuilder, Table
+from autoshard.problem.model import Bools
+from autoshard.sharding import TensorType
+
+
+class _Copies(NamedTuple):
+    """[from, to] of what a change of sharding makes."""
+
+    whole: Ints  # bytes of the copy
+    shard: Ints  # bytes of the shard that a gather begins with
+    are_laid: Bools  # whether the copy is laid out anew behind a gather
+
+
+class EdgeTables:
+    """Of all edges of a graph.
+
+    Args:
+        hides: what runs behind compute of an edge's reshard in one run.
+        begin_of: of edges whose copies are there before they are read, from when on.
+        after: of nodes whose sum is made after a loop.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        prices: CollectivePrices,
+        reshards: ReshardPrices,
+        sizes: Sizes,
+        operands: GatheredOperands,
+        hides: Mapping[int, Hideable],
+        begin_of: Mapping[int, int],
+        after: Mapping[int, SumAfter],
+    ) -> None:
+        self._graph, self._prices, self._reshards, self._sizes = graph, prices, reshards, sizes
+        self._operands, self._hides, self._begin_of, self._after = operands, hides, begin_of, after
+        self._told = ToldPairs(graph)
+        self._tables: dict[tuple[TensorType, bytes, bytes, *tuple[int | Hideable, ...]], Table] = {}
+        self._copies: dict[tuple[TensorType, bytes, bytes, TensorType, int], _Copies] = {}
+        self._moved: dict[
+            tuple[TensorType, TensorType, *tuple[int | Hideable, ...]], tuple[Table, _Copies]
+        ] = {}
+        self._looped: dict[tuple[int, int], tuple[Table, Ints]] = {}
+
+    def add_to(self, builder: ProblemBuilder) -> dict[int, Gathered]:
+        """Returns the edges whose reshard a product may carry out while it runs."""
+        gathered: dict[int, Gathered] = {}
+        for index, edge in enumerate(self._graph.edges):
+            supply, demand = edge_ends(self._graph, edge)
+            table, copies = self._of_change(index, edge, supply, demand)
+            pairs = self._told.of_edge(edge, supply, demand)
+            in_product = self._in_product(edge, pairs)
+            if in_product is not None:
+                gathered[index] = in_product
+                table, whole = self._in_loop(table, copies.whole, in_product, edge.repeat)
+                copies = copies._replace(whole=whole)
+            table = self._around_loops(table, edge, supply, demand)
+            if pairs is not None:
+                whole, shard = self._told.copies(copies.whole, copies.shard, pairs)
+                table, copies = self._told.table(table, pairs), copies._replace(whole=whole, shard=shard)
+            number = builder.add_edge(edge.provider, edge.reader, table)
+            for item in self._operands.memory(edge, in_product) if in_product is not None else ():
+                builder.add_edge_usage(number, *item)
+            for item in self._memory(index, edge, copies, pairs):
+                builder.add_edge_usage(number, *item)
+        return gathered
+
+    def _of_change(self, index: int, edge: Edge, supply: Ints, demand: Ints) -> tuple[Table, _Copies]:
+        """Of the change of sharding by itself."""
+        hidden = self._hides.get(index, NOTHING)
+        sent = self._prices.sent(edge.type, edge.travels)
+        widening = self._prices.widening(edge.type, sent)
+        more = max(edge.trips - edge.repeat, 0)
+        quick = (edge.travels, sent, widening, id(supply), id(demand), edge.repeat, hidden, more)
+        if quick not in self._moved:
+            ends = supply.tobytes(), demand.tobytes()
+            priced = (sent, *ends, widening, edge.repeat, hidden, more)
+            if priced not in self._tables:
+                cost = self._exposed_ns(sent, widening, supply, demand, hidden) * edge.repeat
+                if more:
+                    inside = self._reshards.matrix(sent, only_inside=True, widening=widening)
+                    cost += inside[np.ix_(supply, demand)] * more
+                possible = self._reshards.possible(edge.type.rank, supply, demand)
+                self._tables[priced] = Table(cost, possible)
+            key = (self._sizes.narrowed(edge.type, edge.travels), *ends, sent, widening)
+            if key not in self._copies:
+                sized = (self._sizes, key[0], supply, demand)
+                are_laid = self._reshards.are_laid_out(sent, widening)[np.ix_(supply, demand)]
+                self._copies[key] = _Copies(copy_bytes(*sized), shard_bytes(*sized), are_laid)
+            self._moved[quick] = self._tables[priced], self._copies[key]
+        return self._moved[quick]
+
+    def _exposed_ns(
+        self, type_: TensorType, widening: int, supply: Ints, demand: Ints, hidden: Hideable
+    ) -> Ints:
+        """[from, to] ns of one run that the step waits for."""
+        pairs = np.ix_(supply, demand)
+        whole = self._reshards.matrix(type_, widening=widening)[pairs]
+        if hidden == NOTHING:
+            return whole
+        asynchronous = self._reshards.matrix(type_, hidden.kinds, widening=widening)[pairs]
+        return whole - hidden.hidden_ns(asynchronous)
+
+    def _in_product(self, edge: Edge, pairs: Pairs | None) -> Gathered | None:
+        """What the product that reads may gather, where it reads what is moved."""
+        found = self._operands.of_edge(edge, value_of(self._graph, edge), self._reshards)
+        if found is None or pairs is None or not (found.is_looped & ~pairs.is_moved).any():
+            return found
+        return replace(found, is_looped=found.is_looped & pairs.is_moved)
+
+    def _in_loop(self, table: Table, whole: Ints, gathered: Gathered, repeat: int) -> tuple[Table, Ints]:
+        """With what a product gathers while it runs at the price of that, and without a copy."""
+        key = id(table), id(gathered)
+        if key not in self._looped:
+            cost = np.where(gathered.is_looped, gathered.exposed_ns * repeat, table.cost)
+            self._looped[key] = replace(table, cost=cost), np.where(gathered.is_looped, 0, whole)
+        return self._looped[key]
+
+    def _around_loops(self, table: Table, edge: Edge, supply: Ints, demand: Ints) -> Table:
+        """With what sums that are made after loops cost where they are not spared, and allow on the way there."""
+        if edge.provider in self._after:
+            again_ns = not_spared_ns(self._graph, edge, self._after[edge.provider], supply, demand)
+            table = replace(table, cost=table.cost + again_ns)
+        is_kept = (
+            kept_on_the_way(self._graph, edge, supply, demand) if self._prices.sums_after_loops else None
+        )
+        if is_kept is None:
+            return table
+        return replace(table, allowed=is_kept if table.allowed is None else table.allowed & is_kept)
+
+    def _memory(
+        self, index: int, edge: Edge, copies: _Copies, pairs: Pairs | None
+    ) -> Iterator[tuple[int, int, Ints]]:
+        """(begin, end, [from, to] bytes)."""
+        graph, sizes, prices = self._graph, self._sizes, self._prices
+        whole, shard, are_laid = copies
+        value, begin = value_of(graph, edge), self._begin_of.get(index, edge.begin)
+        do_count = copies_count(graph, edge)
+        if do_count and whole.any():
+            yield begin, edge.end, whole
+        yield from hoisted_bytes(graph, edge, sizes, value)
+        if (in_rows := scattered_from(graph, edge, sizes, value, whole)) is not None and in_rows.any():
+            yield edge.begin, edge.end, in_rows
+        if prices.lowering == "xla-tpu" and value in graph.program.pieces:
+            pieces = sizes.pieces(edge.type, graph.program.pieces[value], *edge_ends(graph, edge))
+            yield edge.begin, edge.end, pieces if pairs is None else np.where(pairs.is_moved, pieces, 0)
+        is_laid = are_laid & (whole > 0)
+        if do_count and is_laid.any():
+            yield edge.begin, edge.begin + 1, np.where(is_laid, whole, 0)
+        if begin and prices.gathers_ahead and value in graph.program.made_at_start:
+            is_apart = is_laid & (edge.type.num_elements < prices.apart_below)
+            yield from held_ahead(graph.program, value, begin, is_apart, whole, shard)
+
+
+def edge_ends(graph: Graph, edge: Edge) -> tuple[Ints, Ints]:
+    """Layouts of every choice: what the provider leaves, and what the reader demands."""
+    return (
+        graph.nodes[edge.provider].choices.supplies[edge.result],
+        graph.nodes[edge.reader].choices.demands[edge.operand],
+    )
