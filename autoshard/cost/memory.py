@@ -15,6 +15,7 @@ Sizes are those of the hardware's layouts in memory (`Hardware.stored_bytes`).
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,8 @@ from autoshard.cost.relaid import passes
 from autoshard.cost.sizes import Item, Sizes
 from autoshard.cost.strips import strip_items
 from autoshard.problem import ProblemBuilder
-from autoshard.program import Flow, FlowKind, Lifetime, Lives, lies_as_read
+from autoshard.problem.model import Bools
+from autoshard.program import Flow, FlowKind, Kernel, Lifetime, Lives, Program, lies_as_read
 from autoshard.sharding import TensorSharding, TensorType
 
 
@@ -177,75 +179,111 @@ def _is_permanent(graph: Graph, flow: Flow) -> bool:
     return flow.kind is FlowKind.ARGUMENT or flow.value in graph.program.returned
 
 
+class _Made(NamedTuple):
+    """A value that a kernel makes, in layouts of every choice."""
+
+    value: int
+    type: TensorType
+    produced: Ints
+    settled: Ints
+    is_moved: Bools  # from the one to the other, once it is whole
+    is_made: Bools  # False where a later scatter makes it with its own
+
+
+def _made_by(graph: Graph, node: Node, looped: Looped) -> Iterator[_Made]:
+    assert node.space is not None
+    kernel = graph.program.kernels[node.kernel]
+    for value, type_, produced, settled in zip(
+        kernel.results, kernel.shape.results, node.space.produced, node.choices.supplies, strict=False
+    ):
+        layouts = graph.layouts[type_.rank]
+        is_moved = layouts.reduced(produced) != layouts.reduced(settled)
+        if node.space in looped:
+            is_moved &= ~looped[node.space]
+        yield _Made(value, type_, produced, settled, is_moved, _is_made(graph, value, type_, settled))
+
+
 def _kernel_items(
     graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Lifetime], looped: Looped
 ) -> Iterator[Item]:
-    assert node.space is not None
     program, kernel = graph.program, graph.program.kernels[node.kernel]
     if kernel.time in program.gathered_tables:
         yield _gathered_from(graph, node, sizes)
     if (copy := program.image_copies.get(kernel.time)) is not None:
         copied = sizes.temporary(copy.type, node.choices.demands[0], copy.dims)
         yield Item(kernel.time, copy.end, copied, note="images as a convolution reads them")
-    for value, type_, produced, settled in zip(
-        kernel.results, kernel.shape.results, node.space.produced, node.choices.supplies, strict=False
-    ):
-        minor = program.minor_dims.get(value)
-        is_moved = graph.layouts[type_.rank].reduced(produced) != graph.layouts[type_.rank].reduced(settled)
-        if node.space in looped:
-            is_moved &= ~looped[node.space]
-        if is_moved.any():
-            unsettled = sizes.temporary(type_, produced, minor)
-            moved = np.where(is_moved, unsettled, 0)
+    for made in _made_by(graph, node, looped):
+        if made.is_moved.any():
+            unsettled = sizes.temporary(made.type, made.produced, program.minor_dims.get(made.value))
+            moved = np.where(made.is_moved, unsettled, 0)
             yield Item(kernel.time, kernel.time + 1, moved, note="before it is moved")
-        lifetime = lives.get(value)
-        if lifetime is None:
-            continue
-        is_made = _is_made(graph, value, type_, settled)
-        if value in program.scattered_rows:
-            dims, count = program.scattered_rows[value]
-            in_rows = np.where(is_made, sizes.copied(type_, settled, dims), 0)
-            rows = Item(kernel.time, kernel.time + 1, in_rows, note="scattered in rows of whole slices")
-            yield from [rows] * count
-        if (transform := program.transforms.get(value)) is not None:
-            whole = sizes.temporary(transform.whole, produced)
-            note = "products of a Fourier transform"
-            yield Item(kernel.time, kernel.time + 1, whole * transform.halves // 2, note=note)
-            yield Item(lifetime.begin, lifetime.end, whole * transform.kept // 2, note=note)
-        for whole in program.wholes.get(value, ()):
-            if not (whole.is_value and lifetime.is_own_buffer):
-                yield Item(whole.begin, whole.end, sizes.whole(whole, settled), note="stored for its readers")
-        held = sizes.held(value, type_)
-        smallest, written = sizes.temporary(held, settled), sizes.temporary(held, settled, minor)
-        stored = sizes.where_packed(value, type_, settled, written)
-        is_stored = lifetime.is_own_buffer or lifetime.within is not None
-        if is_stored and (sum_ := program.scattered_sums.get(value)) is not None:
-            are_summed = np.asarray([bool(one.reduced) for one in node.space.strategies]) & is_made
-            made, summed = (sizes.temporary(one, produced, minor) for one in (held, sum_.type))
-            in_part, in_whole = (made, 2 * made - summed) if sum_.is_turned else (summed, made)
-            beside = np.where(is_moved, in_part, in_whole)
-            yield Item(
-                kernel.time, kernel.time + 1, np.where(are_summed, beside, 0), note="before it is summed"
-            )
-            stored = np.where(are_summed, sizes.temporary(sum_.type, settled, minor), stored)
-        if is_stored and program.packed.get(value) is not None:
-            both = np.where(sizes.are_packed(type_, settled, minor), written, 0)
-            yield Item(kernel.time, kernel.time + 1, both, note="as wide as it is compared")
-        if lifetime.is_own_buffer:
-            is_result = value in program.returned
-            bytes_ = sizes.permanent(type_, settled) if is_result else stored
-            yield Item(lifetime.begin, lifetime.end, np.where(is_made, bytes_, 0), is_result, value=value)
-            if is_result and (written != smallest).any():
-                padded = np.where(written != smallest, written, 0)
-                yield Item(kernel.time, kernel.time + 1, padded, note="as the matrix unit writes it")
-        elif lifetime.within is not None:
-            excess = np.maximum(stored - _least_bytes(graph, lifetime.within), 0)
-            beyond = np.where(is_made, excess, 0)
-            yield Item(lifetime.begin, lifetime.end, beyond, note="beyond the result in whose memory it lies")
-        elif kernel.is_alias and value not in program.as_made:
-            least = sizes.unpadded(held, settled) if value in program.padding_names else smallest
-            if (written != least).any() and not lies_as_read(value, program, lives):
-                yield Item(lifetime.begin, lifetime.end, written - least, note="padding of another layout")
+        lifetime = lives.get(made.value)
+        if lifetime is not None:
+            yield from _beside_value(program, kernel, made, sizes, lifetime)
+            yield from _value_items(graph, node, made, sizes, lives, lifetime)
+
+
+def _beside_value(
+    program: Program, kernel: Kernel, made: _Made, sizes: Sizes, lifetime: Lifetime
+) -> Iterator[Item]:
+    """What is there for a value, whether it has a buffer of its own or not."""
+    if made.value in program.scattered_rows:
+        dims, count = program.scattered_rows[made.value]
+        in_rows = np.where(made.is_made, sizes.copied(made.type, made.settled, dims), 0)
+        rows = Item(kernel.time, kernel.time + 1, in_rows, note="scattered in rows of whole slices")
+        yield from [rows] * count
+    if (transform := program.transforms.get(made.value)) is not None:
+        whole = sizes.temporary(transform.whole, made.produced)
+        note = "products of a Fourier transform"
+        yield Item(kernel.time, kernel.time + 1, whole * transform.halves // 2, note=note)
+        yield Item(lifetime.begin, lifetime.end, whole * transform.kept // 2, note=note)
+    for whole in program.wholes.get(made.value, ()):
+        if not (whole.is_value and lifetime.is_own_buffer):
+            bytes_ = sizes.whole(whole, made.settled)
+            yield Item(whole.begin, whole.end, bytes_, note="stored for its readers")
+
+
+def _value_items(
+    graph: Graph,
+    node: Node,
+    made: _Made,
+    sizes: Sizes,
+    lives: Mapping[int, Lifetime],
+    lifetime: Lifetime,
+) -> Iterator[Item]:
+    """The value itself, as far as it has memory, and what it is before it is as it is stored."""
+    program, kernel = graph.program, graph.program.kernels[node.kernel]
+    value, minor, now = made.value, program.minor_dims.get(made.value), (kernel.time, kernel.time + 1)
+    held = sizes.held(value, made.type)
+    smallest, written = sizes.temporary(held, made.settled), sizes.temporary(held, made.settled, minor)
+    stored = sizes.where_packed(value, made.type, made.settled, written)
+    is_stored = lifetime.is_own_buffer or lifetime.within is not None
+    if is_stored and (sum_ := program.scattered_sums.get(value)) is not None:
+        assert node.space is not None
+        are_summed = np.asarray([bool(one.reduced) for one in node.space.strategies]) & made.is_made
+        before, summed = (sizes.temporary(one, made.produced, minor) for one in (held, sum_.type))
+        in_part, in_whole = (before, 2 * before - summed) if sum_.is_turned else (summed, before)
+        beside = np.where(made.is_moved, in_part, in_whole)
+        yield Item(*now, np.where(are_summed, beside, 0), note="before it is summed")
+        stored = np.where(are_summed, sizes.temporary(sum_.type, made.settled, minor), stored)
+    if is_stored and program.packed.get(value) is not None:
+        both = np.where(sizes.are_packed(made.type, made.settled, minor), written, 0)
+        yield Item(*now, both, note="as wide as it is compared")
+    if lifetime.is_own_buffer:
+        is_result = value in program.returned
+        bytes_ = sizes.permanent(made.type, made.settled) if is_result else stored
+        yield Item(lifetime.begin, lifetime.end, np.where(made.is_made, bytes_, 0), is_result, value=value)
+        if is_result and (written != smallest).any():
+            padded = np.where(written != smallest, written, 0)
+            yield Item(*now, padded, note="as the matrix unit writes it")
+    elif lifetime.within is not None:
+        excess = np.maximum(stored - _least_bytes(graph, lifetime.within), 0)
+        beyond = np.where(made.is_made, excess, 0)
+        yield Item(lifetime.begin, lifetime.end, beyond, note="beyond the result in whose memory it lies")
+    elif kernel.is_alias and value not in program.as_made:
+        least = sizes.unpadded(held, made.settled) if value in program.padding_names else smallest
+        if (written != least).any() and not lies_as_read(value, program, lives):
+            yield Item(lifetime.begin, lifetime.end, written - least, note="padding of another layout")
 
 
 def _gathered_as_made(graph: Graph, node: Node, sizes: Sizes, apart_below: int) -> Iterator[Item]:
