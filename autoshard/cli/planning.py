@@ -4,7 +4,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,6 +25,9 @@ from autoshard.cli.options import (
 from autoshard.cli.progress import progress_bar
 from autoshard.errors import AutoshardError, ClashError
 from autoshard.mlir.forms import UPSTREAM
+
+if TYPE_CHECKING:
+    from autoshard.xla.targets import Target
 
 EXAMPLE_MESH = "data=4,model=4"
 _EXPLAINING = 0.5  # times the time limit, on top of it, to say what clashes
@@ -93,33 +96,13 @@ def plan(
     from autoshard.clashes import explain_read
     from autoshard.mlir import files
 
-    for path in (output, plan_out):
-        if path is not None:
-            files.require_writable(path)
-    if output is not None and plan_out is not None and output.resolve() == plan_out.resolve():
-        raise AutoshardError("-o and --plan-out name one file", where=str(output), fix="name two files")
-    if output is not None and asked.form in UPSTREAM and ".mlirbc" in output.suffixes:
-        raise AutoshardError(
-            f"--form {asked.form} is written as text only", where=str(output), fix="name a .mlir file"
-        )
-    if output is not None:
-        files.require_module_format(output)
+    _require_outputs(asked, output, plan_out)
     if constraints == "all" and asked.form != "xla":
         raise AutoshardError(
             f"--constraints all is for the form xla, not {asked.form}", fix="leave it out, or name --form xla"
         )
     refuse_half_a_search(asked, devices, axes)
-    if confirm is not None and (asked.is_search or devices is not None or asked.form != "xla"):
-        raise AutoshardError(
-            "--confirm compiles plans of one mesh and placement in the xla form",
-            where=f"--confirm {confirm}",
-            fix="name the mesh and the placement, and leave --form out",
-        )
-    target = None
-    if confirm is not None:
-        from autoshard.confirming import confirmed_target
-
-        target = confirmed_target(confirm)
+    target = None if confirm is None else _target(confirm, asked)
     request = asked.with_auto(EXAMPLE_MESH if model is None else None)
     limits: dict[str, Any] = {"seed": seed, "threads": threads}
     searched, confirmed = None, None
@@ -183,6 +166,37 @@ def plan(
     print_plan(found, as_json, show_all, clash, compared=compared, confirmed=confirmed)
     if not has_plan:
         sys.exit(1)
+
+
+def _require_outputs(asked: Asked, output: Path | None, plan_out: Path | None) -> None:
+    """Raises AutoshardError: a file that cannot be written, or not as it is named."""
+    from autoshard.mlir import files
+
+    for path in (output, plan_out):
+        if path is not None:
+            files.require_writable(path)
+    if output is None:
+        return
+    if plan_out is not None and output.resolve() == plan_out.resolve():
+        raise AutoshardError("-o and --plan-out name one file", where=str(output), fix="name two files")
+    if asked.form in UPSTREAM and ".mlirbc" in output.suffixes:
+        raise AutoshardError(
+            f"--form {asked.form} is written as text only", where=str(output), fix="name a .mlir file"
+        )
+    files.require_module_format(output)
+
+
+def _target(confirm: str, asked: Asked) -> "Target":
+    """Raises AutoshardError: no such target, or plans that are not compiled."""
+    from autoshard.confirming import confirmed_target
+
+    if asked.is_search or asked.form != "xla":
+        raise AutoshardError(
+            "--confirm compiles plans of one mesh and placement in the xla form",
+            where=f"--confirm {confirm}",
+            fix="name the mesh and the placement, and leave --form out",
+        )
+    return confirmed_target(confirm)
 
 
 @click.command()
