@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from autoshard.mlir.listing import Listing, Op
-from autoshard.program.biased import biased_exponentials
-from autoshard.program.fusion import BROADCAST, FREE_LEAVES, RESHAPING, is_cheap, is_reduction
+from autoshard.program.fusion import BROADCAST, FREE_LEAVES, RESHAPING, is_reduction
 from autoshard.program.lifetime import stored_bytes
 from autoshard.program.records import Compiler, Kernel
 from autoshard.program.repeating import (
@@ -26,24 +25,19 @@ from autoshard.program.repeating import (
     stored_operands,
 )
 from autoshard.program.slicing import as_cut
+from autoshard.program.softmaxes import Softmaxes, is_narrow
 from autoshard.program.traded import Traffic, as_first
 from autoshard.program.widths import Widths
-from autoshard.sharding import dtype_bits
 
-_EXPONENTIAL, _SUBTRACT, _LOG = "stablehlo.exponential", "stablehlo.subtract", "stablehlo.log"
-_LOGISTIC, _DIVIDE = "stablehlo.logistic", "stablehlo.divide"
+_EXPONENTIAL, _LOGISTIC, _DIVIDE = "stablehlo.exponential", "stablehlo.logistic", "stablehlo.divide"
 _REDUCE_WINDOW, _SELECT_AND_SCATTER = "stablehlo.reduce_window", "stablehlo.select_and_scatter"
-_PAD, _ERFC = "stablehlo.pad", "chlo.erfc"
-_ADD, _COMPARE = "stablehlo.add", "stablehlo.compare"
-_JUST_WIDENED = {_EXPONENTIAL, _SUBTRACT, "stablehlo.convert", BROADCAST}
-_ADDING = frozenset({_ADD, "stablehlo.select"})
+_PAD, _ERFC, _ADD = "stablehlo.pad", "chlo.erfc", "stablehlo.add"
 _GATING = (
     frozenset(f"stablehlo.{name}" for name in ("multiply", "divide", "negate", "convert", "logistic", "tanh"))
     | RESHAPING
     | FREE_LEAVES
     | {BROADCAST, _EXPONENTIAL}
 )
-_NARROW_BITS = 16
 
 LONGEST_ROW = 8192
 """Elements of a softmax's row up to which XLA:TPU was seen to keep exponentials that are wider than what they are made of."""
@@ -97,138 +91,176 @@ def keep_costly(
         inside: casts that products read inside where they are apart.
     """
     kernels = [_as_left(kernel, behind) for kernel in kernels]
-    readers, as_stored = readers_of(kernels), _read_as_stored(kernels, listing, may_repeat)
-    made_by = {value: op for op in listing.ops for value in op.results}
-    softmaxes, pooled = _Softmaxes(listing, made_by, compiler), _pooled(listing, made_by, compiler)
-    reduced = _made_of_sums(kernels, listing, may_repeat)
-    of_exponentials = _made_of_sums(
-        kernels, listing, may_repeat, _costly_inside(kernels, listing, may_repeat)
-    )
+    keeper = _Keeper(kernels, listing, permanent, may_repeat, repeated, names, cut, compiler, held, inside)
+    return Ample([keeper.kept(kernel) for kernel in kernels], keeper.narrowed)
 
-    grouped = _read_in_groups(kernels) if compiler.keeps_grouped_operands else frozenset[int]()
-    moved = Traffic(kernels, listing, held)
-    made = {value: kernel for kernel in kernels for value in kernel.results}
 
-    def is_read_besides(value: int, stored: Collection[int]) -> bool:
-        """Whether something else reads a buffer that the value is made of, as the backward pass does."""
-        made_at = made[value].time
-        times = (time for one in stored for time in read_times(one, readers, besides=value))
-        return any(time > made_at for time in times)
+class _Keeper:
+    """Decides kernel by kernel, in program order; arguments as of `keep_costly`."""
 
-    def keeps(value: int, stored: Collection[int]) -> bool:
-        if compiler.products_apart and value in as_stored.all and value not in inside:
+    def __init__(
+        self,
+        kernels: Sequence[Kernel],
+        listing: Listing,
+        permanent: frozenset[int],
+        may_repeat: Repeatable,
+        repeated: Collection[int],
+        names: Collection[int],
+        cut: Mapping[int, int],
+        compiler: Compiler,
+        held: Widths,
+        inside: frozenset[int],
+    ) -> None:
+        self._listing, self._permanent, self._may_repeat = listing, permanent, may_repeat
+        self._repeated, self._names, self._cut, self._inside = repeated, names, cut, inside
+        self._compiler = compiler
+        self._readers = readers_of(kernels)
+        self._as_stored = _read_as_stored(kernels, listing, may_repeat)
+        self._made_by = {value: op for op in listing.ops for value in op.results}
+        self._softmaxes = Softmaxes(listing, self._made_by, compiler)
+        self._pooled = _pooled(listing, self._made_by, compiler)
+        self._reduced = _made_of_sums(kernels, listing, may_repeat)
+        costly_inside = _costly_inside(kernels, listing, may_repeat)
+        self._of_exponentials = _made_of_sums(kernels, listing, may_repeat, costly_inside)
+        self._grouped = _read_in_groups(kernels) if compiler.keeps_grouped_operands else frozenset[int]()
+        self._moved = Traffic(kernels, listing, held)
+        self._made = {value: kernel for kernel in kernels for value in kernel.results}
+        self._roots: dict[int, frozenset[int]] = {}
+        self._made_of: dict[int, frozenset[int]] = {}  # of what is stored
+        self._costly: set[int] = set()  # values that each reader would repeat costly work for
+        self._spared: set[int] = set()  # casts whose equals are names of them
+        self.narrowed: dict[int, frozenset[int]] = {}
+
+    def kept(self, kernel: Kernel) -> Kernel:
+        root, reads = self._listing.ops[kernel.time], [use.value for use in kernel.uses]
+        first = self._moved.first.get(kernel.results[0], -1) if kernel.results else -1
+        if first in self._spared and first != kernel.results[0]:
+            return as_first(kernel, first)
+        stored = frozenset[int]()
+        if root.results:
+            stored = stored_operands(root, reads, self._listing, self._roots, self._permanent)
+        if not kernel.is_alias:
+            self._note(root, stored, first)
+            return kernel
+        (value,) = root.results
+        if value in self._names:
+            return kernel
+        is_stored, is_in_place = False, kernel.is_in_place
+        if self._may_repeat.includes(root, len(reads)):
+            is_stored, is_in_place = self._stores(kernel, root, reads, stored)
+        if is_stored:
+            self._made_of[value] = stored
+            if first == value and self._keeps(value, stored):
+                self._spared.add(value)
+        else:
+            self._roots[value] = stored
+        return replace(kernel, is_alias=not is_stored, is_in_place=is_in_place)
+
+    def _note(self, root: Op, stored: frozenset[int], first: int) -> None:
+        """What has a buffer anyway."""
+        is_again = (
+            root.results and root.results[0] in self._repeated and not self._keeps(root.results[0], stored)
+        )
+        if not is_again and root.results[:1] == (first,) and self._keeps(first, stored):
+            self._spared.add(first)
+        whole = as_cut(stored, self._cut)
+        if is_again and (len(whole) == 1 or root.results[0] in self._as_stored.products):
+            self.narrowed[root.results[0]] = whole
+        self._made_of |= dict.fromkeys(root.results, stored)
+
+    def _stores(
+        self, kernel: Kernel, root: Op, reads: Sequence[int], stored: frozenset[int]
+    ) -> tuple[bool, bool]:
+        """Whether what might be repeated is stored, and in place."""
+        (value,), listing, compiler = root.results, self._listing, self._compiler
+        whole, is_reduced = as_cut(stored, self._cut), value in self._reduced
+        is_just_widened = is_reduced and self._softmaxes.are_just_widened(value)
+        is_made_again = compiler.products_apart and root.name == _EXPONENTIAL and is_reduced
+        is_dear_itself = is_costly(kernel.ops, listing) and not is_just_widened and not is_made_again
+        is_dear = is_dear_itself or not self._costly.isdisjoint(reads)
+        is_wide_inside = is_widened(root, listing) or (compiler.keeps_erfc and root.name == _ERFC)
+        is_narrower = (is_narrowing(root, listing) and value in self._of_exponentials) or is_wide_inside
+        is_epilogue = not is_reduced or is_narrower
+        is_for_products = value in self._as_stored.products
+        width = 2 if is_reduced and _row(listing, value) <= LONGEST_ROW else 1
+
+        def is_instead() -> bool:
+            """Whether it is stored in place of what it is made of, or of work that readers cannot repeat."""
+            if is_wide_inside:
+                return True
+            if is_epilogue and value in self._as_stored.all and (is_narrower or not is_for_products):
+                return True
+            may_replace = is_dear_itself and (stored or not is_for_products)
+            return bool(may_replace) and _replaces(kernel, whole, self._readers, listing, width)
+
+        is_read_again = len(self._readers.get(value, ())) > 1
+        is_kept = (
+            value in self._pooled
+            or (is_for_products and self._is_read_often(value) and self._keeps(value, stored))
+            or (is_dear and is_read_again and is_instead())
+        )
+        is_free = any(self._may_repeat.is_recomputed(root, buffers, listing) for buffers in (stored, whole))
+        is_stored = is_kept or not is_free
+        if is_stored and not is_kept and (len(whole) == 1 or is_for_products):
+            self.narrowed[value] = whole
+        if is_dear and not is_stored:
+            self._costly.add(value)
+        return is_stored, kernel.is_in_place and not (is_dear and is_narrower)
+
+    def _is_read_often(self, value: int) -> bool:
+        """By itself, under other names or as an equal value."""
+        readers = self._readers
+        return (
+            len(readers.get(value, ())) > 1
+            or self._moved.has_equals(value)
+            or len(read_times(value, readers)) > 1
+        )
+
+    def _keeps(self, value: int, stored: Collection[int]) -> bool:
+        """Whether products, or a library, read it from a buffer."""
+        compiler, softmaxes = self._compiler, self._softmaxes
+        if compiler.products_apart and value in self._as_stored.all and value not in self._inside:
             return True
-        uses = made[value].uses if value in made else ()
-        read = permanent.intersection(use.value for use in uses) | frozenset(stored)
-        is_read_by_products = compiler.is_xla_tpu and value in as_stored.products
+        uses = self._made[value].uses if value in self._made else ()
+        read = self._permanent.intersection(use.value for use in uses) | frozenset(stored)
+        is_read_by_products = compiler.is_xla_tpu and value in self._as_stored.products
         if is_read_by_products and softmaxes.are_biased(value):
             return True
-        if is_read_by_products and moved.is_spared(value, read) and not is_read_besides(value, stored):
+        is_spared = is_read_by_products and self._moved.is_spared(value, read)
+        if is_spared and not self._is_read_besides(value, stored):
             return True
         is_quotient = compiler.keeps_costly_operands and _is_quotient_of_exponential(
-            value, stored, listing, made_by
+            value, stored, self._listing, self._made_by
         )
-        if is_quotient and is_wide(value):
+        if is_quotient and self._is_wide(value):
             return True
         if not compiler.keeps_narrow_operands:
-            is_grouped = value in grouped and _is_of_twice_as_much(value, stored, listing)
+            is_grouped = value in self._grouped and _is_of_twice_as_much(value, stored, self._listing)
             return is_grouped and softmaxes.are_of_narrow_products(value)
-        apart = [one for one in stored if made_of.get(one, frozenset()).isdisjoint(stored)]
-        one_of_each = {cut.get(one, one): one for one in apart}.values()
-        is_of_much = _is_of_twice_as_much(value, one_of_each, listing)
-        is_kept = len(one_of_each) < 2 or is_kept_of_several(value, frozenset(apart))
+        apart = [one for one in stored if self._made_of.get(one, frozenset()).isdisjoint(stored)]
+        one_of_each = {self._cut.get(one, one): one for one in apart}.values()
+        is_of_much = _is_of_twice_as_much(value, one_of_each, self._listing)
+        is_kept = len(one_of_each) < 2 or self._is_kept_of_several(value, frozenset(apart))
         return (is_of_much and is_kept) or softmaxes.are_dropped(value)
 
-    def is_wide(value: int) -> bool:
+    def _is_read_besides(self, value: int, stored: Collection[int]) -> bool:
+        """Whether something else reads a buffer that the value is made of, as the backward pass does."""
+        made_at = self._made[value].time
+        times = (time for one in stored for time in read_times(one, self._readers, besides=value))
+        return any(time > made_at for time in times)
+
+    def _is_wide(self, value: int) -> bool:
         """Whether products make of it what is less than half as large."""
-        products = (one for one in reading(value, readers) if one.shape.is_matmul)
-        made = max((stored_bytes(listing, one.results[0]) for one in products), default=0)
-        return 2 * made < stored_bytes(listing, value)
+        products = (one for one in reading(value, self._readers) if one.shape.is_matmul)
+        made = max((stored_bytes(self._listing, one.results[0]) for one in products), default=0)
+        return 2 * made < stored_bytes(self._listing, value)
 
-    def is_kept_of_several(value: int, stored: frozenset[int]) -> bool:
+    def _is_kept_of_several(self, value: int, stored: frozenset[int]) -> bool:
         """Whether it is stored where it is made of several values."""
-        if compiler.keeps_costly_operands:
-            return any(op.name in COSTLY for op in _work_behind(value, stored, listing, made_by))
-        return _is_just_gated(value, stored, made_by)
-
-    roots: dict[int, frozenset[int]] = {}
-    made_of: dict[int, frozenset[int]] = {}  # of what is stored
-    costly: set[int] = set()  # values that each reader would repeat costly work for
-    narrowed: dict[int, frozenset[int]] = {}
-    spared: set[int] = set()  # casts whose equals are names of them
-    found: list[Kernel] = []
-    for kernel in kernels:
-        root, reads = listing.ops[kernel.time], [use.value for use in kernel.uses]
-        first = moved.first.get(kernel.results[0], -1) if kernel.results else -1
-        if first in spared and first != kernel.results[0]:
-            found.append(as_first(kernel, first))
-            continue
-        stored = stored_operands(root, reads, listing, roots, permanent) if root.results else frozenset()
-        if not kernel.is_alias:
-            is_again = root.results and root.results[0] in repeated and not keeps(root.results[0], stored)
-            if not is_again and root.results[:1] == (first,) and keeps(first, stored):
-                spared.add(first)
-            whole = as_cut(stored, cut)
-            if is_again and (len(whole) == 1 or root.results[0] in as_stored.products):
-                narrowed[root.results[0]] = whole
-            made_of |= dict.fromkeys(root.results, stored)
-            found.append(kernel)
-            continue
-        (value,) = root.results
-        if value in names:
-            found.append(kernel)
-            continue
-        is_stored, is_in_place, whole = False, kernel.is_in_place, as_cut(stored, cut)
-        if may_repeat.includes(root, len(reads)):
-            is_just_widened = value in reduced and softmaxes.are_just_widened(value)
-            is_made_again = compiler.products_apart and root.name == _EXPONENTIAL and value in reduced
-            is_dear_itself = is_costly(kernel.ops, listing) and not is_just_widened and not is_made_again
-            is_dear = is_dear_itself or not costly.isdisjoint(reads)
-            is_wide_inside = is_widened(root, listing) or (compiler.keeps_erfc and root.name == _ERFC)
-            is_narrower = (is_narrowing(root, listing) and value in of_exponentials) or is_wide_inside
-            is_epilogue = value not in reduced or is_narrower
-            is_in_place = kernel.is_in_place and not (is_dear and is_narrower)
-            width = 2 if value in reduced and _row(listing, value) <= LONGEST_ROW else 1
-            is_read_again = len(readers.get(value, ())) > 1
-            is_kept = (
-                value in pooled
-                or (
-                    value in as_stored.products
-                    and (is_read_again or moved.has_equals(value) or len(read_times(value, readers)) > 1)
-                    and keeps(value, stored)
-                )
-                or (
-                    is_dear
-                    and is_read_again
-                    and (
-                        is_wide_inside
-                        or (
-                            is_epilogue
-                            and value in as_stored.all
-                            and (is_narrower or value not in as_stored.products)
-                        )
-                        or (
-                            is_dear_itself
-                            and (stored or value not in as_stored.products)
-                            and _replaces(kernel, whole, readers, listing, width)
-                        )
-                    )
-                )
-            )
-            is_free = any(may_repeat.is_recomputed(root, buffers, listing) for buffers in (stored, whole))
-            is_stored = is_kept or not is_free
-            if is_stored and not is_kept and (len(whole) == 1 or value in as_stored.products):
-                narrowed[value] = whole
-            if is_dear and not is_stored:
-                costly.add(value)
-        if is_stored:
-            made_of[value] = stored
-            if first == value and keeps(value, stored):
-                spared.add(value)
-        else:
-            roots[value] = stored
-        found.append(replace(kernel, is_alias=not is_stored, is_in_place=is_in_place))
-    return Ample(found, narrowed)
+        if self._compiler.keeps_costly_operands:
+            work = _work_behind(value, stored, self._listing, self._made_by)
+            return any(op.name in COSTLY for op in work)
+        return _is_just_gated(value, stored, self._made_by)
 
 
 def _pooled(listing: Listing, made_by: Mapping[int, Op], compiler: Compiler) -> frozenset[int]:
@@ -267,7 +299,7 @@ def _row(listing: Listing, value: int) -> int:
 def _is_of_twice_as_much(value: int, stored: Collection[int], listing: Listing) -> bool:
     """Whether a value of 16 bits is made of buffers of twice its bytes."""
     twice = 2 * stored_bytes(listing, value)
-    return _is_narrow(value, listing) and sum(stored_bytes(listing, one) for one in stored) >= twice
+    return is_narrow(value, listing) and sum(stored_bytes(listing, one) for one in stored) >= twice
 
 
 def _work_behind(
@@ -293,7 +325,7 @@ def _is_quotient_of_exponential(
     hyperbolic tangents, GELU, softplus and Mish (libtpu 0.0.52, training steps of perceptrons with seventeen activation functions, of
     one to four and a half times as many hidden values as others, and of attention).
     """
-    if not _is_narrow(value, listing):
+    if not is_narrow(value, listing):
         return False
     inside = {op.name for op in _work_behind(value, stored, listing, made_by)}
     read = {made_by[one].name for one in stored if one in made_by}
@@ -319,84 +351,6 @@ def _is_just_gated(value: int, stored: Collection[int], made_by: Mapping[int, Op
             return False
         left.extend(op.operands)
     return True
-
-
-def _is_narrow(value: int, listing: Listing) -> bool:
-    type_ = listing.values[value].type
-    return type_ is not None and dtype_bits(type_.dtype) == _NARROW_BITS
-
-
-class _Softmaxes:
-    """What becomes of the scores of attention, whatever kernels it is in."""
-
-    def __init__(self, listing: Listing, made_by: Mapping[int, Op], compiler: Compiler) -> None:
-        self._listing, self._made_by = listing, made_by
-        logs = [op.operands[0] for op in listing.ops if op.name == _LOG]
-        self._logged = {op.operands[0] for op in self._ops_behind(logs) if is_reduction(op)}
-        self._biased = biased_exponentials(listing, made_by) if compiler.is_xla_tpu else frozenset[int]()
-
-    def are_just_widened(self, value: int) -> bool:
-        """Exponentials whose scores are widened for the softmax and nothing else, which is no loss: nobody asks for the logarithm of the
-        sum.
-
-        XLA:TPU takes their maximum in the narrow type, out of the product that makes the scores, and every reader repeats the exponential.
-        """
-        op = self._made_by[value]
-        if op.name != _EXPONENTIAL or value in self._logged:
-            return False
-        inside = self._wide_behind(value)
-        is_narrowed = any(is_narrowing(one, self._listing) for one in inside)
-        return not is_narrowed and {one.name for one in inside} == _JUST_WIDENED
-
-    def are_dropped(self, value: int) -> bool:
-        """Narrow quotients, some of which a comparison drops, of scores that a bias or a mask was added to."""
-        if not _is_narrow(value, self._listing):
-            return False
-        before = list(self._ops_behind([value], frozenset({_EXPONENTIAL})))
-        if not {op.name for op in before} >= {_COMPARE, _DIVIDE}:
-            return False
-        made = [op.results[0] for op in before if op.name == _EXPONENTIAL]
-        return any(op.name in _ADDING for one in made for op in self._wide_behind(one))
-
-    def are_biased(self, value: int) -> bool:
-        """Quotients of exponentials of scores that a bias was added to which products do not add (`biased`), dropped or not; what goes back
-        to the scores, from which something is subtracted, is none."""
-        if not self._biased:
-            return False
-        before = list(self._ops_behind([value], frozenset({_EXPONENTIAL})))
-        names = {op.name for op in before}
-        made = {op.results[0] for op in before if op.name == _EXPONENTIAL}
-        return _DIVIDE in names and _SUBTRACT not in names and not made.isdisjoint(self._biased)
-
-    def are_of_narrow_products(self, value: int) -> bool:
-        """Quotients of exponentials of scores of a product that reads nothing wider."""
-        left, seen = [value], set[int]()
-        while left:
-            op = self._made_by.get(left.pop())
-            if op is None or op.results[0] in seen:
-                continue
-            seen.add(op.results[0])
-            if op.is_matmul:
-                return all(_is_narrow(operand, self._listing) for operand in op.operands)
-            if not is_reduction(op):
-                left.extend(op.operands)
-        return False
-
-    def _wide_behind(self, value: int) -> list[Op]:
-        """What makes the exponentials, of their type."""
-        wide = self._listing.values[value].type
-        return [op for op in self._ops_behind([value]) if self._listing.values[op.results[0]].type == wide]
-
-    def _ops_behind(self, values: Sequence[int], last: frozenset[str] = frozenset()) -> Iterator[Op]:
-        """What makes the values, by cheap work up to reductions, to what is not cheap and to ops named `last`."""
-        left, seen = list(values), set[int]()
-        while left:
-            op = self._made_by.get(left.pop())
-            if op is not None and op.results[0] not in seen:
-                seen.add(op.results[0])
-                yield op
-                if is_cheap(op) and not is_reduction(op) and op.name not in last:
-                    left.extend(op.operands)
 
 
 def _made_of_sums(

@@ -1,0 +1,95 @@
+"""Which values are exponentials and quotients of softmaxes, and of which kind: a compiler with memory to spare keeps some (`ample`)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from autoshard.mlir.listing import Listing, Op
+from autoshard.program.biased import biased_exponentials
+from autoshard.program.fusion import BROADCAST, is_cheap, is_reduction
+from autoshard.program.records import Compiler
+from autoshard.program.repeating import is_narrowing
+from autoshard.sharding import dtype_bits
+
+_EXPONENTIAL, _SUBTRACT, _LOG = "stablehlo.exponential", "stablehlo.subtract", "stablehlo.log"
+_DIVIDE, _COMPARE = "stablehlo.divide", "stablehlo.compare"
+_JUST_WIDENED = {_EXPONENTIAL, _SUBTRACT, "stablehlo.convert", BROADCAST}
+_ADDING = frozenset({"stablehlo.add", "stablehlo.select"})
+_NARROW_BITS = 16
+
+
+class Softmaxes:
+    """What becomes of the scores of attention, whatever kernels it is in."""
+
+    def __init__(self, listing: Listing, made_by: Mapping[int, Op], compiler: Compiler) -> None:
+        self._listing, self._made_by = listing, made_by
+        logs = [op.operands[0] for op in listing.ops if op.name == _LOG]
+        self._logged = {op.operands[0] for op in self._ops_behind(logs) if is_reduction(op)}
+        self._biased = biased_exponentials(listing, made_by) if compiler.is_xla_tpu else frozenset[int]()
+
+    def are_just_widened(self, value: int) -> bool:
+        """Exponentials whose scores are widened for the softmax and nothing else, which is no loss: nobody asks for the logarithm of the
+        sum.
+
+        XLA:TPU takes their maximum in the narrow type, out of the product that makes the scores, and every reader repeats the exponential.
+        """
+        op = self._made_by[value]
+        if op.name != _EXPONENTIAL or value in self._logged:
+            return False
+        inside = self._wide_behind(value)
+        is_narrowed = any(is_narrowing(one, self._listing) for one in inside)
+        return not is_narrowed and {one.name for one in inside} == _JUST_WIDENED
+
+    def are_dropped(self, value: int) -> bool:
+        """Narrow quotients, some of which a comparison drops, of scores that a bias or a mask was added to."""
+        if not is_narrow(value, self._listing):
+            return False
+        before = list(self._ops_behind([value], frozenset({_EXPONENTIAL})))
+        if not {op.name for op in before} >= {_COMPARE, _DIVIDE}:
+            return False
+        made = [op.results[0] for op in before if op.name == _EXPONENTIAL]
+        return any(op.name in _ADDING for one in made for op in self._wide_behind(one))
+
+    def are_biased(self, value: int) -> bool:
+        """Quotients of exponentials of scores that a bias was added to which products do not add (`biased`), dropped or not; what goes back
+        to the scores, from which something is subtracted, is none."""
+        if not self._biased:
+            return False
+        before = list(self._ops_behind([value], frozenset({_EXPONENTIAL})))
+        names = {op.name for op in before}
+        made = {op.results[0] for op in before if op.name == _EXPONENTIAL}
+        return _DIVIDE in names and _SUBTRACT not in names and not made.isdisjoint(self._biased)
+
+    def are_of_narrow_products(self, value: int) -> bool:
+        """Quotients of exponentials of scores of a product that reads nothing wider."""
+        left, seen = [value], set[int]()
+        while left:
+            op = self._made_by.get(left.pop())
+            if op is None or op.results[0] in seen:
+                continue
+            seen.add(op.results[0])
+            if op.is_matmul:
+                return all(is_narrow(operand, self._listing) for operand in op.operands)
+            if not is_reduction(op):
+                left.extend(op.operands)
+        return False
+
+    def _wide_behind(self, value: int) -> list[Op]:
+        """What makes the exponentials, of their type."""
+        wide = self._listing.values[value].type
+        return [op for op in self._ops_behind([value]) if self._listing.values[op.results[0]].type == wide]
+
+    def _ops_behind(self, values: Sequence[int], last: frozenset[str] = frozenset()) -> Iterator[Op]:
+        """What makes the values, by cheap work up to reductions, to what is not cheap and to ops named `last`."""
+        left, seen = list(values), set[int]()
+        while left:
+            op = self._made_by.get(left.pop())
+            if op is not None and op.results[0] not in seen:
+                seen.add(op.results[0])
+                yield op
+                if is_cheap(op) and not is_reduction(op) and op.name not in last:
+                    left.extend(op.operands)
+
+
+def is_narrow(value: int, listing: Listing) -> bool:
+    """Whether it is of 16 bits."""
+    type_ = listing.values[value].type
+    return type_ is not None and dtype_bits(type_.dtype) == _NARROW_BITS
