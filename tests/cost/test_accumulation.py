@@ -155,7 +155,7 @@ def test_what_the_user_asks_for_on_the_way(wanted: str) -> None:
     for asked in ('[{"x"}, {}]', "[{}, {}]"):
         text = text.replace(f" {{sdy.sharding = #sdy.sharding<@mesh, {asked}>}}", "", 1)
     plan = planned(text)
-    assert all(baseline.price.step_ns for baseline in plan.baselines)
+    assert plan.baselines and all(baseline.price.step_ns for baseline in plan.baselines)
 
 
 def test_sums_of_nothing() -> None:

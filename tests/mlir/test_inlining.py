@@ -34,6 +34,7 @@ def test_nested_and_repeated_calls_are_expanded_in_order() -> None:
 
 def test_each_op_reads_what_the_one_before_made() -> None:
     ops = listed(NESTED).ops
+    assert len(ops) == 6
     assert all(later.operands == earlier.results for earlier, later in pairwise(ops))
 
 

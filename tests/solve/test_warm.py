@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,11 +37,21 @@ def test_the_search_finds_all_compiled(tmp_path: Path) -> None:
     assert done.stdout.split() == ["0", "5"]
 
 
-def test_it_ends_whatever_happens() -> None:
+def test_it_ends_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting no time at all, or twice, or without a start leaves no process behind."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Seen(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            started.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Seen)
     warming = Warming()
     warming.wait(0.0)
     warming.start()
     warming.wait(0.0)
     warming.wait(0.0)
     warming.end()
+    (process,) = started
+    assert process.returncode is not None
