@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,10 +18,9 @@ Change = Callable[[Plan], Plan]
 def priced(**figures: int) -> Change:
     def change(plan: Plan) -> Plan:
         price = plan.price
-        known = {
-            name: getattr(price, name) for name in ("step_ns", "compute_ns", "communication_ns", "peak_bytes")
-        }
-        return replace(plan, price=Price(**{**known, **figures}, collectives=price.collectives))
+        known = ("step_ns", "compute_ns", "communication_ns", "peak_bytes")
+        found: dict[str, Any] = {name: getattr(price, name) for name in known} | figures
+        return replace(plan, price=Price(**found, collectives=price.collectives))
 
     return change
 
