@@ -76,6 +76,8 @@ def compiler_of(form: Form, hardware: Hardware, devices: int) -> Compiler:
         keeps_costly_operands=hardware.keeps_costly_operands,
         keeps_erfc=hardware.keeps_erfc,
         keeps_wide_results=hardware.keeps_wide_results,
+        nested_flop_per_byte=hardware.nested_flop_per_byte,
+        nested_from_channels=hardware.nested_from_channels,
         doubles_exponentials=hardware.doubles_exponentials,
         repeats_packed_erfc=hardware.repeats_packed_erfc(devices),
         narrows_packed=hardware.narrows_packed,

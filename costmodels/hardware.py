@@ -153,6 +153,16 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.tiles is not None and bool(self.tiles.keeps_wide_results)
 
     @property
+    def nested_flop_per_byte(self) -> int | None:
+        """Operations that its compiler takes for as long as a byte where it runs convolutions inside others: see `Tiles`."""
+        return None if self.tiles is None else self.tiles.nested_flop_per_byte
+
+    @property
+    def nested_from_channels(self) -> int:
+        """Channels of the images that a convolution inside another reads at least: see `Tiles`."""
+        return 0 if self.tiles is None else self.tiles.nested_from_channels or 0
+
+    @property
     def keeps_erfc(self) -> bool:
         """Whether the compiler stores complementary error functions in float32, see `tiles`."""
         return self.tiles is not None and bool(self.tiles.keeps_erfc)

@@ -59,6 +59,9 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     With `keeps_wide_results` float32 work on a product as it leaves the matrix unit (a bias, a function) is stored as float32 though
     products alone read it; the largest of two and what is selected are as narrow as the product otherwise.
 
+    Convolutions run inside the one that reads them where that takes less time, a byte of memory traffic taken for as long as
+    `nested_flop_per_byte` operations; None: they do not. Those that read images of fewer than `nested_from_channels` do not.
+
     With `sums_in_place` an all-reduce writes over what a product makes for it; otherwise both are there for a moment.
 
     Comparisons that are read again are packed into words (`comparison_bytes`), those in error functions of 16 bits from
@@ -79,6 +82,8 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     stores_masks: bool | None = None  # None: no
     looped_columns: bool | None = None  # None: no
     keeps_wide_results: bool | None = None  # None: no
+    nested_flop_per_byte: Count | None = None  # None: none are nested
+    nested_from_channels: Count | None = None  # None: of any
     sums_in_place: bool | None = None  # None: no
     erfc_packed_from_devices: Count | None = None  # None: never
     narrows_packed: bool | None = None  # None: no

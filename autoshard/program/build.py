@@ -275,7 +275,8 @@ def _fused_by_xla_tpu(
 ) -> dict[int, Lifetime]:
     """Without the buffers of what it makes where that is read, and of what is written over what it is made of."""
     lives = written_into_whole(kernels, listing, pinned, lives, compiler.devices)
-    lives = without_nested(kernels, listing, pinned, finished(kernels, listing, pinned, stored, lives))
+    lives = finished(kernels, listing, pinned, stored, lives)
+    lives = without_nested(kernels, listing, pinned, lives, compiler)
     is_alone = not compiler.ends_products_in_place
     return ended_in_place(kernels, listing, pinned, stored, lives, convolutions_alone=is_alone)
 

@@ -145,6 +145,8 @@ class Compiler:
     keeps_costly_operands: bool = False
     keeps_erfc: bool = False
     keeps_wide_results: bool = False  # see `storing`
+    nested_flop_per_byte: int | None = None  # see `nested_gain`
+    nested_from_channels: int = 0  # see `nested`
     doubles_exponentials: bool = False
     repeats_packed_erfc: bool = False
     narrows_packed: bool = False

@@ -8,11 +8,14 @@ which take it several times, all or some are float32), of other products however
 convnets). What is scattered is stored as wide as it is added up (a graph network's messages; libtpu 0.0.52, v5e and v6e), but sums of it
 over devices are as wide as readers take them (`scattered`).
 Where a compiler `keeps_wide_results`, what is worked out as a product leaves the matrix unit from that and vectors alone (a bias, a
-function, a sign) is as wide as it is; what goes back, which reads more, is not (libtpu 0.0.52, v6e and tpu7x).
+function, a sign) is as wide as it is; what goes back, which reads more, is not (libtpu 0.0.52, v6e and tpu7x). Of convolutions that is
+so of every chip, also with other values in it, where one convolution reads the result (libtpu 0.0.52, 30 small chains on v5e, v5p, v6e, v4
+and tpu7x; the first convolution of some is stored as bfloat16 on v5e, v5p and v4, by a rule that is not known).
 What SparseCores gather is as wide as its table is stored: as an argument is, and as bfloat16 where products alone read it and what is
 gathered from it (libtpu 0.0.52, six small programs for v6e and v5p); for v5e it is converted as it is gathered.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -61,6 +64,7 @@ class Storing:
         self._products = {value for kernel in kernels if kernel.shape.is_matmul for value in kernel.results}
         self._finished = list(_finished(kernels, listing, _made_at(kernels), counted, pinned))
         as_made = frozenset(op.results[0] for op in listing.ops if op.name == _SCATTER)
+        as_made |= frozenset(_convolved(listing))
         if compiler.keeps_wide_results:
             as_made |= frozenset(_worked_on(listing))
         instead = {one.value: one.result for one in self._finished}
@@ -102,6 +106,23 @@ def _as_wide_as_tables(listing: Listing, types: Widths) -> Iterator[int]:
             if table in wide or types.of_value(table) == listing.values[table].type:
                 wide.update(op.results)
                 yield op.results[0]
+
+
+def _convolved(listing: Listing) -> Iterator[int]:
+    """Elementwise work on what convolutions make, but for what only picks elements, that one op reads, as its first operand."""
+    reads = Counter(value for op in listing.ops for value in dict.fromkeys(op.operands))
+    firsts = {op.operands[0] for op in listing.ops if op.operands}
+    worked_on: dict[int, bool] = {}
+    for op in listing.ops:
+        if op.name == _CONVOLUTION and op.is_matmul:
+            worked_on[op.results[0]] = False
+        elif op.name != _CONVERT and (op.name in _NAMES or is_elementwise(op)):
+            before = [worked_on[value] for value in op.operands if value in worked_on]
+            if before:
+                (value,) = op.results
+                worked_on[value] = any(before) or not (op.name in _NAMES or op.name in _PICKS)
+    once = {value for value in firsts if reads[value] == 1}
+    return (value for value, is_worked_on in worked_on.items() if is_worked_on and value in once)
 
 
 def _worked_on(listing: Listing) -> Iterator[int]:

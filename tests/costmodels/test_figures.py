@@ -39,6 +39,8 @@ BOUNDS = {
     "word_bits": (32, 32),
     "heap_slack": (0.01, 0.3),
     "scattered_tiles": (1000, 20000),
+    "nested_flop_per_byte": (50, 2000),
+    "nested_from_channels": (1, 64),
     "product_ratio": (0.5, 4),
     "_devices": (2, 1024),
     "covering_ratio": (1, 10),

@@ -1,11 +1,14 @@
 """Products that leave no buffer of their own."""
 
+from dataclasses import replace
+
 import pytest
 
 from autoshard.loading import load_module
-from autoshard.program import Program
+from autoshard.program import Program, build_program
+from autoshard.program.records import XLA_TPU, Compiler
 from autoshard.requests import Request
-from tests.mlir.modules import main_of
+from tests.mlir.modules import listed, main_of
 from tests.program.modules import program_of
 
 IMAGES = "tensor<8x16x16x64x{0}>"
@@ -85,6 +88,61 @@ def test_what_several_products_read_narrow_is_stored_as_that() -> None:
 def test_only_xla_for_tpus_nests(hardware: str, stored: list[bool]) -> None:
     loaded = load_module(_chain([DEPTHWISE, POINTWISE]).encode(), Request(hardware=hardware))
     assert _stored(loaded.program) == stored
+
+
+def _stack(channels: int, rows: int, *layers: tuple[int, int]) -> str:
+    """Convolutions of (rows of the window, channels) with a bias each, of 2048 images, one behind the other."""
+    value, body, parameters = "%x", "", [f"%x: tensor<2048x{rows}x{rows}x{channels}xf32>"]
+    before = channels
+    for number, (window, made) in enumerate(layers):
+        type_, filters = (
+            f"tensor<2048x{rows}x{rows}x{made}xf32>",
+            f"tensor<{window}x{window}x{before}x{made}xf32>",
+        )
+        pad = window // 2
+        body += f"""
+      %c{number} = stablehlo.convolution({value}, %w{number}) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+        window = {{stride = [1, 1], pad = [[{pad}, {pad}], [{pad}, {pad}]], lhs_dilate = [1, 1], rhs_dilate = [1, 1],
+        reverse = [false, false]}} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}}
+        : (tensor<2048x{rows}x{rows}x{before}xf32>, {filters}) -> {type_}
+      %b{number} = stablehlo.broadcast_in_dim %d{number}, dims = [3] : (tensor<{made}xf32>) -> {type_}
+      %y{number} = stablehlo.add %c{number}, %b{number} : {type_}"""
+        parameters += [f"%w{number}: {filters}", f"%d{number}: tensor<{made}xf32>"]
+        value, before = f"%y{number}", made
+    return main_of(f"{body}\n      return {value} : {type_}", ", ".join(parameters), type_)
+
+
+V5E = Compiler(is_xla_tpu=True, nested_flop_per_byte=480, nested_from_channels=8, devices=16)
+V6E = replace(V5E, nested_flop_per_byte=560, nested_from_channels=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "compiler", "stored"),
+    [
+        (_stack(32, 56, (3, 64), (3, 96), (3, 128), (3, 160), (3, 192)), V5E, [64, 128, 160]),
+        (_stack(32, 56, (3, 64), (1, 96), (1, 128), (1, 160), (1, 192)), V5E, [64, 128]),
+        (_stack(32, 56, (3, 64), (1, 96), (3, 128), (1, 160), (3, 192)), V5E, [96, 160]),
+        (_stack(32, 56, (1, 64), (3, 96), (1, 256), (1, 160), (3, 192)), V5E, [96, 160]),
+        (_stack(128, 28, (3, 512), (1, 256), (3, 96), (3, 640)), V5E, [256, 96]),
+        (_stack(128, 28, (3, 256), (3, 192), (3, 512), (3, 128)), V5E, [256, 192, 512]),
+        (_stack(128, 28, (3, 256), (3, 192), (3, 512), (3, 128)), V6E, [192, 512]),
+        (_stack(512, 28, (1, 1024), (1, 896), (1, 1152)), V5E, [896]),
+        (_stack(3, 56, (3, 128), (3, 128)), V5E, [128]),
+        (_stack(3, 56, (3, 128), (3, 128)), V6E, []),
+        (_stack(32, 56, (3, 64), (3, 96), (3, 128)), XLA_TPU, [64, 96]),
+    ],
+)
+def test_convolutions_inside_others(text: str, compiler: Compiler, stored: list[int]) -> None:
+    """Which channels are stored between the convolutions of a stack; all but the last row as libtpu 0.0.52 does it."""
+    program = build_program(listed(text), compiler=compiler)
+    *made, _ = [kernel for kernel in program.kernels if kernel.shape.is_matmul]
+    lives = [program.lifetimes[kernel.results[0]] for kernel in made]
+    kept = [
+        kernel.shape.results[0].shape[-1]
+        for kernel, life in zip(made, lives, strict=True)
+        if life.is_own_buffer or life.within is not None
+    ]
+    assert kept == stored
 
 
 @pytest.mark.parametrize("is_backward", [False, True])

@@ -157,6 +157,51 @@ def test_work_on_a_product_is_as_wide_as_it_is(work: str, is_wide: bool, keeps: 
     assert program.stored.of_value(product.results[0]).dtype == expected
 
 
+PIXELS = "tensor<8x8x8x16xf32>"
+
+
+def convolved(work: str, readers: int = 1) -> str:
+    """A convolution, work on it that makes %y, and convolutions that read that."""
+
+    def convolution(result: str, images: str) -> str:
+        return f"""
+      {result} = stablehlo.convolution({images}, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+        window = {{stride = [1, 1], pad = [[1, 1], [1, 1]], lhs_dilate = [1, 1], rhs_dilate = [1, 1],
+        reverse = [false, false]}} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}}
+        : ({PIXELS}, tensor<3x3x16x16xf32>) -> {PIXELS}"""
+
+    results = [f"%r{number}" for number in range(readers)]
+    types = ", ".join([PIXELS] * readers)
+    return main_of(
+        convolution("%d", "%x")
+        + f"\n%b = stablehlo.broadcast_in_dim %a, dims = [3] : (tensor<16xf32>) -> {PIXELS}\n{work}"
+        + "".join(convolution(result, "%y") for result in results)
+        + f"\nreturn {', '.join(results)} : {types}",
+        f"%x: {PIXELS}, %w: tensor<3x3x16x16xf32>, %a: tensor<16xf32>, %g: {PIXELS}",
+        types,
+    )
+
+
+@pytest.mark.parametrize(
+    ("work", "readers", "dtype"),
+    [
+        (f"%y = stablehlo.add %d, %b : {PIXELS}", 1, "f32"),
+        (f"%s = stablehlo.logistic %d : {PIXELS}\n%y = stablehlo.multiply %d, %s : {PIXELS}", 1, "f32"),
+        (f"%y = stablehlo.add %d, %g : {PIXELS}", 1, "f32"),
+        (f"%y = stablehlo.maximum %d, %b : {PIXELS}", 1, "bf16"),
+        (f"%y = stablehlo.add %d, %b : {PIXELS}", 2, "bf16"),
+    ],
+    ids=["bias", "gate", "residual", "rectifier", "two readers"],
+)
+def test_work_on_a_convolution_that_one_reads_is_as_wide_as_it_is(
+    work: str, readers: int, dtype: str
+) -> None:
+    """Of 128 images of 28 x 28 a device that is so on v5e, v5p, v6e, v4 and tpu7x (libtpu 0.0.52)."""
+    program = build_program(listed(convolved(work, readers)), compiler=Compiler(is_xla_tpu=True))
+    (value,) = next(kernel for kernel in program.kernels if kernel.shape.is_matmul).results
+    assert program.stored.of_value(value).dtype == dtype
+
+
 IMAGE, POOLED = "tensor<8x8x8x16xf32>", "tensor<8x4x4x16xf32>"
 WINDOWS = "window_dimensions = array<i64: 1, 2, 2, 1>, window_strides = array<i64: 1, 2, 2, 1>"
 
