@@ -225,6 +225,15 @@ class Plan:
         )
 
 
+def emitted_bytes(price: Price) -> dict[str, int]:
+    """Operand bytes on one device in a step by kind, of what the plan's compiler is predicted to emit."""
+    found: dict[str, int] = {}
+    for collective in price.collectives:
+        for one in collective.emitted:
+            found[one.kind] = found.get(one.kind, 0) + one.bytes * collective.repeat
+    return found
+
+
 def read_plan(path: Path) -> Plan:
     """Raises AutoshardError: the file is not there, is not a plan, or one of another version."""
     try:

@@ -1,5 +1,7 @@
 """What the repository's documents and Makefile claim about it."""
 
+import ast
+import importlib.util
 import re
 import subprocess
 import sys
@@ -83,3 +85,22 @@ def test_embedded_example_is_small_and_unsharded() -> None:
     assert "sdy." not in text
     assert "tf.aliasing_output" in text
     assert not re.search(r'loc\("[^"]*\.py', text)
+
+
+@pytest.mark.parametrize(
+    "script",
+    sorted(ROOT.glob("experiments/*/*.py")),
+    ids=lambda path: f"{path.parent.name}/{path.stem}",
+)
+def test_experiments_import_what_there_is(script: Path) -> None:
+    """Of autoshard and costmodels, whatever else a script needs."""
+    for node in ast.walk(ast.parse(script.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in (
+            "autoshard",
+            "costmodels",
+        ):
+            module = importlib.import_module(str(node.module))
+            missing = [one.name for one in node.names if not hasattr(module, one.name)]
+            assert [
+                name for name in missing if importlib.util.find_spec(f"{node.module}.{name}") is None
+            ] == []

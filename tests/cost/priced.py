@@ -8,7 +8,6 @@ from functools import cache
 from autoshard import pipeline
 from autoshard.cost import PricedGraph
 from autoshard.pipeline import Loaded
-from autoshard.plans import Price
 from autoshard.sharding import AxisRef, Mesh
 from autoshard.xla.compiling import compile_planned
 from costmodels import Communication, load
@@ -28,15 +27,6 @@ def compiled_bytes(text: str, target: str) -> dict[str, int]:
     for one in compile_planned(text.encode(), target).collectives:
         found[one.kind.replace("-", "_")] += one.total_bytes
     return dict(found)
-
-
-def emitted_bytes(price: Price) -> dict[str, int]:
-    """Operand bytes on one device in a step by kind, of what the plan's compiler is predicted to emit."""
-    found: dict[str, int] = {}
-    for collective in price.collectives:
-        for one in collective.emitted:
-            found[one.kind] = found.get(one.kind, 0) + one.bytes * collective.repeat
-    return found
 
 
 def collective_ns(communication: Communication, kind: str, bytes_: int, axes: Sequence[AxisRef]) -> int:

@@ -11,8 +11,7 @@ from autoshard.annotated import price_as_written
 from autoshard.check import CheckReport, Subject, check
 from autoshard.loading import Loaded
 from autoshard.mlir.forms import Form
-from autoshard.plans import Plan
-from tests.cost.priced import emitted_bytes
+from autoshard.plans import Plan, emitted_bytes
 
 LAYERS, WIDTH, ROWS = 12, 4096, 32768
 WEIGHT, HIDDEN = f"tensor<{WIDTH}x{WIDTH}xf32>", f"tensor<{ROWS}x{WIDTH}xf32>"

@@ -5,7 +5,8 @@ import importlib.util
 import pytest
 
 from autoshard import pipeline
-from tests.cost.priced import compiled_bytes, emitted_bytes
+from autoshard.plans import emitted_bytes
+from tests.cost.priced import compiled_bytes
 
 MESH, BATCH = 'sdy.mesh @mesh = <["x"=4, "y"=4]>', '[{"x", "y"}, {}, {}, {}]'
 INPUTS, OUTPUTS, WHOLE = '[{}, {}, {"x", "y"}, {}]', '[{}, {}, {}, {"x", "y"}]', "[{}, {}, {}, {}]"

@@ -9,10 +9,9 @@ import pytest
 from autoshard import pipeline
 from autoshard.check import Subject, check
 from autoshard.held import LOOPED
-from autoshard.plans import Plan
+from autoshard.plans import Plan, emitted_bytes
 from autoshard.program import lone_operands
 from costmodels import load
-from tests.cost.priced import emitted_bytes
 
 HARDWARE = load("tpu-v5p")
 WIDTH = 4096

@@ -10,9 +10,10 @@ from autoshard.check import Subject, check
 from autoshard.cost import PricedGraph, follow, read_back
 from autoshard.cost.readback import Chosen
 from autoshard.pipeline import Loaded
+from autoshard.plans import emitted_bytes
 from autoshard.problem import evaluate
 from autoshard.solve.brute import brute_force
-from tests.cost.priced import emitted_bytes, loaded
+from tests.cost.priced import loaded
 
 T = "tensor<8x16xf32>"
 BYTES = 8 * 16 * 4

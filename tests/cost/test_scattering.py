@@ -6,9 +6,9 @@ import pytest
 
 from autoshard import pipeline
 from autoshard.check import Subject, check
-from autoshard.plans import Plan
+from autoshard.plans import Plan, emitted_bytes
 from costmodels import load
-from tests.cost.priced import compiled_bytes, emitted_bytes
+from tests.cost.priced import compiled_bytes
 
 HARDWARE = load("tpu-v5e")
 WIDTH = 4096

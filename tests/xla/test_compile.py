@@ -12,12 +12,12 @@ import autoshard
 from autoshard import AutoshardError, pipeline
 from autoshard.cli import cli, main
 from autoshard.mlir.source import load
+from autoshard.plans import emitted_bytes
 from autoshard.xla.compile_report import CompileReport
 from autoshard.xla.compiled import Compiled, DoesNotFitError
 from autoshard.xla.compiling import compile_planned
 from autoshard.xla.places import places_before
 from autoshard.xla.prediction import Prediction
-from tests.cost.priced import emitted_bytes
 from tests.cost.test_again import planned as there_and_back_planned
 from tests.cost.test_again import tight
 
