@@ -323,11 +323,14 @@ def test_no_clash_and_nothing_to_explain(autoshard: Terminal) -> None:
     assert autoshard("explain", "model.mlir", *ON_X).status == 2
 
 
-@pytest.mark.parametrize("memory", ["none", "15.75GiB"])
-def test_memory(memory: str, autoshard: Terminal) -> None:
+@pytest.mark.parametrize(
+    ("memory", "expected", "said"),
+    [("none", None, " a device, no limit"), ("15.75GiB", 63 * 2**28, "of 16.9 GB a device")],
+)
+def test_memory(memory: str, expected: int | None, said: str, autoshard: Terminal) -> None:
     """A budget in GiB is what it says, and `none` is no limit."""
-    expected = {"none": None, "15.75GiB": 63 * 2**28}
-    assert planned(autoshard, "--memory", memory)["memory_bytes"] == expected[memory]
+    assert planned(autoshard, "--memory", memory)["memory_bytes"] == expected
+    assert said in autoshard("plan", "model.mlir", *ON_X, "--memory", memory).out
 
 
 def test_mesh_of_the_module(autoshard: Terminal) -> None:

@@ -34,7 +34,9 @@ def summary(plan: Plan, *, show_all: bool = False) -> RenderableType:
 def _headline(plan: Plan) -> Text:
     price = plan.price
     mesh = ", ".join(f"{name}={size}" for name, size in plan.mesh)
-    budget = "no limit" if plan.memory_bytes is None else bytes_text(plan.memory_bytes)
+    limit = (
+        "a device, no limit" if plan.memory_bytes is None else f"of {bytes_text(plan.memory_bytes)} a device"
+    )
     lines = [
         f"mesh {mesh} on {plan.hardware} {shape_text(plan.topology, plan.slices)}",
         *_placement_lines(plan),
@@ -42,8 +44,7 @@ def _headline(plan: Plan) -> Text:
         f" + communication {time_text(price.communication_ns)}{_hidden_text(plan)}",
         *_made_before_lines(plan),
         *_scheduled_lines(price),
-        f"peak memory {bytes_text(price.peak_bytes)} of {budget} a device"
-        + ("" if plan.fits else "  DOES NOT FIT"),
+        f"peak memory {bytes_text(price.peak_bytes)} {limit}" + ("" if plan.fits else "  DOES NOT FIT"),
     ]
     if plan.status in ("optimal", "feasible") and plan.lower_bound_ns:
         lines.append(f"lower bound {time_text(plan.lower_bound_ns)}, gap {plan.gap:.2%}: {plan.proved}")
