@@ -5,7 +5,7 @@ windows of several rows, for the rows that two blocks of it share. Each runs as 
 its memory traffic take, whichever is longer; an element counts four bytes, whatever its type, as all are worked on in float32. None that
 sums more than 4096 products runs inside another.
 
-Read off which values libtpu 0.0.52 stores of some thirty chains of convolutions on v5e, v5p, v6e and v4
+Read off which values libtpu 0.0.52 stores of forty chains of convolutions on v5e, v5p, v6e and v4
 (`experiments/fidelity/nesting.py`).
 """
 
