@@ -30,13 +30,14 @@ def saved_bytes(inner: Kernel, outer: Kernel, listing: Listing, flop_per_byte: i
         devices: that share the images.
     """
     made = inner.shape.results[0]
-    if channels_of(inner)[0] * _window(inner) > _MOST_SUMMED:
-        return 0
-    again = -(-channels_of(outer)[1] // _CHANNELS_AT_ONCE) * _repeated(made, outer, devices)
     before, between, behind = (
         type_.num_elements * _ELEMENT_BYTES
         for type_ in (inner.shape.operands[0], made, outer.shape.results[0])
     )
+    is_empty = 0 in (before, between, behind)
+    if is_empty or channels_of(inner)[0] * _window(inner) > _MOST_SUMMED:
+        return 0
+    again = -(-channels_of(outer)[1] // _CHANNELS_AT_ONCE) * _repeated(made, outer, devices)
     makes, reads = (
         listing.ops[kernel.time].flops * _padding(kernel) / flop_per_byte for kernel in (inner, outer)
     )

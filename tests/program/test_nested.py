@@ -90,13 +90,13 @@ def test_only_xla_for_tpus_nests(hardware: str, stored: list[bool]) -> None:
     assert _stored(loaded.program) == stored
 
 
-def _stack(channels: int, rows: int, *layers: tuple[int, int]) -> str:
-    """Convolutions of (rows of the window, channels) with a bias each, of 2048 images, one behind the other."""
-    value, body, parameters = "%x", "", [f"%x: tensor<2048x{rows}x{rows}x{channels}xf32>"]
+def _stack(channels: int, rows: int, *layers: tuple[int, int], images: int = 2048) -> str:
+    """Convolutions of (rows of the window, channels) with a bias each, one behind the other."""
+    value, body, parameters = "%x", "", [f"%x: tensor<{images}x{rows}x{rows}x{channels}xf32>"]
     before = channels
     for number, (window, made) in enumerate(layers):
         type_, filters = (
-            f"tensor<2048x{rows}x{rows}x{made}xf32>",
+            f"tensor<{images}x{rows}x{rows}x{made}xf32>",
             f"tensor<{window}x{window}x{before}x{made}xf32>",
         )
         pad = window // 2
@@ -104,7 +104,7 @@ def _stack(channels: int, rows: int, *layers: tuple[int, int]) -> str:
       %c{number} = stablehlo.convolution({value}, %w{number}) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
         window = {{stride = [1, 1], pad = [[{pad}, {pad}], [{pad}, {pad}]], lhs_dilate = [1, 1], rhs_dilate = [1, 1],
         reverse = [false, false]}} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}}
-        : (tensor<2048x{rows}x{rows}x{before}xf32>, {filters}) -> {type_}
+        : (tensor<{images}x{rows}x{rows}x{before}xf32>, {filters}) -> {type_}
       %b{number} = stablehlo.broadcast_in_dim %d{number}, dims = [3] : (tensor<{made}xf32>) -> {type_}
       %y{number} = stablehlo.add %c{number}, %b{number} : {type_}"""
         parameters += [f"%w{number}: {filters}", f"%d{number}: tensor<{made}xf32>"]
@@ -143,6 +143,16 @@ def test_convolutions_inside_others(text: str, compiler: Compiler, stored: list[
         if life.is_own_buffer or life.within is not None
     ]
     assert kept == stored
+
+
+@pytest.mark.parametrize(
+    "text", [_stack(32, 56, (3, 64), (3, 96), images=0), _stack(0, 56, (3, 64), (3, 96))]
+)
+def test_empty_images_are_in_no_others(text: str) -> None:
+    """Nothing is saved where nothing is made."""
+    program = build_program(listed(text), compiler=V6E)
+    made = next(kernel for kernel in program.kernels if kernel.shape.is_matmul)
+    assert program.lifetimes[made.results[0]].is_own_buffer
 
 
 @pytest.mark.parametrize("is_backward", [False, True])
