@@ -183,7 +183,7 @@ def _chains(
     arguments = {argument.value for argument in listing.arguments}
     found: list[tuple[float, list[Kernel]]] = []
     for kernel in kernels:
-        if is_convolution(kernel):
+        if is_convolution(kernel) and kernel.uses:  # not of constants alone
             chain = _chain(kernel, listing, pinned, readers, is_padded=True)
             if len(chain) > 1 and is_convolution(chain[-1]):
                 is_of_argument = _source(kernel, made) in arguments

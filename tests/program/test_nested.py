@@ -155,6 +155,23 @@ def test_empty_images_are_in_no_others(text: str) -> None:
     assert program.lifetimes[made.results[0]].is_own_buffer
 
 
+def test_a_convolution_of_constants_alone_is_in_no_other() -> None:
+    """It reads nothing."""
+    images, filters = "tensor<8x16x16x64xf32>", "tensor<1x1x64x64xf32>"
+
+    def convolution(result: str, read: str, by: str) -> str:
+        return f"""
+      {result} = stablehlo.convolution({read}, {by}) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {{}}
+        {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}} : ({images}, {filters}) -> {images}"""
+
+    made = f"%i = stablehlo.iota dim = 1 : {images}\n%j = stablehlo.iota dim = 2 : {filters}"
+    body = f"{made}{convolution('%c', '%i', '%j')}{convolution('%d', '%c', '%w')}\nreturn %d : {images}"
+    program = build_program(listed(main_of(body, f"%w: {filters}", images)), compiler=V6E)
+    first = next(kernel for kernel in program.kernels if kernel.shape.is_matmul)
+    assert not first.uses
+    assert program.lifetimes[first.results[0]].is_own_buffer
+
+
 @pytest.mark.parametrize("is_backward", [False, True])
 def test_of_what_is_ready_the_least_runs_first(is_backward: bool) -> None:
     """A projection of what an earlier product reads too, unless it reads what is made later."""
