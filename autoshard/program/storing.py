@@ -9,8 +9,9 @@ convnets). What is scattered is stored as wide as it is added up (a graph networ
 over devices are as wide as readers take them (`scattered`).
 Where a compiler `keeps_wide_results`, what is worked out as a product leaves the matrix unit from that and vectors alone (a bias, a
 function, a sign) is as wide as it is; what goes back, which reads more, is not (libtpu 0.0.52, v6e and tpu7x). Of convolutions that is
-so of every chip, also with other values in it, where one convolution reads the result (libtpu 0.0.52, 30 small chains on v5e, v5p, v6e, v4
-and tpu7x; the first convolution of some is stored as bfloat16 on v5e, v5p and v4, by a rule that is not known).
+so of every chip, also with other values in it, where one op reads the result (libtpu 0.0.52, 30 small chains of convolutions on v5e, v5p,
+v6e, v4 and tpu7x, and products of each pixel on v5e; the first convolution of some is stored as bfloat16 on v5e, v5p and v4, by a rule that
+is not known, and on v5e so are images of which a product reads all pixels in a row).
 What SparseCores gather is as wide as its table is stored: as an argument is, and as bfloat16 where products alone read it and what is
 gathered from it (libtpu 0.0.52, six small programs for v6e and v5p); for v5e it is converted as it is gathered.
 """
