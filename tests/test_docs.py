@@ -18,7 +18,7 @@ DOCUMENTS = sorted(
         *ROOT.glob("*.md"),
         *ROOT.glob("docs/*.md"),
         *ROOT.glob("costmodels/*.md"),
-        *ROOT.glob("experiments/*/README.md"),
+        *ROOT.glob("experiments/*/*.md"),
     ]
 )
 

@@ -21,9 +21,7 @@ from autoshard.cost.kernel import KernelPrices, compute_ns, price_kernel
 from autoshard.cost.layouts import Ints
 from autoshard.cost.looped import Looped, looped_sums
 from autoshard.cost.lowering import CollectivePrices, Lowering
-from autoshard.cost.memory import (
-    NodeItems,
-)
+from autoshard.cost.memory import NodeItems
 from autoshard.cost.overlap import Hideable, begins, early_ns, hideable
 from autoshard.cost.peak import Peak, PeakModel
 from autoshard.cost.reshard import Decompose, ReshardPrices

@@ -16,11 +16,7 @@ from autoshard.program.counters import NO_COUNTERS, find_counters
 from autoshard.program.depthwise import error_functions
 from autoshard.program.doubled import doubled_exponentials
 from autoshard.program.flows import flows_of
-from autoshard.program.fusion import (
-    Fusion,
-    free_values,
-    fuse,
-)
+from autoshard.program.fusion import Fusion, free_values, fuse
 from autoshard.program.generated import generated_wholes
 from autoshard.program.grouped import stored_in_groups
 from autoshard.program.handing import handing_flows, residuals
