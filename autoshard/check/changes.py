@@ -60,6 +60,7 @@ class Changes:
 
 
 def find_changes(planned: Planned, reads: Reads, prices: Prices) -> Changes:
+    """Of what the compiler of these prices runs: its steps, what it hides, what its products gather."""
     ahead = Hideable()
     if prices.overlap == "async" or prices.starts_early:
         ahead = find_hideable(planned, reads, prices.hardware, prices.communication)
