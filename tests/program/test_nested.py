@@ -92,7 +92,7 @@ def test_only_xla_for_tpus_nests(hardware: str, stored: list[bool]) -> None:
 
 def _stack(channels: int, rows: int, *layers: tuple[int, int], images: int = 2048) -> str:
     """Convolutions of (rows of the window, channels) with a bias each, one behind the other."""
-    value, body, parameters = "%x", "", [f"%x: tensor<{images}x{rows}x{rows}x{channels}xf32>"]
+    value, type_, body, parameters = "%x", "", "", [f"%x: tensor<{images}x{rows}x{rows}x{channels}xf32>"]
     before = channels
     for number, (window, made) in enumerate(layers):
         type_, filters = (
