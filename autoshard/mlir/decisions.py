@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from autoshard.mlir.listing import Listing
+from autoshard.mlir.listing import Listing, Op
 from autoshard.sharding import TensorSharding
 
 RESULT_SITE = -(1 << 40)
@@ -24,6 +24,15 @@ def sites_of(listing: Listing) -> dict[int, tuple[Site, ...]]:
     for number, result in enumerate(listing.results):
         found.setdefault(result.value, []).append((RESULT_SITE, number))
     return {value: tuple(sites) for value, sites in found.items()}
+
+
+def reading_ops(listing: Listing) -> dict[int, list[Op]]:
+    """The ops that read each value that any does, each once, in program order."""
+    found: dict[int, list[Op]] = {}
+    for op in listing.ops:
+        for value in dict.fromkeys(op.operands):
+            found.setdefault(value, []).append(op)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.additions import PASSED
-from autoshard.program.fusion import matmul_roles
+from autoshard.program.fusion import has_batch, matmul_roles
 from autoshard.program.records import Kernel, Lifetime, Whole
 from autoshard.program.repeating import read_times, readers_of
 
@@ -50,7 +50,4 @@ def _is_of_product(exponential: Op, made_by: Mapping[int, Op], zeros: Collection
 
 def _is_batched(product: Op) -> bool:
     """Whether it is several: logits, of a product of one matrix, are kept themselves."""
-    if product.rule is None:
-        return False
-    roles = zip(matmul_roles(product.rule), product.rule.factors, strict=True)
-    return any(role == "b" and factor.size > 1 for role, factor in roles)
+    return product.rule is not None and has_batch(product.rule, matmul_roles(product.rule))

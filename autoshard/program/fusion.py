@@ -82,6 +82,11 @@ def matmul_roles(rule: OpShardingRule) -> str:
     )
 
 
+def has_batch(rule: OpShardingRule, roles: str) -> bool:
+    """Whether a product of such factors is several."""
+    return any(role == "b" and factor.size > 1 for role, factor in zip(roles, rule.factors, strict=True))
+
+
 def is_elementwise(op: Op) -> bool:
     rule = op.rule
     if rule is None or len(op.results) != 1 or op.name in NOT_FUSED:

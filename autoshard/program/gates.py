@@ -8,6 +8,7 @@ are kept as predicates.
 
 from collections import deque
 
+from autoshard.mlir.decisions import reading_ops
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import is_cheap
 
@@ -18,10 +19,7 @@ class Gates:
     def __init__(self, listing: Listing) -> None:
         self._listing = listing
         self._made_at = {value: index for index, op in enumerate(listing.ops) for value in op.results}
-        self._readers: dict[int, list[Op]] = {}
-        for op in listing.ops:
-            for value in dict.fromkeys(op.operands):
-                self._readers.setdefault(value, []).append(op)
+        self._readers = reading_ops(listing)
 
     def is_gate(self, value: int, buffer: int) -> bool:
         """Whether a predicate made of that buffer has a reader that reads the buffer besides, perhaps through cheap work."""

@@ -80,8 +80,7 @@ def _grouped_dim(kernel: Kernel, mapping: TensorMapping) -> tuple[int, int] | No
 
 def _layouts(kernel: Kernel, mapping: TensorMapping, dim: int) -> tuple[MinorDims, MinorDims]:
     """Minor dimensions of what the matrix unit writes, and of what it reads; the groups come last."""
-    shape = kernel.shape
-    slid = {factor for window in shape.windows for factor in shape.rule.operands[window.operand][window.dim]}
+    slid = kernel.shape.slid_factors
     others = tuple(
         other
         for other, factors in enumerate(mapping)

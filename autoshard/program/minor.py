@@ -343,7 +343,7 @@ def _slices(mapping: TensorMapping, other: TensorMapping, indices: TensorMapping
 
 
 def _dims(shape: KernelShape, mapping: TensorMapping, kinds: tuple[str, str]) -> MinorDims | None:
-    slid = {factor for window in shape.windows for factor in shape.rule.operands[window.operand][window.dim]}
+    slid = shape.slid_factors
     first, second = (
         tuple(
             dim

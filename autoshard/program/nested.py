@@ -19,7 +19,7 @@ from itertools import pairwise
 from math import inf
 
 from autoshard.mlir.listing import Listing, Op
-from autoshard.program.fusion import is_elementwise
+from autoshard.program.fusion import has_batch, is_elementwise
 from autoshard.program.lifetime import has_buffer, keep_until, stored_bytes
 from autoshard.program.nested_gain import channels_of, saved_bytes
 from autoshard.program.records import Compiler, Kernel, Lifetime
@@ -245,5 +245,4 @@ def is_depthwise(kernel: Kernel) -> bool:
 
 
 def _is_grouped(kernel: Kernel) -> bool:
-    roles = zip(kernel.shape.matmul_roles, kernel.shape.rule.factors, strict=True)
-    return any(role == "b" and factor.size > 1 for role, factor in roles)
+    return has_batch(kernel.shape.rule, kernel.shape.matmul_roles)

@@ -55,8 +55,7 @@ def _padding(kernel: Kernel) -> float:
 def channels_of(kernel: Kernel) -> tuple[int, int]:
     """Those that a convolution sums over, of a group, and those that it makes."""
     shape = kernel.shape
-    slid = {factor for window in shape.windows for factor in shape.rule.operands[window.operand][window.dim]}
-    sizes = {"k": 1, "n": 1}
+    slid, sizes = shape.slid_factors, {"k": 1, "n": 1}
     for factor, (role, size) in enumerate(zip(shape.matmul_roles, shape.rule.factors, strict=True)):
         if role in sizes and factor not in slid:
             sizes[role] *= size.size

@@ -104,6 +104,13 @@ class KernelShape:
         return read + self.writes * sum(type_.num_bytes for type_ in self.results)
 
     @property
+    def slid_factors(self) -> frozenset[int]:
+        """Of the dimensions that windows slide over."""
+        return frozenset(
+            factor for window in self.windows for factor in self.rule.operands[window.operand][window.dim]
+        )
+
+    @property
     def in_turn(self) -> tuple[int, int]:
         """Positions of a convolution's window, and places for it, where XLA for GPUs has no kernel that splits what they sum.
 

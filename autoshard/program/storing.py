@@ -16,12 +16,11 @@ What SparseCores gather is as wide as its table is stored: as an argument is, an
 gathered from it (libtpu 0.0.52, six small programs for v6e and v5p); for v5e it is converted as it is gathered.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from autoshard.mlir.decisions import Site, sites_of
-from autoshard.mlir.listing import Listing, Op
+from autoshard.mlir.decisions import Site, reading_ops, sites_of
+from autoshard.mlir.listing import Listing
 from autoshard.program.additions import PASSED
 from autoshard.program.fusion import is_elementwise, is_reduction
 from autoshard.program.handing import is_invariant
@@ -111,8 +110,7 @@ def _as_wide_as_tables(listing: Listing, types: Widths) -> Iterator[int]:
 
 def _convolved(listing: Listing) -> Iterator[int]:
     """Elementwise work on what convolutions make, but for what only picks elements, that one op reads, as its first operand."""
-    reads = Counter(value for op in listing.ops for value in dict.fromkeys(op.operands))
-    firsts = {op.operands[0] for op in listing.ops if op.operands}
+    readers = reading_ops(listing)
     worked_on: dict[int, bool] = {}
     for op in listing.ops:
         if op.name == _CONVOLUTION and op.is_matmul:
@@ -122,17 +120,16 @@ def _convolved(listing: Listing) -> Iterator[int]:
             if before:
                 (value,) = op.results
                 worked_on[value] = any(before) or not (op.name in _NAMES or op.name in _PICKS)
-    once = {value for value in firsts if reads[value] == 1}
-    return (value for value, is_worked_on in worked_on.items() if is_worked_on and value in once)
+    for value, is_worked_on in worked_on.items():
+        reading = readers.get(value, ())
+        if is_worked_on and len(reading) == 1 and reading[0].operands[0] == value:
+            yield value
 
 
 def _worked_on(listing: Listing) -> Iterator[int]:
     """Elementwise work on a product that reads nothing else as large, but for what only picks elements, and names and picks of it."""
     made_by = {value: op for op in listing.ops for value in op.results}
-    readers: dict[int, list[Op]] = {}
-    for op in listing.ops:
-        for value in dict.fromkeys(op.operands):
-            readers.setdefault(value, []).append(op)
+    readers = reading_ops(listing)
     for product in listing.ops:
         value, is_worked_on = product.results[0] if product.is_matmul else -1, False
         while len(reading := readers.get(value, ())) == 1:
