@@ -97,15 +97,17 @@ def compile_planned(
     def compiled(*, is_probed: bool) -> Compiled:
         return _compiled(source, target, ids, is_full, time_limit_s, progress, is_probed=is_probed)
 
-    found = compiled(is_probed=target.kind == "tpu" and target.num_devices > 1)
-    if found.collectives or found.time is None or target.num_devices == 1:
+    if target.kind != "tpu" or target.num_devices == 1:
+        return compiled(is_probed=False)
+    try:
+        found = compiled(is_probed=True)
+    except DoesNotFitError:
+        return compiled(is_probed=False)  # the probe may be what does not fit
+    if found.time is None or any(one.is_asynchronous for one in found.collectives):
         return found
     alone = compiled(is_probed=False)
-    return replace(
-        alone,
-        time=replace(found.time, exposed_ns={}, synchronous_ns={}),
-        compile_s=found.compile_s + alone.compile_s,
-    )
+    time = found.time if found.collectives else replace(found.time, exposed_ns={}, synchronous_ns={})
+    return replace(alone, time=time, compile_s=found.compile_s + alone.compile_s)
 
 
 def _compiled(
@@ -118,7 +120,11 @@ def _compiled(
     *,
     is_probed: bool,
 ) -> Compiled:
-    """With the probe that makes the scheduler price collectives, or as it is: a program that has none is not scheduled so."""
+    """With the probe that makes the scheduler price collectives, or as it is.
+
+    A program that has no asynchronous collective is not scheduled so: the probe's would run inside its products, which write over nothing
+    then (libtpu 0.0.52: ResNet-50's forward pass on v5e with its logits gathered takes 1.74 GB, and 2.15 beside the probe).
+    """
     program = read_program(source, "the planned module")
     mesh = _mesh(program, target)
     if target.num_devices == 1:

@@ -195,6 +195,20 @@ def test_without_collectives() -> None:
     assert (found.time.communication_ns, found.time.step_ns) == (0, found.time.matmul_ns)
 
 
+@needs_libtpu
+def test_without_asynchronous_collectives() -> None:
+    """Memory is told of the program as it is where nothing that it sends is asynchronous; what it waits for is priced all the same."""
+    text = WIDE.replace(
+        '-> (tensor<65536xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>})',
+        "-> (tensor<65536xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}]>})",
+    )
+    found = compile_planned(text.encode(), "tpu:v5e:2x2")
+    assert [(one.kind, one.is_asynchronous) for one in found.collectives] == [("all-gather", False)]
+    assert PROBE not in found.hlo_text
+    assert found.time is not None
+    assert found.time.communication_ns > 0
+
+
 WIDE = """
 sdy.mesh @mesh = <["x"=4]>
 func.func @main(%x: tensor<65536x8192xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}, %w: tensor<8192x8192xbf16>)
