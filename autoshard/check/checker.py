@@ -8,9 +8,10 @@ from autoshard.check.bound import bound, status
 from autoshard.check.boundaries import boundaries
 from autoshard.check.changes import Changes, find_changes
 from autoshard.check.compute import compute_ns
+from autoshard.check.copies import Compiled
 from autoshard.check.deep import AsWritten, compare_emitted
 from autoshard.check.identity import identity
-from autoshard.check.memory import Compiled, find_peak
+from autoshard.check.memory import find_peak
 from autoshard.check.movement import differences, find_collectives, find_left_as_reshards, totals
 from autoshard.check.moves import Prices
 from autoshard.check.partial import partial_sums

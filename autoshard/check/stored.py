@@ -1,0 +1,143 @@
+"""What tensors take in the memory of one device, as the hardware stores them."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoshard.check.planned import Planned
+from autoshard.program import (
+    MinorDims,
+    Whole,
+)
+from autoshard.sharding import TensorSharding, TensorType, dtype_bits
+from costmodels import Hardware
+from costmodels.tiles import in_groups
+
+Typed = tuple[TensorType, TensorSharding]
+
+
+class Stored:
+    """Bytes in memory on one device."""
+
+    def __init__(self, planned: Planned, hardware: Hardware, *, narrows: bool) -> None:
+        self._planned, self._hardware, self._narrows = planned, hardware, narrows
+        self.made_at = {value: kernel.time for kernel in planned.program.kernels for value in kernel.results}
+
+    def handed_over(self, type_: TensorType, sharding: TensorSharding) -> int:
+        """Of an argument or result, which is not in the heap."""
+        return self._bytes(type_, sharding, None, is_temporary=False)
+
+    def held(self, value: int, type_: TensorType) -> TensorType:
+        """The type that a value is stored in while it comes and goes."""
+        return self.narrowed(type_, self._planned.program.stored.of_value(value))
+
+    def narrowed(self, type_: TensorType, taken: TensorType) -> TensorType:
+        """The type of a copy that readers take as `taken`."""
+        return taken if self._narrows else type_
+
+    def at_least(self, type_: TensorType, sharding: TensorSharding) -> int:
+        return self._bytes(type_, sharding, None, is_temporary=True)
+
+    def as_written(self, value: int, type_: TensorType, sharding: TensorSharding) -> int:
+        """In the layout of the kernel that makes the value; arguments and other carried values have the smallest."""
+        program = self._planned.program
+        dims = (program.minor_dims if value in self.made_at else program.indexed).get(value)
+        return self._bytes(type_, sharding, dims, is_temporary=True)
+
+    def where_packed(self, value: int, type_: TensorType, sharding: TensorSharding, bytes_: int) -> int:
+        """Of a value that takes `bytes_`, less where its comparisons are packed."""
+        packed = self._planned.program.packed
+        if value not in packed:
+            return bytes_
+        comparisons = self._comparison_bytes(value, type_, sharding)
+        narrow = packed[value]
+        kept = 0 if narrow is None else self.as_written(value, narrow, sharding)
+        return comparisons + kept if comparisons else bytes_
+
+    def is_narrowed(self, value: int, type_: TensorType, sharding: TensorSharding) -> bool:
+        """Whether a value is stored narrower than it is compared, since the comparisons are packed."""
+        is_kept = self._planned.program.packed.get(value) is not None
+        return is_kept and self._comparison_bytes(value, type_, sharding) > 0
+
+    def _comparison_bytes(self, value: int, type_: TensorType, sharding: TensorSharding) -> int:
+        minor = self._planned.program.minor_dims.get(value)
+        return int(self._hardware.comparison_bytes(_shape(type_, sharding), minor)[0])
+
+    @property
+    def sums_in_place(self) -> bool:
+        """Whether an all-reduce writes over what a product makes for it."""
+        return self._hardware.sums_in_place
+
+    def is_updated_as_made(self, type_: TensorType, sharding: TensorSharding, *, is_turned: bool) -> bool:
+        """Whether what is updated with a part that a loop makes lies as that does."""
+        parts = _shape(type_, sharding)
+        return bool(self._hardware.are_updated_as_made(parts, type_.shape, is_turned=is_turned)[0])
+
+    def lies_across(self, type_: TensorType, sharding: TensorSharding) -> bool:
+        """Whether it is a matrix that is stored column by column."""
+        return bool(self._hardware.lie_across(_shape(type_, sharding), dtype_bits(type_.dtype))[0])
+
+    def whole(self, whole: Whole, sharding: TensorSharding) -> int:
+        """Of what is there beside the value that it holds."""
+        if whole.beside is not None and not whole.beside.holds(_shape(whole.type, sharding))[0]:
+            return 0
+        return self._bytes(whole.type, sharding, whole.dims, is_temporary=True, cut=whole.cut)
+
+    def in_layout(self, type_: TensorType, sharding: TensorSharding, dims: MinorDims) -> int:
+        """Of what comes and goes with these minor dimensions."""
+        return self._bytes(type_, sharding, dims, is_temporary=True)
+
+    def copied(
+        self, type_: TensorType, sharding: TensorSharding, dims: MinorDims, *, is_read: bool = False
+    ) -> int:
+        """Of a copy in that layout, where one is made; `is_read`: for rows to be gathered from it."""
+        shape, bits = _shape(type_, sharding), dtype_bits(type_.dtype)
+        return int(self._hardware.copied_bytes(shape, bits, dims, is_read=is_read)[0])
+
+    def is_gathered_apart(self, tables: Typed, made: Typed) -> bool:
+        """Whether SparseCores gather that from a table, both with their shardings."""
+        elements, gathered = (np.prod(_shape(*one), axis=1, dtype=np.int64) for one in (tables, made))
+        table_bytes = np.asarray([self.at_least(*tables)], dtype=np.int64)
+        return bool(self._hardware.gathers_apart(table_bytes, elements, gathered)[0])
+
+    def updates(
+        self,
+        added: tuple[TensorType, TensorSharding, MinorDims],
+        table: tuple[TensorType, TensorSharding, MinorDims],
+        bytes_: int,
+        *,
+        is_last: bool,
+        is_alone: bool,
+    ) -> int:
+        """Of a copy in rows of what a scatter adds to a table, stored in so many bytes."""
+        first, second = (
+            (_shape(type_, sharding), dtype_bits(type_.dtype), dims)
+            for type_, sharding, dims in (added, table)
+        )
+        alone = np.asarray([is_alone])
+        found = self._hardware.updates_bytes(
+            first, second, np.asarray([bytes_]), is_last=is_last, is_alone=alone
+        )
+        return int(found[0])
+
+    def unpadded(self, type_: TensorType, sharding: TensorSharding) -> int:
+        return int(self._hardware.unpadded_bytes(_shape(type_, sharding), dtype_bits(type_.dtype))[0])
+
+    def _bytes(
+        self,
+        type_: TensorType,
+        sharding: TensorSharding,
+        dims: MinorDims | None,
+        *,
+        is_temporary: bool,
+        cut: tuple[int, int] | None = None,
+    ) -> int:
+        shape = _shape(type_, sharding)
+        if cut is not None:
+            shape = in_groups(shape, *cut)
+        bits = dtype_bits(type_.dtype)
+        return int(self._hardware.stored_bytes(shape, bits, dims, is_temporary=is_temporary)[0])
+
+
+def _shape(type_: TensorType, sharding: TensorSharding) -> NDArray[np.int64]:
+    """[1, rank] of what a device has."""
+    return np.asarray([sharding.local_shape(type_.shape)], dtype=np.int64).reshape(1, type_.rank)
