@@ -79,7 +79,12 @@ def price_as_written(loaded: Loaded, progress: Progress = silent) -> AsWritten:
     if loaded.lowering == "xla-tpu":
         values |= {widened: values[narrow] for widened, narrow in moved_for_products(loaded.listing).items()}
     progress("pricing", None)
-    listing, given = look_through(loaded.listing, values, passes.decompose_reshards)
+    listing, given = look_through(
+        loaded.listing,
+        values,
+        passes.decompose_reshards,
+        merges_slices=loaded.lowering == "shardy",
+    )
     compiler = compiler_of(loaded.form, loaded.hardware, loaded.mesh.num_devices)
     program = build_program(listing, loaded.program.carried_pairs, compiler)
     loaded = replace(loaded, listing=listing, program=program)

@@ -30,6 +30,7 @@ def graph_of(loaded: Loaded, wanted: Wanted | None = None, given: Given | None =
         keeps_partial_sums=keeps,
         hoists=is_xla,
         adds_first=is_xla,
+        merges_slices=not is_xla,
     )
 
 

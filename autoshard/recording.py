@@ -11,6 +11,7 @@ from autoshard.cost import (
     Chosen,
     PricedGraph,
     follow,
+    leave_sums,
     local_work,
     read_back,
     schedule_of,
@@ -58,6 +59,7 @@ def plan_of(
     if choice is None:
         choice = follow(priced, {})
     choice = with_told_copies(priced, choice)
+    leave_sums(priced.graph, priced.problem, choice)
     statistics: dict[str, float | int | str] = {
         "nodes": priced.problem.node_count,
         "edges": priced.problem.edge_count,

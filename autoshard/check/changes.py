@@ -14,6 +14,7 @@ from autoshard.check.reads import Read, Reads
 from autoshard.check.scattering import Loop, gathering_loop, is_long_enough
 from autoshard.check.sharing import SharedCopy, moved_reads, shared_copy
 from autoshard.check.sums import adds_exactly, is_scattered_sum
+from autoshard.check.sums_left import LeftSums, find_left_sums
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.mlir.passes import decompose_reshards
 from autoshard.program import gathered_as, lone_operands
@@ -50,12 +51,14 @@ class Changes:
         across: between meshes, for which Shardy has none.
         ahead: what may run behind compute, also where the plan does not count on that but XLA starts gathers early: copies then take
             memory sooner.
+        left: sums that are made with a slice behind them.
         in_products: (value, root op that reads it) -> the loop that gathers it.
     """
 
     moving: tuple[tuple[Reshard, tuple[CollectiveStep, ...]], ...]
     across: tuple[Reshard, ...]
     ahead: Hideable
+    left: LeftSums
     in_products: Mapping[tuple[int, int], Loop]
 
 
@@ -66,16 +69,17 @@ def find_changes(planned: Planned, reads: Reads, prices: Prices) -> Changes:
         ahead = find_hideable(planned, reads, prices.hardware, prices.communication)
     loops = dict(_gathered_in_products(planned, reads, prices))
     hideable = ahead if prices.overlap == "async" else Hideable()
+    left = find_left_sums(planned, reads, prices)
     moving: list[Reshard] = []
     across: list[Reshard] = []
-    for reshard in _reshards(planned, reads, prices, hideable, loops):
+    for reshard in _reshards(planned, reads, prices, hideable, loops, left):
         if has_no_collectives(planned.mesh, reshard.origin, reshard.target):
             across.append(reshard)
         elif reshard.origin != reshard.target:
             moving.append(reshard)
-    steps = _sequences(planned.mesh, moving, prices.lowering)
+    steps = _sequences(planned.mesh, moving, "shardy" if prices.leaves_loops else prices.lowering)
     sequences = (steps[one.type.rank, one.origin, one.target] for one in moving)
-    return Changes(tuple(zip(moving, sequences, strict=True)), tuple(across), ahead, loops)
+    return Changes(tuple(zip(moving, sequences, strict=True)), tuple(across), ahead, left, loops)
 
 
 def _reshards(
@@ -84,6 +88,7 @@ def _reshards(
     prices: Prices,
     hideable: Hideable,
     loops: Mapping[tuple[int, int], Loop],
+    left: LeftSums,
 ) -> Iterator[Reshard]:
     made = {v: read for read in reads.kernels for v in read.kernel.results}
     first_of, known_as = planned.listing.first_of, gathered_as(planned.program)
@@ -104,10 +109,11 @@ def _reshards(
     for value, mine in reads.of_value.items():
         type_ = planned.type_of(value)
         settled = planned.settled[value]
-        found = planned.shared.get(value, settled)
+        found = planned.shared.get(value, left.addends.get(value, settled))
         copy = shared_copy(planned, value, mine)
         if copy is not None:
-            yield _copied(planned, value, copy, mine, hideable.of_copy(value))
+            copied = _copied(planned, value, copy, mine, hideable.of_copy(value))
+            yield replace(copied, origin=left.addends.get(value, settled))
         asked = set[tuple[TensorSharding, Body, int]]()
         for read in moved_reads(copy, mine, settled):
             place = read.sharding, frozenset(read.where.items()), read.again

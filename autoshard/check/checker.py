@@ -112,7 +112,7 @@ def _figures(
     prices: Prices,
 ) -> list[Finding]:
     price = plan.price
-    compute = compute_ns(planned, reads, prices.hardware)
+    compute = compute_ns(planned, reads, changes.left, prices.hardware)
     communication = sum(c.ns * c.repeat for c in collectives)
     compiled = Compiled(
         prices,

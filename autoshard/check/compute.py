@@ -13,16 +13,17 @@ import math
 from autoshard.check.parts import num_shards
 from autoshard.check.planned import Planned
 from autoshard.check.reads import KernelRead, Reads, summed_parts
+from autoshard.check.sums_left import LeftSums
 from autoshard.sharding import OpShardingRule, TensorSharding, TensorType
 from costmodels import Hardware
 
 
-def compute_ns(planned: Planned, reads: Reads, hardware: Hardware) -> int:
+def compute_ns(planned: Planned, reads: Reads, left: LeftSums, hardware: Hardware) -> int:
     """Sum over all kernels, each as often as it runs."""
     known: dict[object, int] = {}
     total = 0
     for read in reads.kernels:
-        written = _written(planned, read)
+        written = _written(planned, read, left)
         key = (id(read.kernel.shape), id(read.run.rule), read.run.factors, read.shardings, written)
         if key not in known:
             known[key] = _kernel_ns(read, written, hardware)
@@ -32,7 +33,7 @@ def compute_ns(planned: Planned, reads: Reads, hardware: Hardware) -> int:
 
 def kernel_ns(planned: Planned, read: KernelRead, hardware: Hardware) -> int:
     """Of one run of one kernel."""
-    return _kernel_ns(read, _written(planned, read), hardware)
+    return _kernel_ns(read, _written(planned, read, LeftSums()), hardware)
 
 
 def peak_ns(read: KernelRead, hardware: Hardware) -> float:
@@ -46,13 +47,17 @@ def peak_ns(read: KernelRead, hardware: Hardware) -> float:
     return 1e9 * read.kernel.shape.flops * share / rate
 
 
-def _written(planned: Planned, read: KernelRead) -> tuple[tuple[TensorSharding, TensorType], ...]:
+def _written(
+    planned: Planned, read: KernelRead, left: LeftSums
+) -> tuple[tuple[TensorSharding, TensorType], ...]:
     """What the kernel writes; beside it, what its reader reads of a product that cannot go on as it leaves the matrix unit."""
     kernel = read.kernel
     types = dict(zip(kernel.results, kernel.shape.results, strict=True))
     whole = {value: TensorSharding.replicated_closed(type_.rank) for value, type_ in types.items()}
     made = {value: planned.produced.get(value, whole[value]) for value in types}
-    settled = {value: planned.settled.get(value, made[value]) for value in types}
+    settled = {value: planned.settled.get(value, made[value]) for value in types} | {
+        value: left.scattered[value] for value in types if value in left.scattered
+    }
     written = [(made[value], type_) for value, type_ in types.items()]
     if not kernel.shape.is_fused_product:
         return tuple(written) * kernel.shape.writes

@@ -1,7 +1,7 @@
 """The plan against Shardy's own passes: what those make of the written module is what the plan pays for."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoshard.check.emitted import HALO
 from autoshard.check.movement import Totals, differences, totals
@@ -9,7 +9,6 @@ from autoshard.check.moves import axis_names
 from autoshard.check.report import Finding, of_offenders
 from autoshard.mlir.collective import LOCAL, Collective
 from autoshard.plans import Plan, PlannedCollective
-from autoshard.sharding import AxisRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,19 @@ def compare_emitted(plan: Plan, emitted: Sequence[Collective], written: AsWritte
 
 def _moving(collectives: Sequence[PlannedCollective], plan: Plan) -> Totals:
     alone = {name for name, size in plan.mesh if size == 1}
-    return totals([c for c in collectives if c.kind not in (*LOCAL, HALO) and not alone.issuperset(c.axes)])
+    names = [name for name, _ in plan.mesh]
+    moving = [c for c in collectives if c.kind not in (*LOCAL, HALO) and not alone.issuperset(c.axes)]
+    return totals([replace(c, axes=_in_order(c.kind, c.axes, names)) for c in moving])
+
+
+def _in_order(kind: str, axes: tuple[str, ...], mesh_names: Sequence[str]) -> tuple[str, ...]:
+    """Those of a reduce-scatter in the order of the mesh: `x:(1)2` before `x:(2)2` before `y`."""
+
+    def order(axis: str) -> tuple[int, int]:
+        name, _, part = axis.partition(":(")
+        return mesh_names.index(name), int(part.partition(")")[0] or 1)
+
+    return tuple(sorted(axes, key=order)) if kind == "reduce_scatter" else axes
 
 
 def _add(found: Totals, more: Totals, sign: int = 1) -> None:
@@ -55,17 +66,14 @@ def _add(found: Totals, more: Totals, sign: int = 1) -> None:
 def emitted_totals(emitted: Sequence[Collective], mesh_names: Sequence[str]) -> Totals:
     """(count, bytes) by kind and axes, sized as `costmodels` sizes them; those that move nothing are left out.
 
-    Sums that are scattered have their axes in the order of the mesh, as in the plan; Shardy has them in that of the dimensions.
+    Sums that are scattered have their axes in the order of the mesh; Shardy, and plans where Shardy's steps are theirs, have them in that
+    of the dimensions.
     """
-
-    def order(axis: AxisRef) -> tuple[int, int]:
-        return mesh_names.index(axis.name), axis.begin
-
     found: Totals = {}
     for c in emitted:
         if c.kind in LOCAL or c.group_size == 1:
             continue
-        key = (c.kind, axis_names(sorted(c.axes, key=order) if c.kind == "reduce_scatter" else c.axes))
+        key = (c.kind, _in_order(c.kind, axis_names(c.axes), mesh_names))
         count, bytes_ = found.get(key, (0, 0))
         size = c.result_bytes if c.kind == "all_gather" else c.operand_bytes
         found[key] = (count + c.repeat, bytes_ + size * c.repeat)

@@ -17,7 +17,7 @@ def find_collectives(
     moved = [
         collective
         for kernel in reads.kernels
-        for collective in sent_by_kernel(planned, kernel, reads, prices)
+        for collective in sent_by_kernel(planned, kernel, reads, changes.left, prices)
     ]
     moved += [
         sent_by_user(planned, kernel, reads, prices)

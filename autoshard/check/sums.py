@@ -28,16 +28,19 @@ from autoshard.check.scattering import (
     in_product,
     part_bytes,
 )
+from autoshard.check.sums_left import LeftSums
 from autoshard.program import MOVES, AddedUp, Kernel, minor_of_sum
 from autoshard.sharding import AxisRef, FactorKind, TensorSharding, dtype_bits
 
 
-def sent_by_kernel(planned: Planned, read: KernelRead, reads: Reads, prices: Prices) -> Iterator[Moved]:
+def sent_by_kernel(
+    planned: Planned, read: KernelRead, reads: Reads, left: LeftSums, prices: Prices
+) -> Iterator[Moved]:
     kernel = read.kernel
     root = kernel.ops[-1]
     yield from _windows(planned, read, prices)
     reduced = summed_parts(planned, read)
-    if not reduced:
+    if not reduced or not left.scattered.keys().isdisjoint(kernel.results):
         return
     axes = axis_refs(reduced, planned.mesh)
     for number, (value, whole) in enumerate(zip(kernel.results, kernel.shape.results, strict=True)):
@@ -73,8 +76,6 @@ def sent_by_kernel(planned: Planned, read: KernelRead, reads: Reads, prices: Pri
             ):
                 minor = minor_of_sum(kernel.shape)
                 moved = replace(moved, merged=with_padding(prices, sent, produced, part, type_, minor))
-        if prices.leaves_loops and _is_sliced_at_once(planned, reads, value, reduced):
-            moved = replace(moved, kind="reduce_scatter")
         yield moved
 
 
@@ -107,13 +108,6 @@ def _has_slices(reads: Reads, value: int) -> bool:
         or (reader.shape.name in MOVES and _has_slices(reads, reader.results[0]))
         for reader in _readers(reads, value)
     )
-
-
-def _is_sliced_at_once(planned: Planned, reads: Reads, value: int, reduced: Parts) -> bool:
-    """Whether one slice, over exactly the axes of its sum, is all that reads a value: Shardy's passes make a reduce-scatter of both."""
-    part = _only_part(planned, reads, value)
-    is_one = planned.shared.get(value) is not None or len(reads.of_value.get(value, ())) == 1
-    return part is not None and is_one and adds_exactly(planned.produced[value], part, reduced)
 
 
 def _total_after_loop(planned: Planned, reads: Reads, kernel: Kernel, value: int) -> AddedUp | None:

@@ -31,6 +31,7 @@ from autoshard.cost.reshard import (
     times_laid_out,
 )
 from autoshard.cost.schedule import Schedule, schedule_of
+from autoshard.cost.sums_left import leave_sums
 from autoshard.cost.ties import Tie, Ties, find_ties, tie_table
 
 __all__ = [
@@ -70,6 +71,7 @@ __all__ = [
     "is_part_of_readers",
     "joined",
     "kernel_work_ns",
+    "leave_sums",
     "level_masks",
     "local_work",
     "look_through",

@@ -13,6 +13,7 @@ from autoshard.cost.loops import Loop, Loops, Place
 from autoshard.cost.partial import PartialPlan, plan_partial_sums
 from autoshard.cost.sharing import Sharing, find_sharing
 from autoshard.cost.spaces import kernel_space
+from autoshard.cost.sums_left import sums_left
 from autoshard.program import (
     MOVES,
     RESULT_SITE,
@@ -58,6 +59,7 @@ def build_graph(
     keeps_partial_sums: bool = False,
     hoists: bool = False,
     adds_first: bool = False,
+    merges_slices: bool = False,
 ) -> Graph:
     """All nodes and edges of a program; kernel nodes come in program order, each after the flows.
 
@@ -68,6 +70,7 @@ def build_graph(
             that meet one of these. None: what is demanded is met.
         hoists: whether the compiler that carries the plan out moves what does not change in a loop out of it.
         adds_first: whether that compiler sums once, after additions, what is added (`program.additions`).
+        merges_slices: whether that compiler makes a reduce-scatter of a sum and a slice behind it (`cost.sums_left`).
         keeps_partial_sums: whether the form that carries the plan has partial sums, which are then left partial where that may pay.
     """
     partial = _partial_plan(program, mesh, given) if keeps_partial_sums else PartialPlan()
@@ -82,6 +85,7 @@ def build_graph(
         partial,
         hoists=hoists,
         adds_first=adds_first,
+        sums_left=sums_left(program, partial.kept) if merges_slices and given is None else {},
         sliced=sliced_values(program.listing) if adds_first else frozenset(),
         any_order=not _in_mesh_order(program, mesh, given),
         moved_once=_moved_once(program, given) if given is not None else {},

@@ -23,6 +23,7 @@ from autoshard.cost.overlap import NOTHING, Hideable, value_of
 from autoshard.cost.relaid import held_ahead
 from autoshard.cost.reshard import ReshardPrices
 from autoshard.cost.sizes import Sizes
+from autoshard.cost.sums_left import left_pairs, made_by
 from autoshard.cost.told import Pairs, ToldPairs
 from autoshard.problem import ProblemBuilder, Table
 from autoshard.problem.model import Bools
@@ -66,6 +67,7 @@ class EdgeTables:
             tuple[TensorType, TensorType, *tuple[int | Hideable, ...]], tuple[Table, _Copies]
         ] = {}
         self._looped: dict[tuple[int, int], tuple[Table, Ints]] = {}
+        self._sums: dict[tuple[int, TensorType, int, int], Table] = {}
 
     def add_to(self, builder: ProblemBuilder) -> dict[int, Gathered]:
         """Returns the edges whose reshard a product may carry out while it runs."""
@@ -80,6 +82,8 @@ class EdgeTables:
                 table, whole = self._in_loop(table, copies.whole, in_product, edge.repeat)
                 copies = copies._replace(whole=whole)
             table = self._around_loops(table, edge, supply, demand)
+            if made_by(self._graph, edge) in self._graph.sums_left:
+                table = self._of_sum(table, edge, supply, demand)
             if pairs is not None:
                 whole, shard = self._told.copies(copies.whole, copies.shard, pairs)
                 table, copies = self._told.table(table, pairs), copies._replace(whole=whole, shard=shard)
@@ -151,7 +155,14 @@ class EdgeTables:
         )
         if is_kept is None:
             return table
-        return replace(table, allowed=is_kept if table.allowed is None else table.allowed & is_kept)
+        return _within(table, is_kept)
+
+    def _of_sum(self, table: Table, edge: Edge, supply: Ints, demand: Ints) -> Table:
+        """With what may be asked of a sum that may be left to its reader."""
+        key = id(table), edge.type, id(supply), id(demand)
+        if key not in self._sums:
+            self._sums[key] = _within(table, left_pairs(self._graph, self._reshards, edge, supply, demand))
+        return self._sums[key]
 
     def _memory(
         self, index: int, edge: Edge, copies: _Copies, pairs: Pairs | None
@@ -175,6 +186,11 @@ class EdgeTables:
         if begin and prices.gathers_ahead and value in graph.program.made_at_start:
             is_apart = is_laid & (edge.type.num_elements < prices.apart_below)
             yield from held_ahead(graph.program, value, begin, is_apart, whole, shard)
+
+
+def _within(table: Table, allowed: Bools) -> Table:
+    """The table of these pairs alone."""
+    return replace(table, allowed=allowed if table.allowed is None else table.allowed & allowed)
 
 
 def edge_ends(graph: Graph, edge: Edge) -> tuple[Ints, Ints]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from autoshard.cost.assemble import PricedGraph
 from autoshard.cost.graph import Node
+from autoshard.cost.sums_left import leave_sums, leaving
 from autoshard.cost.ties import supply_of
 from autoshard.errors import AutoshardError
 from autoshard.program import FlowKind
@@ -37,7 +38,7 @@ def follow(
         if node.hub >= 0:
             continue
         cost = problem.node_costs(number).astype(np.float64)
-        cost[~_can_follow(priced, number, choice)] = np.inf
+        cost[~_can_follow(priced, number, choice) | leaving(graph, number)] = np.inf
         if node.space is not None:
             for provider, result, operand, edge in incoming.get(number, ()):
                 cost = cost + _read_cost(priced, choice, provider, result, number, operand, edge)
@@ -51,6 +52,7 @@ def follow(
         cost = _without_detours(priced, choice, number, incoming.get(number, ()), cost)
         choice[number] = int(np.argmin(cost))
     decide_hubs(priced, choice)
+    leave_sums(graph, problem, choice)
     return choice
 
 

@@ -21,7 +21,7 @@ from autoshard.mlir.decisions import RESULT_SITE, Site, sites_of
 from autoshard.mlir.linearity import zero_values
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program import MOVES, KernelReads, free_values, kernel_reads
-from autoshard.sharding import TensorSharding, factor_axes_of
+from autoshard.sharding import AxisRef, TensorSharding, factor_axes_of
 from autoshard.space import Strategy, reduced_axes
 
 SHARED_SITE = -1
@@ -48,7 +48,11 @@ class Given:
 
 
 def look_through(
-    listing: Listing, values: Mapping[int, TensorSharding], decompose: Decompose
+    listing: Listing,
+    values: Mapping[int, TensorSharding],
+    decompose: Decompose,
+    *,
+    merges_slices: bool = False,
 ) -> tuple[Listing, Given]:
     """The listing without the ops that only say how values are read, at the same times, and what they said.
 
@@ -57,6 +61,7 @@ def look_through(
 
     Args:
         values: as in `Given`, of the listing with those ops.
+        merges_slices: whether the compiler makes a reduce-scatter, and a slice, of a sum that is sliced by more axes than its own.
     """
     grouped = frozenset(member.value for group in listing.groups for member in group.members)
     moves = {
@@ -67,7 +72,7 @@ def look_through(
         and grouped.isdisjoint((*op.operands, *op.results))
     }
     while True:
-        found = _Reading(listing, values, moves, decompose)
+        found = _Reading(listing, values, moves, decompose, merges_slices)
         stripped = _without_followed_demands(found.listing(), values, found.reads, grouped)
         in_the_way = found.unsayable(kernel_reads(stripped))
         if not in_the_way:
@@ -89,9 +94,10 @@ class _Reading:
         values: Mapping[int, TensorSharding],
         moves: set[int],
         decompose: Decompose,
+        merges_slices: bool,
     ) -> None:
         self._listing, self._values, self._moves = listing, values, moves
-        self._decompose = decompose
+        self._decompose, self._merges_slices = decompose, merges_slices
         self._loops = Loops(listing)
         self._readers = sites_of(listing)
         self._sequences: dict[tuple[TensorSharding, TensorSharding], tuple[TensorSharding, ...]] = {}
@@ -160,10 +166,12 @@ class _Reading:
             return
         ends = self._ends(value, value)
         moves_on = ends[0][0] if len(ends) == 1 and ends[0][0] in self._moves else None
-        if maker is not None and moves_on is not None and self._scatters(maker, moves_on):
-            settled = self.scattered[value] = self._made(moves_on)
-            ends = self._pass(moves_on, value)
-            self._note(ends, settled, moves_on)
+        part = self._scattered(maker, moves_on) if maker is not None and moves_on is not None else None
+        if part is not None and moves_on is not None:
+            settled = self.scattered[value] = part
+            if part == self._made(moves_on):
+                ends = self._pass(moves_on, value)
+                self._note(ends, settled, moves_on)
         moving = [site[0] for site in ends if site[0] in self._moves]
         path = self._path(moving[0]) if len(moving) == 1 else []
         if (
@@ -230,11 +238,11 @@ class _Reading:
     def _made(self, move: int) -> TensorSharding:
         return self._values[self._listing.ops[move].results[0]]
 
-    def _scatters(self, maker: int, move: int) -> bool:
-        """Whether a sum and the move of its result are one reduce-scatter."""
+    def _scattered(self, maker: int, move: int) -> TensorSharding | None:
+        """How a sum is found behind the reduce-scatter that is made of it and the move of its result; None where none is."""
         op = self._listing.ops[maker]
         if op.rule is None or len(op.results) != 1 or op.repeat != self._listing.ops[move].repeat:
-            return False
+            return None
         operands = tuple(
             self.reads.get((maker, position)) or self._values.get(value) or _whole(self._listing, value)
             for position, value in enumerate(op.operands)
@@ -243,9 +251,24 @@ class _Reading:
         rule, mesh = op.rule, self._listing.mesh
         axes = factor_axes_of(rule, (*rule.operands, *rule.results), (*operands, made), mesh)
         if axes is None:
-            return False
+            return None
         reduced = tuple(axis for axis in reduced_axes(rule, axes, mesh) if axis not in made.unreduced)
-        return Strategy(axes, operands, (made,), (self._made(move),), reduced).is_scattered
+        if Strategy(axes, operands, (made,), (self._made(move),), reduced).is_scattered:
+            return self._made(move)
+        return (
+            self._sliced_behind(made, self._made(move), reduced) if self._merges_slices and reduced else None
+        )
+
+    def _sliced_behind(
+        self, made: TensorSharding, sliced: TensorSharding, reduced: tuple[AxisRef, ...]
+    ) -> TensorSharding | None:
+        """What a sum over these axes is scattered to before the rest of the slice."""
+        if made.unreduced or not all(b[: len(a)] == a for a, b in zip(made.axes, sliced.axes, strict=True)):
+            return None
+        (steps,) = self._decompose(
+            self._listing.mesh, [(made.rank, replace(made, unreduced=reduced), sliced)]
+        )
+        return steps[0].out_sharding if steps[0].kind == "reduce_scatter" else None
 
     def _is_read_once(self, path: Sequence[int]) -> bool:
         ops = self._listing.ops

@@ -7,8 +7,9 @@ dimensions, and the collective itself where the user wrote one. Work that is rep
     flops_local = flops * prod_f ceil(size_f / shards_f) / size_f        over the factors f of the rule
 
 A product that a compiler works on as it leaves the matrix unit is neither written nor read, unless it is summed over devices or resharded
-in between: then it is written as it is made and read as it settles. What a loop keeps near (`program.nearby`) is neither written nor read
-either where vector memory keeps what a device has of it, as narrow as its readers take it.
+in between: then it is written as it is made and read as it settles, or as a reader that its sum is left to (`cost.sums_left`) scatters it.
+What a loop keeps near (`program.nearby`) is neither written nor read either where vector memory keeps what a device has of it, as narrow as
+its readers take it.
 """
 
 import math
@@ -174,9 +175,9 @@ def _bytes_moved(shape: KernelShape, strategy: Strategy, hardware: Hardware) -> 
         count * sharding.local_bytes(type_)
         for count, sharding, type_ in zip(shape.reads, strategy.operands, shape.operands, strict=True)
     )
-    written, settled = (
-        sum(sharding.local_bytes(type_) for sharding, type_ in _far(shape, shardings, hardware))
-        for shardings in (strategy.produced, strategy.settled)
+    written = sum(_far(shape, strategy.produced, hardware))
+    settled = sum(
+        _far(shape, strategy.settled, hardware, total_size(strategy.reduced) if strategy.leaves_sum else 1)
     )
     read -= _read_near(shape, strategy, hardware)
     is_moved = strategy.produced != strategy.settled
@@ -195,12 +196,13 @@ def _read_near(shape: KernelShape, strategy: Strategy, hardware: Hardware) -> in
 
 
 def _far(
-    shape: KernelShape, shardings: Sequence[TensorSharding], hardware: Hardware
-) -> Iterator[tuple[TensorSharding, TensorType]]:
-    """The results that go to memory."""
+    shape: KernelShape, shardings: Sequence[TensorSharding], hardware: Hardware, parts: int = 1
+) -> Iterator[int]:
+    """Bytes of the results, or of one of so many parts of each, that go to memory."""
     for sharding, type_ in zip(shardings, shape.results, strict=True):
-        if not (shape.is_near and hardware.keeps_near(sharding.local_bytes(type_), shape.loop_bytes)):
-            yield sharding, type_
+        bytes_ = sharding.local_bytes(type_) // parts
+        if not (shape.is_near and hardware.keeps_near(bytes_, shape.loop_bytes)):
+            yield bytes_
 
 
 def _own_collectives(
@@ -221,7 +223,7 @@ def _own_collectives(
         ends = ids.id_of(produced), ids.id_of(settled)
         is_summed = bool(produced.unreduced and strategy.added)
         steps = reshards.collectives(type_, *ends, type_ if is_summed else leaves) if type_.rank else []
-        if strategy.reduced:
+        if strategy.reduced and not strategy.leaves_sum:
             kind = "reduce_scatter" if strategy.is_scattered else "all_reduce"
             sent = shape.sent(number) if prices.narrows_maxima else type_
             bytes_ = produced.local_bytes(sent)

@@ -17,6 +17,7 @@ from autoshard.cost.lowering import Emitted
 from autoshard.cost.merged import Move, element_bits, emitted_once
 from autoshard.cost.overlap import NOTHING, hide
 from autoshard.cost.reshard import Collective
+from autoshard.cost.sums_left import held_as, made_by
 from autoshard.cost.together import sums_emitted
 from autoshard.program import Kernel, LinearWay
 from autoshard.sharding import AxisRef, TensorSharding, TensorType, tensor_sharding
@@ -117,7 +118,8 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
             ChosenCollective(step, edge.repeat, ops[min(number, len(ops) - 1)], edge=index)
             for number, step in enumerate(steps)
         ]
-        sharding = priced.graph.layouts[edge.type.rank].shardings[target]
+        read = held_as(priced.graph, made_by(priced.graph, edge), np.asarray([target]))[0]
+        sharding = priced.graph.layouts[edge.type.rank].shardings[read]
         uses.update(
             (site, sharding) for site in edge.sites if site[0] < 0 or not _is_recomputed(priced, site[0])
         )
@@ -234,10 +236,10 @@ def _values(priced: PricedGraph, choice: NDArray[np.int64]) -> dict[int, ChosenV
         assert type_ is not None
         shardings = graph.layouts[type_.rank].shardings
         strategy = int(choice[number])
-        settled = int(node.choices.supplies[result][strategy])
-        produced = settled
+        ends = [node.choices.supplies[result][strategy]] * 2
         if node.space is not None:
-            produced = int(node.space.produced[result][strategy])
+            ends[0] = node.space.produced[result][strategy]
+        produced, settled = held_as(graph, value, np.asarray(ends)).tolist()
         shared = None
         if value in hubs:
             hub = int(graph.nodes[hubs[value]].choices.supplies[0][choice[hubs[value]]])

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from autoshard.cost.assemble import PricedGraph
 from autoshard.cost.follow import decide_hubs
 from autoshard.cost.graph import Node
+from autoshard.cost.sums_left import leave_sums
 from autoshard.mlir.decisions import Decisions
 from autoshard.program import RESULT_SITE, FlowKind
 from autoshard.sharding import TensorSharding
@@ -28,6 +29,7 @@ def recall(priced: PricedGraph, decisions: Decisions) -> NDArray[np.int64] | Non
         costs = priced.problem.node_costs(number)
         choice[number] = min(np.flatnonzero(possible).tolist(), key=lambda row: int(costs[row]))
     decide_hubs(priced, choice, hubs)
+    leave_sums(priced.graph, priced.problem, choice)
     return choice
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from autoshard.cost.assemble import PricedGraph
 from autoshard.cost.graph import Graph
 from autoshard.cost.layouts import Ints
+from autoshard.cost.sums_left import held_as
 from autoshard.errors import ClashError
 from autoshard.problem import Problem
 from autoshard.problem.model import Bools
@@ -83,7 +84,11 @@ def decider(graph: Graph, value: int, result: int | None = None) -> tuple[int, I
     """The node that decides a value, or what the function returns as `result`, and the layouts that its strategies leave it with."""
     if result is None:
         end = graph.provider.get(value)
-        return None if end is None else (end[0], graph.nodes[end[0]].choices.supplies[end[1]])
+        return (
+            None
+            if end is None
+            else (end[0], held_as(graph, value, graph.nodes[end[0]].choices.supplies[end[1]]))
+        )
     site = (RESULT_SITE, result)
     for number, flow in enumerate(graph.program.flows):
         if any(source.site == site for source in flow.sources):

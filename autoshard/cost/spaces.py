@@ -5,7 +5,9 @@ from dataclasses import replace
 
 from autoshard.cost.graph import Choices, Graph, KernelSpace, Wanted
 from autoshard.cost.layouts import LayoutsByRank
+from autoshard.cost.sums_left import with_sums_left
 from autoshard.program import (
+    MOVES,
     Kernel,
     KernelShape,
     Use,
@@ -41,8 +43,9 @@ def kernel_space(index: int, kernel: Kernel, graph: Graph) -> KernelSpace:
     sums = graph.partial.of_kernel(kernel, graph.mesh)
     moved = tuple(map(graph.moved_once.get, kernel.results))
     meeting, met = _meeting(kernel, graph)
+    left = _left(kernel, graph)
     is_sliced = not graph.sliced.isdisjoint(kernel.results)
-    key = (id(kernel.shape), graph.cuts.kernels[index], ends, moved, wanted, sums, met, is_sliced)
+    key = (id(kernel.shape), graph.cuts.kernels[index], ends, moved, wanted, sums, met, is_sliced, left)
     space = graph.spaces.get(key)
     if space is None:
         exact = _exact(kernel.shape, ends, graph) if ends is not None else None
@@ -57,6 +60,8 @@ def kernel_space(index: int, kernel: Kernel, graph: Graph) -> KernelSpace:
         if meeting:
             found = with_addends(kernel.shape, found, meeting, graph.mesh)
             found = found if exact is None else _as_compiled(kernel.shape, graph, found, meeting)
+        if left is not None:
+            found = with_sums_left(kernel.shape, found, *left)
         space = graph.spaces[key] = _space_of(kernel.shape, found, graph.layouts)
     return space
 
@@ -107,6 +112,17 @@ def _meeting(kernel: Kernel, graph: Graph) -> tuple[Meeting, tuple[object, ...]]
         if space is not None
     }
     return Meeting(leaves, arriving), (leaves, *((operand, id(space)) for operand, space in spaces.items()))
+
+
+def _left(kernel: Kernel, graph: Graph) -> tuple[TensorSharding | None, tuple[TensorSharding, ...]] | None:
+    """What a sum that may be left to its reader is to meet, and the sums that a constraint may hand on; None of other kernels."""
+    if not kernel.results or kernel.results[0] not in graph.sums_left:
+        return None
+    demand = graph.sums_left[kernel.results[0]] if graph.wanted is None else None
+    uses = kernel.uses if kernel.shape.name in MOVES else ()
+    providers = [graph.nodes[graph.provider[use.value][0]] for use in uses if use.value in graph.sums_left]
+    found = (one.settled[0] for node in providers if node.space is not None for one in node.space.strategies)
+    return demand, tuple(dict.fromkeys(sharding for sharding in found if sharding.unreduced))
 
 
 def _given_ends(kernel: Kernel, graph: Graph) -> Ends | None:

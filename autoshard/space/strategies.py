@@ -35,7 +35,8 @@ class Strategy:
         operands: sharding demanded of each use.
         produced: sharding of each result as the kernel leaves it, after the all-reduce.
         settled: sharding of each result as its users find it; differs from `produced` by a reshard right after the kernel.
-        reduced: axes over which the results are partial sums that must be completed, in mesh order.
+        reduced: axes over which the results are partial sums that must be completed, in mesh order; by its reader, where the one result is
+            unreduced over them.
         added: which of the shape's additions read their operands as addends.
         is_open: whether no constraint is on what it reads and makes, of a module as it is written.
     """
@@ -56,6 +57,11 @@ class Strategy:
         if self.produced[0].unreduced != self.settled[0].unreduced:
             return False
         return is_scatter(self.produced[0], self.settled[0], self.reduced)
+
+    @property
+    def leaves_sum(self) -> bool:
+        """Whether the reader completes the sums."""
+        return bool(self.reduced) and len(self.produced) == 1 and self.produced[0].unreduced == self.reduced
 
 
 def _choice(strategy: Strategy) -> Hashable:

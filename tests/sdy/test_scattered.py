@@ -3,6 +3,11 @@
 import pytest
 
 from autoshard import pipeline
+from autoshard.cost import recall
+from autoshard.mlir.forms import Form
+from autoshard.plans import Plan
+from autoshard.pricing import price
+from autoshard.problem import evaluate
 
 
 @pytest.mark.parametrize("result", ['[{"x", "y"}, {}]', '[{"y", "x"}, {}]', '[{"y"}, {"x"}]'])
@@ -41,3 +46,93 @@ def test_sums_that_are_made_whole_first() -> None:
     plan = pipeline.plan_loaded(pipeline.load_module(text.encode(), pipeline.Request(hardware="tpu-v5p")))
     assert [one.kind for one in plan.price.collectives] == ["all_reduce", "all_slice"]
     assert pipeline.check_plan(text.encode(), plan, deep=True).passed
+
+
+_WHOLE, _ROWS = "[{}, {}]", '[{"x"}, {}]'
+_MADE = "tensor<1024x1024xf32>"
+_KEPT = f"%1 = sdy.sharding_constraint %0 <@mesh, {_WHOLE}> : {_MADE}\n"
+
+
+def _summed(body: str, result: str = _ROWS, axes: str = '"x"', demand: str = "") -> bytes:
+    """A product that is summed over these axes, and what is done with it."""
+    return f"""
+      sdy.mesh @mesh = <["x"=4, "y"=2]>
+      func.func @main(%a: tensor<1024x4096xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{}}, {{{axes}}}]>}},
+          %b: tensor<4096x1024xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{{axes}}}, {{}}]>}})
+          -> ({_MADE} {{sdy.sharding = #sdy.sharding<@mesh, {result}>}}) {{
+        %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] {demand}
+          : (tensor<1024x4096xf32>, tensor<4096x1024xf32>) -> {_MADE}
+        {body}
+      }}""".encode()
+
+
+def _exponential(of: str) -> str:
+    return f"%e = stablehlo.exponential {of} : {_MADE}\n return %e : {_MADE}"
+
+
+_SLICED_ONCE = {
+    "a constraint": _summed(_KEPT + _exponential("%1")),
+    "the demand of its own op": _summed(
+        _exponential("%0"), demand=f"{{sdy.sharding = #sdy.sharding_per_value<[<@mesh, {_WHOLE}>]>}}"
+    ),
+    "a result": _summed(f"{_KEPT} return %1 : {_MADE}"),
+    "constraints": _summed(
+        f"{_KEPT} %2 = sdy.sharding_constraint %1 <@mesh, {_ROWS}> : {_MADE}\n" + _exponential("%2")
+    ),
+    "what carries it": _summed(
+        f"{_KEPT} %2 = stablehlo.optimization_barrier %1 : {_MADE}\n" + _exponential("%2")
+    ),
+    "more axes": _summed(_KEPT + _exponential("%1"), '[{"x", "y"}, {}]'),
+    "another dimension": _summed(_KEPT + _exponential("%1"), '[{"x"}, {"y"}]'),
+    "two axes, the other way round": _summed(_KEPT + _exponential("%1"), '[{"y"}, {"x"}]', '"x", "y"'),
+    "a batch that is split": _summed(
+        f'%1 = sdy.sharding_constraint %0 <@mesh, [{{"y"}}, {{}}]> : {_MADE}\n' + _exponential("%1"),
+        '[{"y"}, {"x"}]',
+    ),
+    "a priority": _summed(_KEPT + _exponential("%1"), '[{"x"}p1, {}]'),
+}
+_SUMMED_FIRST = {
+    "an axis before that of the sum": _summed(_KEPT + _exponential("%1"), '[{"y", "x"}, {}]'),
+    "a part of the sum's axes": _summed(_KEPT + _exponential("%1"), axes='"x", "y"'),
+    "another reader": _summed(
+        f"{_KEPT} %2 = stablehlo.dot_general %1, %1, contracting_dims = [1] x [0] : ({_MADE}, {_MADE}) -> {_MADE}\n"
+        f"%3 = stablehlo.dot_general %2, %1, contracting_dims = [1] x [0] : ({_MADE}, {_MADE}) -> {_MADE}\n"
+        + _exponential("%3")
+    ),
+}
+
+
+def _kinds(plan: Plan) -> set[str]:
+    return {one.kind for one in plan.price.collectives}
+
+
+@pytest.mark.parametrize("module", _SLICED_ONCE.values(), ids=_SLICED_ONCE)
+@pytest.mark.parametrize(("hardware", "form"), [("h100", "xla"), ("tpu-v5e", "shardy")])
+def test_sums_that_a_demand_keeps_whole(module: bytes, hardware: str, form: Form) -> None:
+    """Shardy merges such a sum with the one slice that reads it, and a plan pays for that, as does what prices the written module."""
+    request = pipeline.Request(hardware=hardware, form=form)
+    loaded = pipeline.load_module(module, request)
+    plan = pipeline.plan_loaded(loaded)
+    assert "reduce_scatter" in _kinds(plan)
+    assert "all_reduce" not in _kinds(plan)
+    assert pipeline.check_plan(module, plan, deep=True).passed
+    written = pipeline.write_planned(loaded, plan).encode()
+    assert pipeline.cost_loaded(pipeline.load_module(written, request)).price.step_ns == plan.price.step_ns
+
+
+@pytest.mark.parametrize("module", _SUMMED_FIRST.values(), ids=_SUMMED_FIRST)
+def test_sums_that_are_needed_first(module: bytes) -> None:
+    """What Shardy's passes do not merge is paid for as two."""
+    plan = pipeline.plan_loaded(pipeline.load_module(module, pipeline.Request(hardware="h100")))
+    assert {"all_reduce", "all_slice"} <= _kinds(plan)
+    assert pipeline.check_plan(module, plan, deep=True).passed
+
+
+def test_recalled_sums_are_left_to_their_reader() -> None:
+    """A plan says nothing of who makes the sum; what is read back from it costs what the plan does."""
+    loaded = pipeline.load_module(_SLICED_ONCE["a constraint"], pipeline.Request(hardware="h100"))
+    plan = pipeline.plan_loaded(loaded)
+    priced = price(loaded)
+    choice = recall(priced, plan.decisions())
+    assert choice is not None
+    assert evaluate(priced.problem, choice).cost == plan.price.step_ns

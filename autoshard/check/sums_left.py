@@ -1,0 +1,108 @@
+"""Sums whose all-reduce Shardy's passes merge with a slice behind it: what is left of both is a reduce-scatter, and a slice by more axes.
+
+They do so where the slice is all that reads the sum, through constraints that change nothing, as often as the sum is made. A plan pays for
+that where a demand keeps the sum as it is made and one reader slices it evenly; what Shardy merges beside that shows only as written.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from autoshard.check.moves import Prices
+from autoshard.check.parts import axis_refs
+from autoshard.check.planned import Planned
+from autoshard.check.reads import KernelRead, Read, Reads, summed_parts
+from autoshard.mlir.passes import decompose_reshards
+from autoshard.program import MOVES
+from autoshard.sharding import TensorSharding
+
+
+@dataclass(frozen=True, slots=True)
+class LeftSums:
+    """By value.
+
+    Attributes:
+        scattered: of what a kernel makes and does not sum: how it is found behind the reduce-scatter.
+        addends: of what is sliced, the same value or what constraints make of it: the sum that is still to be made.
+    """
+
+    scattered: Mapping[int, TensorSharding] = field(default_factory=dict[int, TensorSharding])
+    addends: Mapping[int, TensorSharding] = field(default_factory=dict[int, TensorSharding])
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    value: int  # that the kernel makes
+    sliced: int  # that is read
+    addends: TensorSharding
+    target: TensorSharding
+
+    @property
+    def change(self) -> tuple[int, TensorSharding, TensorSharding]:
+        return self.addends.rank, self.addends, self.target
+
+
+def find_left_sums(planned: Planned, reads: Reads, prices: Prices) -> LeftSums:
+    if prices.lowering != "shardy" and not prices.leaves_loops:
+        return LeftSums()
+    found = list(_sums(planned, reads, prices))
+    changes = list(dict.fromkeys(one.change for one in found))
+    steps = dict(zip(changes, decompose_reshards(planned.mesh, changes), strict=True)) if changes else {}
+    merged = [one for one in found if steps[one.change][0].kind == "reduce_scatter"]
+    return LeftSums(
+        {one.value: steps[one.change][0].out_sharding for one in merged},
+        {one.sliced: one.addends for one in merged},
+    )
+
+
+def _sums(planned: Planned, reads: Reads, prices: Prices) -> Iterator[_Sum]:
+    """Those that are sliced."""
+    by_op = {read.kernel.ops[-1]: read for read in reads.kernels}
+    for made in reads.kernels:
+        reduced = summed_parts(planned, made)
+        if not reduced or len(made.kernel.results) != 1:
+            continue
+        value = sliced = made.kernel.results[0]
+        held, is_demanded = planned.produced.get(value), made.kernel.shape.demands[0] is not None
+        read = _only_read(planned, reads, value, prices)
+        while read is not None and (mover := by_op.get(read.op)) is not None and _keeps(planned, mover, held):
+            sliced, is_demanded = mover.kernel.results[0], True
+            read = _only_read(planned, reads, sliced, prices)
+        if (
+            held is None
+            or read is None
+            or read.repeat != made.kernel.repeat
+            or planned.settled[value] != held
+        ):
+            continue
+        is_paid = (
+            is_demanded
+            and not made.kernel.shape.manual_axes
+            and read.sharding.divides(made.kernel.shape.results[0].shape)
+        )
+        if (is_paid or prices.leaves_loops) and _is_slice(held, read.sharding):
+            addends = replace(held, unreduced=(*held.unreduced, *axis_refs(reduced, planned.mesh)))
+            yield _Sum(value, sliced, addends, read.sharding)
+
+
+def _only_read(planned: Planned, reads: Reads, value: int, prices: Prices) -> Read | None:
+    """The one read of a value; as written, one of several that share a copy, all of them."""
+    mine = reads.of_value.get(value, [])
+    if len(mine) == 1 and value not in planned.shared:
+        return mine[0]
+    asked = {read.sharding for read in mine}
+    is_one = prices.leaves_loops and len(asked) == 1 and asked == {planned.shared.get(value)}
+    return mine[0] if is_one else None
+
+
+def _keeps(planned: Planned, mover: KernelRead, held: TensorSharding | None) -> bool:
+    """Whether it is a constraint that reads and leaves a value as it is held."""
+    if mover.kernel.shape.name not in MOVES or not mover.kernel.results:
+        return False
+    result = mover.kernel.results[0]
+    return {mover.shardings[0], planned.produced.get(result), planned.settled.get(result)} == {held}
+
+
+def _is_slice(before: TensorSharding, after: TensorSharding) -> bool:
+    if before == after or before.mesh != after.mesh or before.unreduced or after.unreduced:
+        return False
+    return all(b[: len(a)] == a for a, b in zip(before.axes, after.axes, strict=True))

@@ -1,0 +1,184 @@
+"""Sums that a demand keeps as they are made and whose one reader slices them: Shardy's passes merge the all-reduce and the slice.
+
+Where the slice is over all axes of the sum they make a reduce-scatter of both, and slice behind it by whatever more there is; constraints
+in between change nothing. So a kernel may leave such a sum to its reader, constraints hand it on, and the reader's reshard, from addends,
+has the steps of both. What is held, written and recorded stays as it is demanded. Several readers, and one that reads more often than the
+sum is made, find it summed.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from autoshard.cost.graph import Edge, Graph
+from autoshard.cost.layouts import Ints
+from autoshard.cost.reshard import ReshardPrices
+from autoshard.problem import Problem
+from autoshard.problem.model import Bools
+from autoshard.program import MOVES, Kernel, KernelShape, Program
+from autoshard.sharding import FactorKind, TensorSharding
+from autoshard.space import Strategy
+
+
+def sums_left(program: Program, partial: Collection[int] = ()) -> Mapping[int, TensorSharding]:
+    """The values from what a kernel sums to what the reader reads, each with the first demand on any of them.
+
+    Args:
+        partial: values that may be written as partial sums.
+    """
+    readers = _lone_readers(program)
+    found: dict[int, TensorSharding] = {}
+    for kernel in program.kernels:
+        way = _way(kernel, readers) if _sums(kernel) else ()
+        demand = next((shape.demands[0] for _, shape in way if shape.demands[0] is not None), None)
+        if demand is not None and not any(value in partial for value, _ in way):
+            found.update((value, demand) for value, _ in way)
+    return found
+
+
+def _sums(kernel: Kernel) -> bool:
+    shape, kinds = kernel.shape, [factor.kind for factor in kernel.shape.rule.factors]
+    is_one = len(kernel.results) == 1 and shape.results[0].rank > 0
+    return is_one and not shape.manual_axes and FactorKind.REDUCTION in kinds
+
+
+def _lone_readers(program: Program) -> dict[int, tuple[int, Kernel | None]]:
+    """Of values with one reader: how often it reads, and the kernel that it is."""
+    reads: dict[int, list[tuple[int, Kernel | None]]] = {}
+    for kernel in program.kernels:
+        for use in kernel.uses:
+            reads.setdefault(use.value, []).append((kernel.repeat, kernel))
+    for flow in program.flows:
+        for source in flow.sources:
+            reads.setdefault(source.value, []).append((source.repeat, None))
+    return {value: mine[0] for value, mine in reads.items() if len(mine) == 1}
+
+
+def _way(
+    kernel: Kernel, readers: Mapping[int, tuple[int, Kernel | None]]
+) -> tuple[tuple[int, KernelShape], ...]:
+    """What it makes and what constraints make of that, up to a reader that is none; nothing where there is another reader."""
+    way: list[tuple[int, KernelShape]] = [(kernel.results[0], kernel.shape)]
+    while (read := readers.get(way[-1][0])) is not None and read[0] == kernel.repeat:
+        reader = read[1]
+        if reader is None or reader.shape.name not in MOVES:
+            return tuple(way)
+        way.append((reader.results[0], reader.shape))
+    return ()
+
+
+def with_sums_left(
+    shape: KernelShape,
+    found: Sequence[Strategy],
+    demand: TensorSharding | None,
+    arriving: Iterable[TensorSharding],
+) -> list[Strategy]:
+    """The strategies `found`, and after them those that leave their sum to the reader, or hand on such a sum.
+
+    Args:
+        demand: that the sum is to meet.
+        arriving: sums that what a constraint reads is left as.
+    """
+    if shape.name in MOVES:
+        left = [
+            replace(one, operands=(sum_,), produced=(sum_,), settled=(sum_,))
+            for sum_ in arriving
+            for one in found
+            if one.settled == (replace(sum_, unreduced=()),)
+        ]
+    else:
+        left = [
+            replace(one, produced=(sum_,), settled=(sum_,))
+            for one in found
+            if one.reduced and one.produced == one.settled and not one.produced[0].unreduced
+            for sum_ in [replace(one.produced[0], unreduced=one.reduced)]
+            if demand is None or one.produced[0].satisfies(demand)
+        ]
+    return [*found, *left]
+
+
+def left_pairs(graph: Graph, reshards: ReshardPrices, edge: Edge, supply: Ints, demand: Ints) -> Bools:
+    """[from, to] what a reader may ask of what may be a sum left to it: that, handed on as it is, or sliced evenly so that Shardy
+    scatters it.
+    """
+    layouts, rank = graph.layouts[edge.type.rank], edge.type.rank
+    is_left, is_taken = (layouts.reduced(ids) != ids for ids in (supply, demand))
+    found = np.where(is_left[:, None], supply[:, None] == demand[None, :], ~is_taken[None, :])
+    sliced = is_left[:, None] & layouts.are_slices(supply, demand) & layouts.divide(edge.type, demand)[None]
+    for i, j in np.argwhere(sliced & ~is_taken[None, :]).tolist():
+        found[i, j] = reshards.kinds(rank, int(supply[i]), int(demand[j]))[:1] == ["reduce_scatter"]
+    return found
+
+
+def made_by(graph: Graph, edge: Edge) -> int:
+    """The value that comes from a kernel along an edge; -1 where that is from no kernel."""
+    kernel = graph.nodes[edge.provider].kernel
+    return graph.program.kernels[kernel].results[edge.result] if kernel >= 0 else -1
+
+
+def held_as(graph: Graph, value: int, layouts: Ints) -> Ints:
+    """Layouts of a value as it is held: a sum that is left to its reader like one that is not."""
+    if value not in graph.sums_left:
+        return layouts
+    type_ = graph.program.listing.values[value].type
+    assert type_ is not None, "tensors are summed"
+    return graph.layouts[type_.rank].reduced(layouts)
+
+
+def leaving(graph: Graph, node: int) -> Bools:
+    """[K] whether what a node chooses leaves a sum to a reader, or hands one on."""
+    choices, number = graph.nodes[node].choices, graph.nodes[node].kernel
+    made = next(iter(graph.program.kernels[number].results), -1) if number >= 0 else -1
+    if made not in graph.sums_left:
+        return np.zeros(choices.count, dtype=np.bool_)
+    supplies = choices.supplies[0]
+    return np.asarray(held_as(graph, made, supplies) != supplies, dtype=np.bool_)
+
+
+def leave_sums(graph: Graph, problem: Problem, choice: Ints) -> None:
+    """Change `choice` so that every sum is left to its reader where that may be, as Shardy's passes do whatever is chosen."""
+    left = [
+        (number, edge) for number, edge in enumerate(graph.edges) if made_by(graph, edge) in graph.sums_left
+    ]
+    handed = {edge.reader: edge.provider for _, edge in left if _hands_on(graph, edge, choice)}
+    for number, edge in left:
+        if edge.reader in handed:
+            continue
+        nodes = [edge.provider]
+        while nodes[0] in handed:
+            nodes.insert(0, handed[nodes[0]])
+        rows = _rows_left(graph, nodes, choice)
+        allowed = problem.tables[problem.edge_table[number]].allowed
+        is_possible = all(problem.node_mask(node)[row] for node, row in zip(nodes, rows, strict=False))
+        if rows and is_possible and (allowed is None or allowed[rows[-1], choice[edge.reader]]):
+            choice[nodes] = rows
+
+
+def _hands_on(graph: Graph, edge: Edge, choice: Ints) -> bool:
+    """Whether the reader is a constraint on the way of such a sum that changes nothing."""
+    provider, reader = graph.nodes[edge.provider], graph.nodes[edge.reader]
+    kernel = graph.program.kernels[reader.kernel] if reader.kernel >= 0 else None
+    if kernel is None or kernel.shape.name not in MOVES or kernel.results[0] not in graph.sums_left:
+        return False
+    supply = provider.choices.supplies[edge.result][choice[edge.provider]]
+    demand = reader.choices.demands[edge.operand][choice[edge.reader]]
+    ends = held_as(graph, made_by(graph, edge), np.asarray([supply, demand]))
+    return bool(ends[0] == ends[1])
+
+
+def _rows_left(graph: Graph, nodes: Sequence[int], choice: Ints) -> list[int]:
+    """What the first node chooses to leave the sum that it makes, the others to hand it on; nothing where one has no such choice."""
+    rows: list[int] = []
+    sum_: tuple[TensorSharding, ...] = ()
+    for node in nodes:
+        space = graph.nodes[node].space
+        assert space is not None, "kernels make what is left"
+        chosen = space.strategies[choice[node]]
+        sum_ = sum_ or (replace(chosen.produced[0], unreduced=chosen.reduced),)
+        operands = sum_ if rows else chosen.operands
+        left = replace(chosen, operands=operands, produced=sum_, settled=sum_)
+        if left not in space.strategies:
+            return []
+        rows.append(space.strategies.index(left))
+    return rows
