@@ -56,8 +56,8 @@ def look_through(
 ) -> tuple[Listing, Given]:
     """The listing without the ops that only say how values are read, at the same times, and what they said.
 
-    An op that is annotated with what its rule makes of its operands, constants left out, has no demand any more: it fuses as if it were
-    not annotated.
+    An op that is annotated with what its rule makes of its operands, constants left out, has no demand any more, nor has one that hands on
+    partial sums: it fuses as if it were not annotated.
 
     Args:
         values: as in `Given`, of the listing with those ops.
@@ -319,19 +319,26 @@ def _without_followed_demands(
     reads: Mapping[Site, TensorSharding],
     grouped: frozenset[int],
 ) -> Listing:
-    def follows(number: int, op: Op) -> bool:
-        if op.rule is None:
-            return False
+    def read(number: int, op: Op) -> list[TensorSharding | None]:
         is_recomputed = [value in free for value in op.operands]
-        read = [
+        return [
             None if is_free and not all(is_recomputed) else reads.get((number, i)) or values.get(value)
             for i, (value, is_free) in enumerate(zip(op.operands, is_recomputed, strict=True))
         ]
-        ends = (*read, *map(values.get, op.results))
+
+    def follows(number: int, op: Op) -> bool:
+        if op.rule is None:
+            return False
+        ends = (*read(number, op), *map(values.get, op.results))
         mappings = (*op.rule.operands, *op.rule.results)
         pairs = [(m, end) for m, end in zip(mappings, ends, strict=True) if end is not None]
         mapped, shardings = [m for m, _ in pairs], [end for _, end in pairs]
         return factor_axes_of(op.rule, mapped, shardings, listing.mesh) is not None
+
+    def is_whole_or_handed_on(number: int, op: Op, demand: TensorSharding) -> bool:
+        if not demand.unreduced or zeros.issuperset(op.results):
+            return True
+        return any(end is not None and end.unreduced == demand.unreduced for end in read(number, op))
 
     zeros = zero_values(listing)
     free = free_values(listing, grouped)
@@ -345,12 +352,12 @@ def _without_followed_demands(
     ops = tuple(
         replace(op, demand=None, other_demands=())
         if op.demand is not None
-        and (not op.demand.unreduced or zeros.issuperset(op.results))
+        and is_whole_or_handed_on(number, op, op.demand)
         and op.name not in MOVES
         and is_one
         and not split.intersection(op.results)
         else op
-        for op, is_one in zip(listing.ops, following, strict=True)
+        for number, (op, is_one) in enumerate(zip(listing.ops, following, strict=True))
     )
     return replace(listing, ops=ops)
 

@@ -39,9 +39,9 @@ def test_a_written_plan_costs_what_was_planned(name: str, form: Form, overlap: O
     assert figures == (plan.price.compute_ns, plan.price.communication_ns, plan.price.peak_bytes)
 
 
-def read(body: str, arguments: str, result: str) -> tuple[Listing, Given, Listing]:
+def read(body: str, arguments: str, result: str, form: Form = "xla") -> tuple[Listing, Given, Listing]:
     text = f"{HEADER}func.func @main({arguments}) -> {result} {{\n{body}\n}}\n}}"
-    loaded = pipeline.load_module(text.encode(), pipeline.Request())
+    loaded = pipeline.load_module(text.encode(), pipeline.Request(form=form))
     values = passes.propagate(loaded.handles, loaded.listing, {})
     return *look_through(loaded.listing, values, passes.decompose_reshards), loaded.listing
 
@@ -88,6 +88,25 @@ def test_constants_have_no_say_in_what_follows() -> None:
     values[constant] = TensorSharding((DimSharding(()), DimSharding((loaded.mesh.axis("y"),))))
     listing, _ = look_through(loaded.listing, values, passes.decompose_reshards)
     assert [op.demand for op in listing.ops] == [None] * 4
+
+
+def test_what_hands_on_partial_sums_follows() -> None:
+    """A transposition of addends is in the kernel that it was planned in; only what makes them, and what sums them, says so."""
+    kept = '{sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {}], unreduced={"x"}>]>}'
+    whole = "{sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {}]>]>}"
+    body = [
+        f"%0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] {kept}"
+        " : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>",
+        f"%1 = stablehlo.transpose %0, dims = [1, 0] {kept} : (tensor<8x8xf32>) -> tensor<8x8xf32>",
+        f"%2 = stablehlo.add %1, %0 {kept} : tensor<8x8xf32>",
+        "%3 = sdy.reshard %2 <@mesh, [{}, {}]> : tensor<8x8xf32>",
+        f"%4 = stablehlo.exponential %3 {whole} : tensor<8x8xf32>",
+        "return %4 : tensor<8x8xf32>",
+    ]
+    arguments = ROWS.join(["%b: ", ", %a: "]) + COLUMNS.replace('"y"', '"x"')
+    listing, _, _ = read("\n".join(body), arguments, "tensor<8x8xf32>", "shardy")
+    said = [op.name.removeprefix("stablehlo.") for op in listing.ops if op.demand is not None]
+    assert said == ["dot_general", "sdy.reshard"]
 
 
 def test_a_product_that_is_resharded_inside_splits_no_kernel_before_it() -> None:
