@@ -108,9 +108,8 @@ class Loops:
         if not self._loops:
             return SharedCopy(1, begin, end)
         carrier = self._carrier.get(value)
-        for loop in self._loops:
-            inside = [loop in place.loops for place, _ in reads]
-            if any(inside) and not all(inside) and loop is not carrier:
+        for loop in {loop for place, _ in reads for loop in place.loops}:
+            if loop is not carrier and not all(loop in place.loops for place, _ in reads):
                 begin, end = min(begin, loop.begin), max(end, loop.end)
         families: dict[str, list[Place]] = {}
         for place, _ in reads:

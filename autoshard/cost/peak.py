@@ -66,7 +66,9 @@ class PeakModel:
         self._late = {
             value: (number, node.space, node.choices)
             for number, node in enumerate(graph.nodes)
-            if node.space is not None and (value := kernels[node.kernel].results[0]) in words
+            if node.space is not None
+            for value in kernels[node.kernel].results[:1]
+            if value in words
         }
         times = [kernel.time for kernel in kernels]
         self._gathers = [

@@ -18,7 +18,7 @@ from autoshard.program.beside import Beside
 from autoshard.program.fusion import DOTS, is_elementwise
 from autoshard.program.lifetime import has_buffer
 from autoshard.program.records import Kernel, Lifetime, Whole
-from autoshard.program.repeating import read_times, readers_of, unshaped
+from autoshard.program.repeating import Readers, read_times, readers_of, unshaped
 from autoshard.program.resummed import TRANSPOSE, ResidualSum, ResidualSums, order_of
 
 MANY = 16
@@ -39,9 +39,12 @@ def stored_besides(
         return found
     narrow = _read_narrow(listing, sums)
     times = {value: time for time, op in enumerate(listing.ops) for value in op.results}
+    readers, chains = readers_of(kernels), dict[int, dict[int, ResidualSum]]()
+    for value, one in sums.items():
+        chains.setdefault(one.start, {})[value] = one
     for start in dict.fromkeys(sums[value].start for value in turned):
-        chain = {value: one for value, one in sums.items() if one.start == start}
-        hidden = _hidden(listing, kernels, lives, made, chain.values(), added.behind)
+        chain = chains[start]
+        hidden = _hidden(listing, readers, lives, made, chain.values(), added.behind)
         if not hidden:
             continue
         last = max(whole.begin for whole in hidden.values())
@@ -82,14 +85,14 @@ def _turned(listing: Listing, made: Mapping[int, Kernel], added: ResidualSums) -
 
 def _hidden(
     listing: Listing,
-    kernels: Sequence[Kernel],
+    readers: Readers,
     lives: Mapping[int, Lifetime],
     made: Mapping[int, Kernel],
     sums: Collection[ResidualSum],
     behind: Mapping[int, int],
 ) -> dict[int, Whole]:
     """Work on what a product makes that a branch's product reads, reshaped or not, and another later, without a buffer of its own."""
-    readers, found = readers_of(kernels), dict[int, Whole]()
+    found: dict[int, Whole] = {}
     for one in sums:
         product = made.get(one.branch)
         if product is None or product.shape.name not in DOTS:
