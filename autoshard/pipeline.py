@@ -213,11 +213,13 @@ def verify_modules(
     devices: int,
     seed: int = 0,
     carry: Carry = "auto",
+    *,
+    time_limit_s: float | None = None,
     progress: Progress = silent,
 ) -> VerifyReport:
-    """Run the planned module on `devices` CPU devices and the original on one, and compare."""
+    """Run the planned module on `devices` CPU devices and the original on one, each within the time limit, and compare."""
     progress("compiling and running", None)
-    return verify(load(planned), load(against), devices, seed, given_pairs(carry))
+    return verify(load(planned), load(against), devices, seed, given_pairs(carry), time_limit_s)
 
 
 def constraints_named(name: str) -> Constraints:

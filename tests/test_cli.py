@@ -448,6 +448,7 @@ def test_help_imports_nothing_heavy(command: str) -> None:
         ("sensitivity", "plan.json"),
         ("solve", "p.json"),
         ("compile", "model.mlir", "--target", "cpu:4"),
+        ("verify", "model.mlir", "--against", "model.mlir", "--devices", "1"),
     ],
 )
 def test_time_limits(command: tuple[str, ...], seconds: str, autoshard: Terminal) -> None:
@@ -455,6 +456,23 @@ def test_time_limits(command: tuple[str, ...], seconds: str, autoshard: Terminal
     done = autoshard(*command, "--time-limit", seconds)
     assert (done.status, done.out) == (2, "")
     assert ("is no limit" if seconds != "-1" else "--time-limit") in done.err
+
+
+def test_verify_within_a_time_limit(autoshard: Terminal) -> None:
+    """A loop that never ends is given up."""
+    autoshard.write(
+        "forever.mlir",
+        """func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
+          %0 = stablehlo.while(%i = %a) : tensor<8xf32>
+            cond { %c = stablehlo.constant dense<true> : tensor<i1>  stablehlo.return %c : tensor<i1> }
+            do { %n = stablehlo.negate %i : tensor<8xf32>  stablehlo.return %n : tensor<8xf32> }
+          return %0 : tensor<8xf32>
+        }""",
+    )
+    given = ("verify", "forever.mlir", "--against", "forever.mlir", "--devices", "1")
+    done = autoshard(*given, "--time-limit", "3")
+    assert (done.status, done.out) == (2, "")
+    assert "XLA on 1 CPU device: not done after 3 s" in done.err
 
 
 @pytest.mark.parametrize("name", ["-", "out", "out.foo", "out.mlir.txt"])

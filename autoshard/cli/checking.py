@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from autoshard.cli.options import carry_option, parse_carry, read_model, seed_option
+from autoshard.cli.options import carry_option, parse_carry, read_model, seed_option, time_limit_option
 from autoshard.cli.progress import progress_bar
 
 
@@ -40,14 +40,23 @@ def check(model: str, plan_file: Path, hardware: str | None, deep: bool, as_json
 )
 @carry_option
 @seed_option("Seed of the random inputs.")
+@time_limit_option("Give up running either module after so long.", default=None, is_above_zero=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
-def verify(planned: str, against: str, devices: int, carry: str, seed: int, as_json: bool) -> None:
+def verify(
+    planned: str, against: str, devices: int, carry: str, seed: int, time_limit: float | None, as_json: bool
+) -> None:
     """Run PLANNED on N CPU devices and the original on one, on the same random inputs, and compare the results."""
     from autoshard import pipeline
 
     with progress_bar() as progress:
         report = pipeline.verify_modules(
-            read_model(planned), read_model(against), devices, seed, parse_carry(carry), progress
+            read_model(planned),
+            read_model(against),
+            devices,
+            seed,
+            parse_carry(carry),
+            time_limit_s=time_limit,
+            progress=progress,
         )
     click.echo(report.to_json() if as_json else report.to_text())
     if not report.passed:

@@ -128,9 +128,9 @@ def _compiled(
     program = read_program(source, "the planned module")
     mesh = _mesh(program, target)
     if target.num_devices == 1:
-        for_one_device(program.module, program.main)
+        for_one_device(program)
     else:
-        for_partitions(program.module, program.main, target.num_devices)
+        for_partitions(program, target.num_devices)
     if target.kind == "cpu":
         pin_transforms(program.module)
     labels = label(program.module, source.name)

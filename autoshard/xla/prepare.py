@@ -10,7 +10,9 @@ from typing import Any
 
 from autoshard.errors import AutoshardError
 from autoshard.mlir.context import ir, sdy
+from autoshard.mlir.locations import Locations
 from autoshard.mlir.pipeline import run_pipeline
+from autoshard.xla.module import Program
 
 _COLLECTIVES = (
     "sdy.all_gather",
@@ -41,17 +43,17 @@ def walk(op: ir.Operation) -> Iterator[ir.Operation]:
                 yield from walk(child.operation)
 
 
-def for_partitions(module: ir.Operation, main: ir.Operation, num_devices: int) -> None:
+def for_partitions(program: Program, num_devices: int) -> None:
     """Turn `sdy.reshard` and `sdy.sharding` on ops that have results into constraints and set the number of partitions.
 
     Raises:
         AutoshardError: the module holds explicit sdy collectives, which XLA refuses.
     """
-    for op in list(walk(module)):
+    for op in list(walk(program.module)):
         if op.name in _COLLECTIVES:
             raise AutoshardError(
                 f"XLA refuses {op.name}",
-                where=str(op.location),
+                where=Locations(program.name).text(op.location),
                 fix="verify the plan as it was before sdy-reshard-to-collectives",
             )
         if op.name == "sdy.sharding_group":
@@ -62,20 +64,20 @@ def for_partitions(module: ir.Operation, main: ir.Operation, num_devices: int) -
             _inline(op, _shardings(op, "in_shardings"), _shardings(op, "out_shardings"))
         elif "sdy.sharding" in op.attributes and not op.name.startswith(("sdy.", "func.func")) and op.results:
             _constrain_results(op)
-    _finish(module, main, num_devices)
+    _finish(program, num_devices)
 
 
-def for_one_device(module: ir.Operation, main: ir.Operation) -> None:
+def for_one_device(program: Program) -> None:
     """Drop every trace of Shardy.
 
     Raises:
         AutoshardError: the module holds manual computations, whose bodies have no meaning on one device.
     """
-    for op in list(walk(module)):
+    for op in list(walk(program.module)):
         if op.name == "sdy.manual_computation":
             raise AutoshardError(
                 "a manual computation cannot run on one device",
-                where=str(op.location),
+                where=Locations(program.name).text(op.location),
                 fix="compare with a module that holds none",
             )
         if op.name in _PASS_THROUGH:
@@ -88,13 +90,14 @@ def for_one_device(module: ir.Operation, main: ir.Operation) -> None:
             _drop_port_shardings(op)
         elif "sdy.sharding" in op.attributes:
             del op.attributes["sdy.sharding"]
-    _finish(module, main, 1)
+    _finish(program, 1)
 
 
-def _finish(module: ir.Operation, main: ir.Operation, num_partitions: int) -> None:
+def _finish(program: Program, num_partitions: int) -> None:
+    module = program.module
     run_pipeline(module, "sdy-remove-propagation-debug-info")  # it refers to shardings that are gone
     with module.context:
-        main.attributes["sym_name"] = ir.StringAttr.get("main")  # the name that XLA enters by
+        program.main.attributes["sym_name"] = ir.StringAttr.get("main")  # the name that XLA enters by
         i32 = ir.IntegerType.get_signless(32)
         module.attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(i32, num_partitions)
         module.attributes["mhlo.num_replicas"] = ir.IntegerAttr.get(i32, 1)

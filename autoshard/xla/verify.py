@@ -11,6 +11,7 @@ from autoshard.xla.hlo import collectives_of
 from autoshard.xla.inputs import draw_inputs, nudge
 from autoshard.xla.layouts import pin_transforms
 from autoshard.xla.module import Model, Port, Program, read_program
+from autoshard.xla.outside import refuse_outside
 from autoshard.xla.prepare import for_one_device, for_partitions, walk
 from autoshard.xla.process import Execution, execute
 from autoshard.xla.ranges import ranges_of
@@ -26,10 +27,11 @@ def run(
     """Full results of `main` on full `inputs`; on one device any sharding in the module is ignored.
 
     Raises:
-        AutoshardError: not a module, inputs not of main's types, a mesh of another size, XLA's refusal.
+        AutoshardError: not a module, one that waits for a host, inputs not of main's types, a mesh of another size, XLA's refusal,
+            no time left.
         NativeAbortError: XLA ended its process.
     """
-    program = read_program(model, "the module")
+    program = _read(model, "the module")
     _check_inputs(program.arguments, inputs)
     return _execute(program, num_devices, [inputs], time_limit_s).outputs[0]
 
@@ -51,8 +53,8 @@ def verify(
         AutoshardError: as `run`, or mains of different types.
         NativeAbortError: XLA ended its process.
     """
-    original = read_program(against, "the original module")
-    candidate = read_program(planned, "the planned module")
+    original = _read(against, "the original module")
+    candidate = _read(planned, "the planned module")
     _check_same_types("argument", original.arguments, candidate.arguments, candidate.name)
     _check_same_types("result", original.results, candidate.results, candidate.name)
     _check_devices(candidate, num_devices)
@@ -77,6 +79,12 @@ def verify(
         for i, port in enumerate(original.results)
     ]
     return VerifyReport(num_devices, seed, narrowest, tuple(rows), collectives_of(sharded.hlo_text))
+
+
+def _read(model: Model, role: str) -> Program:
+    program = read_program(model, role)
+    refuse_outside(program)
+    return program
 
 
 def _devices_for_original(original: Program) -> int:
@@ -111,9 +119,9 @@ def _execute(
 ) -> Execution:
     _check_devices(program, num_devices)
     if num_devices == 1:
-        for_one_device(program.module, program.main)
+        for_one_device(program)
     else:
-        for_partitions(program.module, program.main, num_devices)
+        for_partitions(program, num_devices)
     pin_transforms(program.module)
     return execute(program, num_devices, runs, time_limit_s)
 

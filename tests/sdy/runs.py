@@ -34,7 +34,7 @@ class Worker:
 def _computed(module: bytes, num_devices: int) -> list[NDArray[np.float32]]:
     program = read_program(module, "the module")
     if num_devices == 1:
-        for_one_device(program.module, program.main)
+        for_one_device(program)
     executor = Executor(str(program.module).encode(), num_devices, program.is_annotated)
     draw = np.random.default_rng(0)
     inputs = [draw.standard_normal(port.type.shape, np.float32) for port in program.arguments]

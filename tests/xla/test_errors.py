@@ -95,8 +95,42 @@ def test_explicit_collectives_are_refused() -> None:
       %0 = sdy.all_gather [{"a"}, {}] %x out_sharding=<@mesh, [{}, {}]> : tensor<8x4xf32>
       return %0 : tensor<8x4xf32>
     }"""
-    with pytest.raises(AutoshardError, match="before sdy-reshard-to-collectives"):
+    with pytest.raises(
+        AutoshardError, match=r"^the module:3: XLA refuses.*\n.*before sdy-reshard-to-collectives"
+    ):
         run((MESH + plan).encode(), 8, [X])
+
+
+_HOST = "channel_handle = #stablehlo.channel_handle<handle = 1, type = {}>, is_host_transfer = true"
+_TAKEN = "(!stablehlo.token) -> (tensor<8x4xf32>, !stablehlo.token)"
+_GIVEN = "(tensor<8x4xf32>, !stablehlo.token) -> !stablehlo.token"
+
+
+@pytest.mark.parametrize(
+    ("op", "said"),
+    [
+        (f'%1:2 = "stablehlo.infeed"(%0) <{{layout = [[1, 0]]}}> : {_TAKEN}', r"stablehlo\.infeed"),
+        (f'%1:2 = "stablehlo.recv"(%0) <{{{_HOST.format(3)}}}> : {_TAKEN}', r"stablehlo\.recv"),
+        (f'%1 = "stablehlo.outfeed"(%x, %0) : {_GIVEN}', r"stablehlo\.outfeed"),
+        (f'%1 = "stablehlo.send"(%x, %0) <{{{_HOST.format(2)}}}> : {_GIVEN}', r"stablehlo\.send"),
+        (
+            "stablehlo.custom_call @xla_ffi_python_cpu_callback(%x) : (tensor<8x4xf32>) -> ()",
+            r"a callback into Python \(@xla_ffi_python_cpu_callback\)",
+        ),
+    ],
+)
+def test_what_waits_for_the_world_outside_is_refused(op: str, said: str) -> None:
+    """Nobody feeds the CPU devices: XLA would wait for ever, or die at a function of a process that is gone."""
+    module = f"""
+    func.func @main(%x: tensor<8x4xf32>) -> tensor<8x4xf32> {{
+      %0 = stablehlo.create_token : !stablehlo.token
+      {op}
+      return %x : tensor<8x4xf32>
+    }}"""
+    with pytest.raises(
+        AutoshardError, match=rf"^the original module:4: {said} cannot run here: nothing is there"
+    ):
+        verify((MESH + PLAIN).encode(), module.encode(), 8, time_limit_s=60)
 
 
 def test_time_limit() -> None:
