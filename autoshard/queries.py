@@ -312,9 +312,3 @@ def _require_fit(type_: TensorType, sharding: TensorSharding, which: str) -> Non
             f"{which}, {sharding}, has {sharding.rank} dimensions, {type_} has {type_.rank}",
             fix="write one {...} for each dimension of the tensor",
         )
-    for index, (size, dim) in enumerate(zip(type_.shape, sharding.dims, strict=True)):
-        if dim.num_shards > size:
-            raise AutoshardError(
-                f"{which}, {sharding}, splits dimension {index} of {type_} into {dim.num_shards} parts",
-                fix=f"{size} elements make at most {size} parts",
-            )

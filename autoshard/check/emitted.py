@@ -2,9 +2,10 @@
 
 `shardy`     the collective itself
 `xla-tpu`    sums everywhere instead of reduce-scatters; sums of zero-padded arrays instead of gathers of short vectors whose parts break
-             rows of 512 bytes, and of what lies over all of many devices, of little or on a torus of three dimensions; an exchange
-             in parts of one size; rows moved by a permute first, or a gather over all devices instead of an exchange, where the parts of
-             two shardings of a dimension do not begin at the same rows; gathers of results that are reduced together
+             rows of 512 bytes, of dimensions shorter than half of their parts, and of what lies over all of many devices, of little or
+             on a torus of three dimensions; an exchange in parts of one size; rows moved by a permute first, or a gather over all
+             devices instead of an exchange, where the parts of two shardings of a dimension do not begin at the same rows; gathers of
+             results that are reduced together
 """
 
 import math
@@ -85,6 +86,10 @@ def sent_for_step(
     permutes = tuple(Sent("collective_permute", permute_axes, bytes_) for bytes_ in misplaced)
     if step.kind == "all_slice":
         return permutes
+    if step.kind == "all_gather" and (thin := _thin_axes(step.axes, before, after, type_)):
+        others = tuple(axis for axis in step.axes if axis not in thin)
+        gather = (_compiled(compiler, Sent(step.kind, others, held), times),) if others else ()
+        return (*permutes, *gather, Sent("all_reduce", thin, after.local_bytes(type_) * times))
     if step.kind == "all_gather" and is_summed_vector(type_) and held & 511:
         return (*permutes, Sent("all_reduce", step.axes, held * devices))
     if step.kind == "all_gather":
@@ -117,6 +122,16 @@ def _is_along_lanes(before: TensorSharding, after: TensorSharding, type_: Tensor
     row = math.prod(type_.shape[dims[0] + 1 :])
     column = TensorType((type_.shape[dims[0]] * times,), type_.dtype).num_bytes
     return 1 < row < 128 and column >= 1 << 18
+
+
+def _thin_axes(
+    axes: tuple[AxisRef, ...], before: TensorSharding, after: TensorSharding, type_: TensorType
+) -> tuple[AxisRef, ...]:
+    """Of a gather: those of dimensions of which every second device, or more, brings nothing but padding."""
+    parts = zip(type_.shape, _shards(before), _shards(after), strict=True)
+    thin = [old > new and math.ceil(size / new) <= old // new // 2 for size, old, new in parts]
+    gone = [axis for is_thin, dim in zip(thin, before.axes, strict=True) if is_thin for axis in dim]
+    return tuple(axis for axis in axes if any(axis.overlaps(one) for one in gone))
 
 
 def is_summed_vector(type_: TensorType) -> bool:

@@ -430,10 +430,12 @@ def _carried_out(
         ns = prices.ns_of_one(step.kind, bytes_, step.axes, widening)
         emitted = prices.emitted(step.kind, bytes_, step.axes, widening)
     elif prices.sums_little and is_along_lanes(step, before, sent, widening):
-        emitted = tuple(emitted_step(step, before, sent))
+        emitted = tuple(emitted_step(step, before, sent, widening))
         ns = sum(_ns_along_lanes(prices, one) for one in emitted)
     else:
-        emitted = tuple(prices.carried_out(one, widening) for one in emitted_step(step, before, sent))
+        emitted = tuple(
+            prices.carried_out(one, widening) for one in emitted_step(step, before, sent, widening)
+        )
         copied = prices.ns_of_one(step.kind, bytes_, step.axes) if step.kind in LOCAL else 0
         ns = copied + sum(prices.ns_of_emitted(one, widening) for one in emitted)
     is_gather = step.kind == "all_gather" and any(one.kind == "all_gather" for one in emitted)

@@ -16,6 +16,10 @@ Narrow rows, of fewer elements together than a register has lanes, lie with the 
 gathered over all of many devices on a torus of two dimensions and takes 256 KiB or more, a sum is not made in the place of the gather (34
 gathers on v5e 8x8, 8x16 and v6e 8x8; on v5p 4x4x4 one is, and of bfloat16 half of that sufficed in one of seven).
 
+A dimension of at most half as many elements as parts of it come together (2 over 4; only where a user wants it so) is not gathered:
+each device puts what it holds into zeros of the whole, in the type that the value has, and those are summed, after a gather of the
+other dimensions (seen on v5e 2x4, libtpu 0.0.52; XLA's `PartitionedHlo::ReplicatePartial`).
+
 Seen in what libtpu 0.0.51 compiles for v5e 4x4: dimensions of 52 and 197 over axes of 4 and 4, all pairs of shardings of two dimensions.
 """
 
@@ -50,15 +54,15 @@ def _is_long_column(type_: TensorType, dim: int, column_bytes: int) -> bool:
     return 1 < math.prod(type_.shape[dim + 1 :]) < _LANES and column_bytes >= _LONG_COLUMN_BYTES
 
 
-def emitted_step(step: CollectiveStep, before: TensorSharding, type_: TensorType) -> tuple[Emitted, ...]:
-    """What XLA makes of one collective of a reshard, by the parts that devices really hold."""
+def emitted_step(
+    step: CollectiveStep, before: TensorSharding, type_: TensorType, widening: int = 1
+) -> tuple[Emitted, ...]:
+    """What XLA makes of one collective of a reshard, by the parts that devices really hold; `widening` as of `is_along_lanes`."""
     after, held = step.out_sharding, before.local_bytes(type_)
     match step.kind:
         case "all_gather":
             shifts = _shifts(step.axes, before, after, type_)
-            if is_short_vector(type_) and held % _ROW_BYTES:
-                return (*shifts, Emitted("all_reduce", step.axes, held * total_size(step.axes)))
-            return (*shifts, Emitted("all_gather", step.axes, held))
+            return (*shifts, *_gathered(step, before, type_, widening))
         case "all_slice":
             return tuple(_shifts(after.used_axes(), before, after, type_))
         case "all_to_all" if any(_shifts(step.axes, before, after, type_)):
@@ -67,6 +71,27 @@ def emitted_step(step: CollectiveStep, before: TensorSharding, type_: TensorType
             return (Emitted("all_to_all", step.axes, _exchanged_bytes(before, after, type_)),)
         case _:
             return (Emitted(step.kind, step.axes, held),)
+
+
+def _gathered(
+    step: CollectiveStep, before: TensorSharding, type_: TensorType, widening: int
+) -> Iterator[Emitted]:
+    after, held = step.out_sharding, before.local_bytes(type_)
+    left = after.local_shape(type_.shape)
+    few = [
+        axis
+        for size, old, new in zip(left, before.dims, after.dims, strict=True)
+        if 2 * size * new.num_shards <= old.num_shards
+        for axis in old.axes
+    ]
+    summed = tuple(axis for axis in step.axes if any(axis.overlaps(other) for other in few))
+    rest = tuple(axis for axis in step.axes if axis not in summed)
+    if is_short_vector(type_) and held % _ROW_BYTES and not summed:
+        yield Emitted("all_reduce", step.axes, held * total_size(step.axes))
+    elif rest:
+        yield Emitted("all_gather", rest, held)
+    if summed:
+        yield Emitted("all_reduce", summed, after.local_bytes(type_) * widening)
 
 
 def _exchanged_bytes(before: TensorSharding, after: TensorSharding, type_: TensorType) -> int:

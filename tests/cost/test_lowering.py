@@ -51,6 +51,38 @@ def test_uneven_rows_are_padded_moved_or_gathered(
     assert emitted(before, after, 197) == expected
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "rows", "expected"),
+    [
+        ('[{"x"}, {}]', "[{}, {}]", 1, [("all_reduce", 4, 64)]),
+        ('[{"x"}, {}]', "[{}, {}]", 2, [("all_reduce", 4, 2 * 64)]),
+        ('[{"x"}, {}]', "[{}, {}]", 3, [("all_gather", 4, 64)]),
+        ('[{"x", "y"}, {}]', "[{}, {}]", 8, [("all_reduce", 16, 8 * 64)]),
+        ('[{"x", "y"}, {}]', "[{}, {}]", 9, [("all_gather", 16, 64)]),
+        ('[{"x"}, {"y"}]', "[{}, {}]", 2, [("all_gather", 4, 16), ("all_reduce", 4, 2 * 64)]),
+        ('[{"x"}, {"y"}]', '[{}, {"y"}]', 2, [("all_reduce", 4, 2 * 16)]),
+        ('[{"x"}, {}]', '[{}, {"x"}]', 2, [("all_to_all", 4, 64)]),
+    ],
+)
+def test_what_lies_on_few_of_many_devices_is_summed(
+    before: str, after: str, rows: int, expected: list[tuple[str, int, float]]
+) -> None:
+    """A dimension of at most half as many rows as parts, as libtpu 0.0.52 compiles 2 and 3 rows over 4 and 8 devices of v5e."""
+    assert emitted(before, after, rows) == expected
+
+
+def test_what_lies_on_few_devices_is_summed_as_wide_as_it_is() -> None:
+    """Two rows over four devices that products read as bf16 are summed in f32; a plan and its check say the same."""
+    prices, types = CollectivePrices(communication(MESH), HARDWARE, "xla-tpu"), ("f32", "bf16")
+    wide, narrow = (TensorType((2, 2048), dtype) for dtype in types)
+    split, whole = parse_sharding('[{"x"}, {}]', MESH), parse_sharding("[{}, {}]", MESH)
+    (step,) = decompose_reshards(MESH, [(2, split, whole)])[0]
+    (one,) = priced_steps(prices, split, [step], wide, narrow)
+    (sent,) = sent_for_step(Compiler("xla-tpu", 16, is_cubic=False), step, split, narrow, 2)
+    assert one.emitted == (Emitted("all_reduce", (X,), wide.num_bytes),)
+    assert (sent.kind, sent.axes, sent.bytes) == ("all_reduce", (X,), wide.num_bytes)
+
+
 @pytest.mark.parametrize("rows", [64, 192])
 def test_even_rows_are_sent_as_they_are(rows: int) -> None:
     """Where everything divides the operand is what a device holds, and nothing has to be moved first."""
