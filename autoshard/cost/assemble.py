@@ -159,18 +159,18 @@ def kernel_work_ns(priced: PricedGraph, hardware: Hardware) -> Ints:
 
 
 def _announce(graph: Graph, reshards: ReshardPrices) -> None:
-    seen: set[tuple[int, int, int]] = set()
+    seen: set[tuple[tuple[int, ...], int, int]] = set()
     for edge in graph.edges:
         supply, demand = edge_ends(graph, edge)
-        key = (edge.type.rank, id(supply), id(demand))
+        key = (edge.type.shape, id(supply), id(demand))
         if key not in seen:
             seen.add(key)
-            reshards.want(edge.type.rank, supply, demand)
+            reshards.want(edge.type.shape, supply, demand)
     for space in graph.spaces.values():
         for type_, produced, settled in zip(
             space.shape.results, space.produced, space.choices.supplies, strict=True
         ):
-            reshards.want_pairs(type_.rank, produced, settled)
+            reshards.want_pairs(type_.shape, produced, settled)
 
 
 def _add_nodes(

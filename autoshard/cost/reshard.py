@@ -68,7 +68,7 @@ class _Steps:
 
     origin: Ints
     target: Ints
-    is_inside: Ints  # whether it is made in every trip of a loop that does not change the value
+    is_inside: Bools  # whether it is made in every trip of a loop that does not change the value
     which: Ints  # of the distinct ones
     group: Ints  # of each distinct one: what prices it,
     before: Ints  # the sharding it starts from,
@@ -87,26 +87,29 @@ class ReshardPrices:
         self._layouts = layouts
         self._decompose = decompose
         self._wanted: dict[int, Bools] = {}  # by rank: [from, to]
+        self._ends: dict[tuple[int, ...], set[int]] = {}  # by shape: the shardings that were announced of it
         self._sequences: dict[tuple[int, int, int], tuple[CollectiveStep, ...]] = {}
         self._groups: dict[tuple[str, tuple[AxisRef, ...]], int] = {}
         self._steps: dict[int, _Steps] = {}
         self._matrices: dict[tuple[TensorType, frozenset[str] | None, bool, int], Ints] = {}
         self._runs: dict[tuple[TensorType, int], _Runs] = {}
 
-    def want(self, rank: int, origins: Ints, targets: Ints) -> None:
-        """Announce that every pair of these shardings may be asked for; those that are not possible are left out."""
+    def want(self, shape: tuple[int, ...], origins: Ints, targets: Ints) -> None:
+        """Announce that every pair of these shardings may be asked for of such values; those that are not possible are left out."""
         origins, targets = np.unique(origins), np.unique(targets)
-        i, j = np.nonzero(self._can_become(rank, origins, targets))
-        self._want_pairs(rank, origins[i], targets[j])
+        i, j = np.nonzero(self._can_become(len(shape), origins, targets))
+        self._want_pairs(shape, origins[i], targets[j])
 
-    def want_pairs(self, rank: int, origins: Ints, targets: Ints) -> None:
+    def want_pairs(self, shape: tuple[int, ...], origins: Ints, targets: Ints) -> None:
         """The same of these pairs alone, one origin for each target."""
         froms, i = np.unique(origins, return_inverse=True)
         tos, j = np.unique(targets, return_inverse=True)
-        possible = self._can_become(rank, froms, tos)[i, j]
-        self._want_pairs(rank, origins[possible], targets[possible])
+        possible = self._can_become(len(shape), froms, tos)[i, j]
+        self._want_pairs(shape, origins[possible], targets[possible])
 
-    def _want_pairs(self, rank: int, origins: Ints, targets: Ints) -> None:
+    def _want_pairs(self, shape: tuple[int, ...], origins: Ints, targets: Ints) -> None:
+        rank = len(shape)
+        self._ends.setdefault(shape, set()).update(origins.tolist(), targets.tolist())
         is_move = origins != targets
         origins, targets = origins[is_move], targets[is_move]
         summed = self._layouts[rank].reduced(origins) if self._prices.sums_first else origins
@@ -231,7 +234,8 @@ class ReshardPrices:
         steps = self._steps.get(type_.rank)
         if steps is not None:
             copies = self._runs_of(steps, type_, widening).copies[steps.which]
-            found[steps.origin[copies > 0], steps.target[copies > 0]] = True
+            is_laid = (copies > 0) & self._is_asked(steps, type_)
+            found[steps.origin[is_laid], steps.target[is_laid]] = True
         return found
 
     def _passes(self, rank: int, before: Ints, after: Ints) -> Ints:
@@ -281,7 +285,7 @@ class ReshardPrices:
             np.ravel_multi_index(tuple(flat[3:]), scale), return_index=True, return_inverse=True
         )
         (origin, target, is_inside), (group, start, end, sized_by) = flat[:3], flat[3:, seen]
-        return _Steps(origin, target, is_inside, which, group, start, end, sized_by)
+        return _Steps(origin, target, is_inside != 0, which, group, start, end, sized_by)
 
     def _price(
         self, type_: TensorType, kinds: frozenset[str] | None, only_inside: bool, widening: int
@@ -295,30 +299,34 @@ class ReshardPrices:
         if kinds is not None:
             counts = np.asarray([kind in kinds for kind, _ in self._groups], dtype=np.bool_)
             ns = np.where(counts[steps.group], ns - waited_ns, 0)
-        ns = ns[steps.which]
-        np.add.at(
-            prices, (steps.origin, steps.target), np.where(steps.is_inside, ns, 0) if only_inside else ns
-        )
+        counted = self._is_asked(steps, type_)
+        if only_inside:
+            counted &= steps.is_inside
+        np.add.at(prices, (steps.origin[counted], steps.target[counted]), ns[steps.which[counted]])
         return prices
 
     def _runs_of(self, steps: _Steps, type_: TensorType, widening: int) -> "_Runs":
-        """Of each distinct step."""
+        """Of each distinct step that is on the way between shardings which were announced of the shape; of others nothing."""
         found = self._runs.get((type_, widening))
         if found is None:
             layouts, names = self._layouts[type_.rank], list(self._groups)
+            is_taken = np.zeros(len(steps.group), dtype=np.bool_)
+            is_taken[steps.which[self._is_asked(steps, type_)]] = True
             is_uneven = self._is_uneven(steps, type_)
             bytes_ = layouts.local_bytes(type_)[steps.sized_by]
+            often = self._passes(type_.rank, steps.before, steps.after)
             found = _Runs(*np.zeros((3, len(bytes_)), dtype=np.int64))
-            for group in np.unique(steps.group):
-                chosen = (steps.group == group) & ~is_uneven
-                often = self._passes(type_.rank, steps.before[chosen], steps.after[chosen])
+            even = np.flatnonzero(is_taken & ~is_uneven)
+            groups = steps.group[even]
+            for group in np.unique(groups):
+                chosen = even[groups == group]
                 kind, axes = names[group]
                 runs = steps_run(
-                    self._prices, kind, axes, bytes_[chosen], often, type_.num_elements, widening
+                    self._prices, kind, axes, bytes_[chosen], often[chosen], type_.num_elements, widening
                 )
                 for every, of_group in zip(found, runs, strict=True):
                     every[chosen] = of_group
-            for index in np.flatnonzero(is_uneven):
+            for index in np.flatnonzero(is_taken & is_uneven):
                 before, after = (layouts.shardings[ids[index]] for ids in (steps.before, steps.after))
                 kind, axes = names[steps.group[index]]
                 step = CollectiveStep(kind, axes, after)
@@ -327,6 +335,13 @@ class ReshardPrices:
                     every[index] = one
             self._runs[type_, widening] = found
         return found
+
+    def _is_asked(self, steps: _Steps, type_: TensorType) -> Bools:
+        """[N of all pairs] whether both ends were announced of the shape: shardings of its rank may be of other shapes alone."""
+        is_end = np.zeros(len(self._layouts[type_.rank].shardings), dtype=np.bool_)
+        assert type_.shape in self._ends, f"no reshard of {type_} was announced"
+        is_end[list(self._ends[type_.shape])] = True
+        return is_end[steps.origin] & is_end[steps.target]
 
     def _is_uneven(self, steps: _Steps, type_: TensorType) -> Bools:
         """[N] whether the compiler may send something else than the step's bytes."""

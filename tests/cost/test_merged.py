@@ -34,7 +34,7 @@ def sent(readers: list[Reader], lowering: Lowering = "xla-tpu") -> list[list[int
     origin = layouts[2].ids_of([parse_sharding(SPLIT, MESH)])
     targets = [layouts[2].ids_of([parse_sharding(target, MESH)]) for target, _, _ in readers]
     for target in targets:
-        reshards.want(2, origin, target)
+        reshards.want(WIDE.shape, origin, target)
     reshards.resolve()
     moves = [
         Move(

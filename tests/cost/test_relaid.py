@@ -22,6 +22,8 @@ from costmodels import load
 
 MESH = Mesh.of([("x", 4), ("y", 4)])
 TYPE = TensorType((256, 32, 128), "bf16")
+IS_GATHERED = {(1023, 1023, 8): False, (1020, 1027, 8): True, (1024, 1024, 64): True}
+"""Shapes in bf16, and whether a sum over all of 64 devices is not made in the place of a gather of them."""
 WHOLE = "[{}, {}, {}]"
 ALONG_ONE = ['[{"x", "y"}, {}, {}]', '[{}, {"x", "y"}, {}]', '[{}, {}, {"x", "y"}]']
 ALONG_TWO = {'[{"x"}, {"y"}, {}]': 1, '[{"x"}, {}, {"y"}]': 2, '[{}, {"y"}, {"x"}]': 2}
@@ -55,7 +57,8 @@ def prices(
     ids = layouts[3].ids_of(parse_sharding(text, mesh) for text in texts)
     collectives = CollectivePrices(placed, chip, lowering, TYPE.num_elements + 1)
     found = ReshardPrices(mesh, collectives, layouts, shardy.decompose_reshards)
-    found.want(3, ids, ids)
+    for shape in (TYPE.shape, *IS_GATHERED):
+        found.want(shape, ids, ids)
     found.resolve()
     return found
 
@@ -77,7 +80,7 @@ def test_what_is_laid_out_anew(hardware: str) -> None:
 def test_what_is_summed_instead_is_not() -> None:
     """Up to 16 MiB over all of 64 devices; padded, where parts are uneven, so that 16760640 bytes are too many."""
     found, number = prices("tpu-v5e", topology=(8, 8)), 1 + len(ALONG_ONE)
-    for shape, is_gathered in [((1023, 1023, 8), False), ((1020, 1027, 8), True), ((1024, 1024, 64), True)]:
+    for shape, is_gathered in IS_GATHERED.items():
         type_ = TensorType(shape, "bf16")
         (step,) = found.collectives(type_, number, 0)
         assert [one.kind for one in step.emitted] == ["all_gather" if is_gathered else "all_reduce"]

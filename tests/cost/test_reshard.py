@@ -19,6 +19,7 @@ SUB_AXES = [parse_sharding(text, MESH) for text in ('[{"x":(1)2}, {"y"}]', '[{"x
 SHARDINGS = [*tensor_shardings(TensorType((64, 64), "f32"), MESH, None, must_divide=True), *SUB_AXES]
 PAIRS = [(a, b) for a in range(len(SHARDINGS)) for b in range(len(SHARDINGS)) if a != b]
 TYPES = [TensorType((64, 64), "f32"), TensorType((13, 7), "bf16"), TensorType((8, 8), "i1")]
+LARGE = TensorType((64, 4096), "f32")
 
 
 @cache
@@ -34,7 +35,8 @@ def prices() -> ReshardPrices:
     collectives = CollectivePrices(communication(MESH), HARDWARE, "shardy")
     priced = ReshardPrices(MESH, collectives, layouts, passes.decompose_reshards)
     everything = np.arange(len(SHARDINGS))
-    priced.want(2, everything, everything)
+    for shape in (*(type_.shape for type_ in TYPES), LARGE.shape):
+        priced.want(shape, everything, everything)
     priced.resolve()
     return priced
 
@@ -86,7 +88,7 @@ def test_slicing_is_nearly_free() -> None:
 
 def test_gathering_grows_with_the_bytes() -> None:
     """A larger tensor of the same layout never costs less."""
-    small, large = (prices().matrix(TensorType((64, n), "f32")) for n in (64, 4096))
+    small, large = prices().matrix(TYPES[0]), prices().matrix(LARGE)
     count = len(SHARDINGS)  # what steps pass through on the way comes behind
     assert (small[:count, :count] <= large[:count, :count]).all()
 
@@ -97,3 +99,19 @@ def test_unknown_types_of_one_rank_share_the_steps() -> None:
         narrow = prices().collectives(TensorType((64, 64), "bf16"), a, b)
         wide = prices().collectives(TensorType((64, 64), "f32"), a, b)
         assert [(c.kind, c.axes, 2 * c.bytes) for c in narrow] == [(c.kind, c.axes, c.bytes) for c in wide]
+
+
+def test_only_what_is_announced_of_a_shape_is_priced() -> None:
+    """Shardings of one rank are numbered together; those that values of another shape alone have are no pairs of this one."""
+    layouts = LayoutsByRank()
+    ids = layouts[2].ids_of(SHARDINGS)
+    collectives = CollectivePrices(communication(MESH), HARDWARE, "xla-tpu")
+    priced = ReshardPrices(MESH, collectives, layouts, passes.decompose_reshards)
+    priced.want((8, 8), ids[:2], ids[:2])
+    priced.want((64, 64), ids, ids)
+    priced.resolve()
+    few, all_ = priced.matrix(TensorType((8, 8), "f32")), priced.matrix(TensorType((64, 64), "f32"))
+    assert set(map(tuple, np.argwhere(few).tolist())) == {(0, 1), (1, 0)}
+    assert np.count_nonzero(all_[: len(ids), : len(ids)]) == len(PAIRS)
+    with pytest.raises(AssertionError, match="was announced"):
+        priced.matrix(TensorType((4, 4), "f32"))
