@@ -150,10 +150,11 @@ def sent_by_user(planned: Planned, read: KernelRead, reads: Reads, prices: Price
     kernel = read.kernel
     collective = planned.listing.ops[kernel.ops[-1]].collective
     assert collective is not None, "the shape has the root's collective"
-    held = sum(
-        planned.produced.get(value, TensorSharding.replicated_closed(type_.rank)).local_bytes(type_)
-        for value, type_ in zip(kernel.results, kernel.shape.results, strict=True)
-    )
+    held = narrow = 0
+    for value, type_ in zip(kernel.results, kernel.shape.results, strict=True):
+        sharding = planned.produced.get(value, TensorSharding.replicated_closed(type_.rank))
+        held += sharding.local_bytes(type_)
+        narrow += sharding.local_bytes(type_sent(prices, type_, planned.program.widths.of_value(value)))
     kind = collective.kind
     if kind == "reduce_scatter":
         held *= collective.bytes_per_result_byte
@@ -162,8 +163,10 @@ def sent_by_user(planned: Planned, read: KernelRead, reads: Reads, prices: Price
         total = _total_after_loop(planned, reads, kernel, kernel.results[0])
         if total is not None:
             runs, held = total.runs, -(-held * total.bytes // kernel.shape.results[0].num_bytes)
+    travels = narrow if kind in ("all_gather", "all_to_all", "collective_permute") else held
+    times = max(held // max(travels, 1), 1)
     each = (
-        Moved(kind, axes, held, runs, kernel.ops[-1], sent_for(prices.compiler, kind, axes, held))
+        Moved(kind, axes, held, runs, kernel.ops[-1], sent_for(prices.compiler, kind, axes, travels, times))
         for axes in collective.groups
     )
     return max(each, key=lambda moved: ns_of(prices, moved))

@@ -274,22 +274,33 @@ def _sum(
     return replace(one, ns=sum(map(prices.ns_of_emitted, emitted)), emitted=emitted)
 
 
-def _one(kind: str, axes: tuple[AxisRef, ...], bytes_: int, prices: CollectivePrices) -> Collective:
+def _one(
+    kind: str, axes: tuple[AxisRef, ...], bytes_: int, prices: CollectivePrices, widening: int = 1
+) -> Collective:
     priced_as = "collective_permute" if kind == "halo_exchange" else kind
-    ns, emitted = prices.ns_of_one(priced_as, bytes_, axes), prices.emitted(kind, bytes_, axes)
+    ns = prices.ns_of_one(priced_as, bytes_, axes, widening)
+    emitted = prices.emitted(kind, bytes_, axes, widening)
     return Collective(kind, axes, bytes_, ns, emitted=emitted)
 
 
 def _user_collective(
     shape: KernelShape, strategy: Strategy, prices: CollectivePrices
 ) -> Iterator[Collective]:
-    """The costliest of what the user's collective may be, of the part that the axes left to the plan leave on a device."""
-    if shape.collective is None:
+    """The costliest of what the user's collective may be, of the part that the axes left to the plan leave on a device.
+
+    What it only moves travels as narrow as its readers take it, as a reshard does; what it sums or compares as it is.
+    """
+    user = shape.collective
+    if user is None:
         return
-    results = sum(s.local_bytes(t) for s, t in zip(strategy.produced, shape.results, strict=True))
-    kind, bytes_ = shape.collective.kind, results * shape.collective.bytes_per_result_byte
+    held = sent = 0
+    for sharding, type_, leaves in zip(strategy.produced, shape.results, shape.leaves, strict=True):
+        held += sharding.local_bytes(type_)
+        sent += sharding.local_bytes(prices.sent(type_, leaves) if user.is_move else type_)
+    held, sent = held * user.bytes_per_result_byte, sent * user.bytes_per_result_byte
+    widening = max(held // max(sent, 1), 1)
     yield max(
-        (_one(kind, axes, bytes_, prices) for axes in shape.collective.groups),
+        (replace(_one(user.kind, axes, sent, prices, widening), bytes=held) for axes in user.groups),
         key=lambda one: one.ns,
     )
 

@@ -51,6 +51,11 @@ class UserCollective:
     is_exact: bool = True  # whether the axes are those that the user named
     is_sum: bool = False  # an all-reduce that adds
 
+    @property
+    def is_move(self) -> bool:
+        """Whether its results are elements of its operands, and nothing is summed or compared."""
+        return self.kind in ("all_gather", "all_to_all", "collective_permute")
+
 
 @dataclass(frozen=True, slots=True)
 class Op:

@@ -9,8 +9,9 @@ wide as they are: XLA narrows some, but not those of which slices are kept or th
 
 Seen in what libtpu 0.0.51 compiles for v5e: gathers, exchanges, permutes and halos of float32 arguments, of results of elementwise ops,
 products and transposes, and of what was widened before; each op of `_PASSES` between a gather and a product; the stack of states that a
-scan makes for its backward pass. Stored so: the states of recurrent cells, queries and keys of float32 transformers, activations of
-convolutional nets.
+scan makes for its backward pass. So do gathers, exchanges and permutes that the user wrote (0.0.52: alone, one behind another and in scans,
+before products, conversions, slices and transposes). Stored so: the states of recurrent cells, queries and keys of float32 transformers,
+activations of convolutional nets.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,7 @@ _PASSES = {
     **{f"stablehlo.{name}": (0, _ALL) for name in ("reverse", "concatenate", "pad", "abs")},
     **{f"stablehlo.{name}": (0, _ALL) for name in ("maximum", "minimum", "clamp", "sort")},
     **{f"stablehlo.{name}": (0, _FIRST) for name in ("dynamic_slice", "gather")},
+    **{f"stablehlo.{name}": (0, _ALL) for name in ("all_gather", "all_to_all", "collective_permute")},
     _UPDATE: (0, 2),
     "stablehlo.select": (1, _ALL),
 }
