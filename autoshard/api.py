@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from autoshard import searching
 from autoshard.alternatives import why_value
+from autoshard.arguments import Taken, checked
 from autoshard.clashes import explain_read
 from autoshard.explanations import Explanation, Sensitivity, Why
 from autoshard.hardware import AUTO, Layout, refuse_auto
@@ -21,8 +22,10 @@ from autoshard.requests import Carry, Request
 from autoshard.searching import MOST_AXES, Searched
 
 MeshLike = Mapping[str, int] | Sequence[tuple[str, int]]
+_PLAN = Taken.of("a plan, as autoshard.plan returns it", Plan)
 
 
+@checked()
 def plan(
     module: str | bytes | Path,
     *,
@@ -73,6 +76,7 @@ def plan(
     )
 
 
+@checked()
 def plan_placements(
     module: str | bytes | Path,
     *,
@@ -100,6 +104,7 @@ def plan_placements(
     return searching.plan_placements(loaded, **limits, **_told(progress))
 
 
+@checked()
 def plan_meshes(
     module: str | bytes | Path,
     *,
@@ -138,6 +143,7 @@ def plan_meshes(
     )
 
 
+@checked()
 def price(
     module: str | bytes | Path,
     *,
@@ -160,6 +166,7 @@ def price(
     )
 
 
+@checked()
 def explain(
     module: str | bytes | Path,
     *,
@@ -192,6 +199,7 @@ def explain(
     )
 
 
+@checked(plan=_PLAN)
 def why(
     module: str | bytes | Path,
     plan: Plan,
@@ -220,6 +228,7 @@ def why(
     )
 
 
+@checked(plan=_PLAN)
 def sensitivity(
     module: str | bytes | Path,
     plan: Plan,

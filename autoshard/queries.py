@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import costmodels
+from autoshard.arguments import checked
 from autoshard.cost import (
     CollectivePrices,
     Lowering,
@@ -199,6 +200,7 @@ def _shards(shardings: Sequence[TensorSharding]) -> NDArray[np.int64]:
     return np.asarray(rows, dtype=np.int64).reshape(len(rows), shardings[0].rank)
 
 
+@checked()
 def resharder(
     before: str,
     after: str,
@@ -238,6 +240,7 @@ def resharder(
     return Resharder(old, new, device_mesh, profile.name, prices, sequence)
 
 
+@checked()
 def reshard(
     shape: str,
     before: str,

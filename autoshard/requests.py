@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
 from operator import index
 from pathlib import Path
 from typing import Literal
@@ -29,6 +28,7 @@ dimensions were counted; of sixteen since, near the limit of v5e and v6e, the wo
 16 H100 that nothing was learnt from, compiled by XLA:GPU (jax 0.10.2; experiments/calibration), the worst of which exceeded theirs by
 16.6 %."""
 
+_MOST_BYTES = 2**63
 MeshAxes = Sequence[tuple[str, int]]
 Carry = Literal["auto", "none"] | Sequence[tuple[int, int]]
 
@@ -72,7 +72,7 @@ def budget(memory_bytes: float | Literal["chip"] | None, hardware: Hardware) -> 
     if memory_bytes == "chip":
         margin = TPU_MARGIN if isinstance(hardware.topology, Torus) else GPU_MARGIN
         return int(hardware.usable_hbm_bytes * (1 - margin))
-    if isinstance(memory_bytes, str) or not 0 <= memory_bytes < inf:
+    if isinstance(memory_bytes, str) or not 0 <= memory_bytes < _MOST_BYTES:
         raise AutoshardError(
             f"{memory_bytes!r} is no memory budget",
             fix='give a number of bytes, "chip", or None for no limit',

@@ -141,13 +141,15 @@ def whole_ns(ns: float | NDArray[Any]) -> int | Integers:
     """`ns` rounded up to whole nanoseconds: an int for a number, an int64 array for an array.
 
     Raises:
-        HardwareError: a time beyond an int64.
+        HardwareError: no number, or a time beyond an int64.
     """
     if isinstance(ns, np.ndarray):
         longest = float(ns.max(initial=0))
         if not longest < _MOST_NS:
             raise _too_long(longest)
         return np.ceil(np.round(ns, _DECIMALS)).astype(np.int64)
+    if not _is_number(ns):
+        raise _no_amount("ns", ns)
     if not ns < _MOST_NS:
         raise _too_long(float(ns))
     return math.ceil(round(float(ns), _DECIMALS))

@@ -476,6 +476,8 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Raises:
             HardwareError: the chips do not come in such a number.
         """
+        devices = as_whole("devices is", devices, where="devices")
+        slices = None if slices is None else as_whole("slices is", slices, where="slices")
         if not isinstance(self.topology, Torus):
             if slices is not None:
                 raise self._has_no_slices()
@@ -491,7 +493,7 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def _own_mesh(self, topology: Sequence[int], slices: int | None) -> MeshSizes:
         """A mesh that lies row-major on a topology whatever its shape."""
-        cores = self.chip.devices_per_chip
+        cores, topology = self.chip.devices_per_chip, as_sizes("topology", topology)
         shape = tuple(reversed(topology)) if isinstance(self.topology, Torus) else tuple(topology)
         return list(zip(map(str, range(len(shape) + 2)), (slices or 1, *shape, cores), strict=True))
 

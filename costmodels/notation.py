@@ -10,6 +10,7 @@ left out.
 
 import math
 import re
+import reprlib
 from collections.abc import Sequence
 
 from .errors import HardwareError
@@ -30,6 +31,12 @@ def parse_pieces(
     Raises:
         HardwareError: an axis or a dimension that there is not, one twice, or sizes that do not multiply up.
     """
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's
+        raise HardwareError(
+            f"{reprlib.repr(text)} is no text",
+            where=_WHERE,
+            fix=f"Write axes and dimensions, as in x=0,y=1+2, or {ROW_MAJOR}.",
+        )
     given: dict[str, tuple[Piece, ...]] = {}
     sizes = dict(mesh)
     for item in text.split(","):

@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import reprlib
 import typing
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,11 @@ def load(name_or_path: str | os.PathLike[str]) -> Hardware:
     Raises:
         HardwareError: no name, an unknown one, or a file that is not a valid profile.
     """
+    if not isinstance(name_or_path, (str, os.PathLike)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise HardwareError(
+            f"{reprlib.repr(name_or_path)} is no name or path of a profile",
+            fix=f"Known: {', '.join(names())}.",
+        )
     text = os.fspath(name_or_path)
     if text.endswith(SCHEDULED):
         return _scheduled(text)

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 FLOORS = {
     "autoshard.errors": 0,
     "autoshard.progress": 0,
+    "autoshard.arguments": 1,
     "autoshard.hardware": 1,
     "autoshard.overlaps": 1,
     "autoshard.sharding": 1,

@@ -7,6 +7,7 @@ its bytecode names; anything else is MLIR text.
 import gzip
 import hashlib
 import re
+import reprlib
 import sys
 import zlib
 from collections.abc import Generator, Sequence
@@ -63,9 +64,10 @@ def load(model: str | Path | bytes) -> SourceModule:
     Raises:
         AutoshardError: nothing there, not gzip to its end, not MLIR, or no single entry function.
     """
-    if model == "":
+    if not isinstance(model, (str, Path, bytes)) or model == "":  # pyright: ignore[reportUnnecessaryIsInstance]
         raise AutoshardError(
-            "no model is named", fix="give a file, or a StableHLO module as text or bytecode"
+            "no model is named" if model == "" else f"{reprlib.repr(model)} is no model",
+            fix="give a file, or a StableHLO module as text or bytecode",
         )
     if isinstance(model, str) and "\n" in model:
         model = model.encode()

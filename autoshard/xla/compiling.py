@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from autoshard.arguments import Taken, checked
 from autoshard.errors import AutoshardError
 from autoshard.hardware import load_hardware
 from autoshard.mlir.meshes import module_meshes
@@ -65,6 +66,7 @@ class _Dumped:
     held: tuple[CompiledBuffer, ...]
 
 
+@checked(target=Taken.of('a target as text, as in "tpu:v5e:4x4"', str, Target))
 def compile_planned(
     model: Model,
     target: str | Target,
