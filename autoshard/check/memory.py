@@ -15,7 +15,6 @@ come and go.
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import starmap
 
 import numpy as np
@@ -70,10 +69,10 @@ def find_peak(
     program = planned.program
     deferring, pace = Deferring(program), find_pace(planned, hardware)
     offloading = Offloading(program, pace.kernels, hardware.scheduled_product_ns(1.0))
-    needed = _peak_of(buffers(Lives(program.lifetimes)))
+    least = buffers(Lives(program.lifetimes))
+    needed = _peak_of(least)
     if limit is not None and needed.bytes > limit:
         return needed
-    least = buffers(Lives(program.lifetimes_where(partial(_are_whole, planned))))
     between = list(held_between(planned, reads, stored, compiled)) if compiled.narrows else []
     least += between
     copies += between
@@ -96,10 +95,6 @@ def find_peak(
         spared = _main_memory(ample, pace, hardware, in_main)
     taken = max(_main_memory(least, pace, hardware, in_main), spared)
     return Peak(taken if limit is None else min(taken, limit), _peak_of(ample).time)
-
-
-def _are_whole(planned: Planned, value: int, dims: Collection[int]) -> bool:
-    return not any(planned.settled[value].axes[dim] for dim in dims)
 
 
 def _gathered_apart(planned: Planned, reads: Reads, stored: Stored) -> Iterator[int]:

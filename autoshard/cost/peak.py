@@ -1,6 +1,6 @@
 """What a program holds when it holds the most: the predicted peak, and all that is in it."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -61,16 +61,7 @@ class PeakModel:
         self._deferring = Deferring(graph.program)
         self._offloading = sizes.offloading()
         gathers = {kernel.time: kernel.results[0] for kernel in gather_kernels(graph.program)}
-        late, kernels = graph.program.late, graph.program.kernels
-        words = late.words if late else {}
-        self._late = {
-            value: (number, node.space, node.choices)
-            for number, node in enumerate(graph.nodes)
-            if node.space is not None
-            for value in kernels[node.kernel].results[:1]
-            if value in words
-        }
-        times = [kernel.time for kernel in kernels]
+        times = [kernel.time for kernel in graph.program.kernels]
         self._gathers = [
             (number, node.space, gathers[times[node.kernel]])
             for number, node in enumerate(graph.nodes)
@@ -115,7 +106,7 @@ class PeakModel:
         stored, lives, again = self._taken(chosen, apart)
         needed, capped = self._beyond_limit(chosen), self._within_limit(stored)
         expected = capped if needed is None else needed
-        lives = lives if capped == stored else Lives(self._lifetimes(chosen))
+        lives = lives if capped == stored else Lives(self._graph.program.lifetimes)
         items = self._items(chosen, lives, held_between=not again)
         found = self._sizes.occupancy(_columns(items), self._offloading.in_main_memory(apart))
         there = (item for item, is_held in zip(items, found.held.tolist(), strict=True) if is_held)
@@ -166,7 +157,7 @@ class PeakModel:
             items = _columns(self._items(chosen, lives, held_between=held_between))
             return self._sizes.occupancy(items, in_main_memory).peak_bytes
 
-        least, ample = Lives(self._lifetimes(chosen)), lives(program.ample_lifetimes)
+        least, ample = Lives(program.lifetimes), lives(program.ample_lifetimes)
         yield peak(least), least
         spared = peak(ample)
         if self._sizes.are_short(spared):
@@ -174,16 +165,6 @@ class PeakModel:
             yield peak(lent), lent
         else:
             yield spared, ample
-
-    def _lifetimes(self, chosen: Ints) -> dict[int, Lifetime]:
-        """Of values where memory is short."""
-
-        def are_whole(value: int, dims: Collection[int]) -> bool:
-            number, space, choices = self._late[value]
-            layouts = choices.supplies[0][[int(chosen[number])]]
-            return bool(self._sizes.are_whole(space.shape.results[0], layouts, dims).all())
-
-        return self._graph.program.lifetimes_where(are_whole)
 
     def _scattered(self, chosen: Ints) -> dict[int, bool]:
         """Values whose sum a loop scatters, and whether the parts are updated as they are made."""

@@ -129,11 +129,6 @@ class Sizes:
         elements, gathered = (np.prod(one, axis=1, dtype=np.int64) for one in (shapes, rows))
         return self._hardware.gathers_apart(self.temporary(*table), elements, gathered)
 
-    def are_whole(self, type_: TensorType, layouts: Ints, dims: Collection[int]) -> NDArray[np.bool_]:
-        """Whether it is split along none of these dimensions."""
-        shapes, kept = self._graph.layouts[type_.rank].local_shapes(type_, layouts), sorted(dims)
-        return (shapes[:, kept] == np.asarray(type_.shape)[kept]).all(axis=1)
-
     def strips(self, type_: TensorType, layouts: Ints, images: Images, taps: int) -> Ints:
         """Of a value that comes and goes as strips of few images; 0 where images are not cut."""
         shapes = self._graph.layouts[type_.rank].local_shapes(type_, layouts)

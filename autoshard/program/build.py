@@ -48,7 +48,7 @@ from autoshard.program.nearby import keep_near
 from autoshard.program.nested import ended_in_place, finished, without_nested
 from autoshard.program.packed import packed_predicates
 from autoshard.program.pairs import stored_apart
-from autoshard.program.picking import picked_beside, picked_late
+from autoshard.program.picking import picked_beside
 from autoshard.program.pieces import in_pieces
 from autoshard.program.prefetch import made_at_start
 from autoshard.program.records import (
@@ -258,7 +258,6 @@ def build_program(
         hoisted_casts=hoisted_casts(kernels, listing),
         scattered_updates=scattered_updates(kernels, listing, ample, rows, dims, indexed, copies_of_rows),
     )
-    program = replace(program, late=picked_late(program, compiler))
     return replace(program, picked=picked_beside(program, compiler))
 
 

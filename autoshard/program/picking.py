@@ -9,31 +9,17 @@ unless a bias is summed too, a copy of the logits only then. Logarithms with a s
 behind the loop (`Compiler.picks_behind_loops`), where what the loop makes lies behind what it read, so that they do not fit into the
 place of that; on v5p and v6e at the end. Parts that are padded are masked, and nothing is made with them (libtpu 0.0.51: small training
 steps of seven kinds on v5e, v5p and v6e).
-Logits that are worked on in bfloat16 (scaled, capped) before they are widened have their logarithms made at the end on v5e, where words
-are whole: what goes back to them is worked on as well once it is narrow, and one fusion does not make both (libtpu 0.0.52: seven heads on
-v5e, tied and not; split words are picked as others are).
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 
-from autoshard.mlir.listing import Listing
-from autoshard.program.fusion import RESHAPE, is_elementwise, is_reduction
+from autoshard.program.fusion import is_elementwise, is_reduction
 from autoshard.program.outputs import repeated_values
-from autoshard.program.records import MOVES, Compiler, Kernel, Picked, PickedLate, Program
-from autoshard.program.repeating import (
-    awaited_by_products,
-    keep_buffers,
-    picked_alone,
-    read_times,
-    readers_of,
-)
+from autoshard.program.records import MOVES, Compiler, Kernel, Picked, Program
+from autoshard.program.repeating import read_times, readers_of
 from autoshard.sharding import TensorType
 
 _GATHER, _ADD, _SUMMED = "stablehlo.gather", "stablehlo.add", "f32"
-_PASSED_BACK = frozenset(
-    {_ADD, "stablehlo.subtract", "stablehlo.convert", RESHAPE}
-)  # what goes back is passed on as it is
 
 
 def picked_beside(program: Program, compiler: Compiler) -> dict[tuple[int, int], Picked]:
@@ -53,50 +39,11 @@ def picked_beside(program: Program, compiler: Compiler) -> dict[tuple[int, int],
             if beside is not None:
                 times = read_times(origin, readers)
                 is_summed = any(is_reduction(program.listing.ops[time]) for time in times)
-                is_fused = beside.is_copy == is_summed and not beside.is_late
-                is_apart = is_summed and not beside.is_copy
+                is_fused, is_apart = beside.is_copy == is_summed, is_summed and not beside.is_copy
                 is_behind = compiler.picks_behind_loops or not is_apart
                 sums = frozenset(_sums_behind(program, kernel) if is_behind else ())
                 found[kernel.results[0], number] = beside._replace(is_fused=is_fused, sums=sums)
     return found
-
-
-def picked_late(program: Program, compiler: Compiler) -> PickedLate | None:
-    """Logarithms of logits that are worked on before they are widened, where labels alone are picked from them."""
-    if not compiler.picks_behind_loops:
-        return None
-    readers, last = readers_of(program.kernels), program.num_times - 2
-    awaited, made = awaited_by_products(program.kernels, program.listing), _made_by(program)
-    lives, words = dict(program.lifetimes), dict[int, frozenset[int]]()
-    are_narrow = _worked_on_narrow(program.listing)
-    for value, kernel in made.items():
-        life, by = lives.get(value), picked_alone(value, readers, program.listing, awaited)
-        if by and life is not None and life.is_own_buffer and are_narrow(value):
-            words[value] = _dropped(readers[value][0], 0)
-            lives[value] = replace(life, begin=last, end=last + 1)
-            keep_buffers([use.value for use in kernel.uses], last + 1, made, lives)
-    return PickedLate(words, lives) if words else None
-
-
-def _worked_on_narrow(listing: Listing) -> Callable[[int], bool]:
-    """Whether a value is wider than what it is made of, and that is worked on, beyond being added to."""
-    made_by = {value: op for op in listing.ops for value in op.results}
-
-    def is_so(value: int) -> bool:
-        wide, left = listing.values[value].type, [value]
-        while left and wide is not None:
-            one = left.pop()
-            op, type_ = made_by.get(one), listing.values[one].type
-            if op is None or type_ is None or type_.num_elements != wide.num_elements:
-                continue
-            if not (is_elementwise(op) or op.name == RESHAPE):
-                continue
-            left.extend(op.operands)
-            if type_.num_bytes < wide.num_bytes and op.name not in _PASSED_BACK:
-                return True
-        return False
-
-    return is_so
 
 
 def _as_read(picked: Picked, read: TensorType) -> Picked | None:
@@ -117,7 +64,6 @@ def _picked(program: Program) -> Iterator[tuple[int, Picked]]:
     """The logits that labels are picked from in a wider type, or from their logarithms."""
     made = _made_by(program)
     products = {value for value, kernel in made.items() if kernel.shape.is_matmul}
-    late = program.late.words if program.late else {}
     for kernel in program.kernels:
         is_gather = program.listing.ops[kernel.time].name == _GATHER
         if not is_gather or not kernel.uses or kernel.uses[0].value not in made:
@@ -131,7 +77,7 @@ def _picked(program: Program) -> Iterator[tuple[int, Picked]]:
             for logits in _buffers(value, made) & products:
                 (made_as,) = made[logits].shape.results
                 if (made_as.dtype, made_as.num_elements) != (type_.dtype, type_.num_elements):
-                    yield logits, Picked(begin, type_, _dropped(kernel, 0), bool(wholes), value in late)
+                    yield logits, Picked(begin, type_, _dropped(kernel, 0), bool(wholes))
 
 
 def _made_by(program: Program) -> dict[int, Kernel]:

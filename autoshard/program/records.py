@@ -6,7 +6,6 @@ argument or result, a value that a loop or branch carries, or one that enters or
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -289,7 +288,6 @@ class Picked(NamedTuple):
     type: TensorType
     words: frozenset[int]  # dimensions along which labels are picked
     is_copy: bool  # of the logits, and no logarithms
-    is_late: bool  # where words are whole, see `picked_late`
     is_fused: bool = False  # with what goes back
     sums: frozenset[frozenset[int]] = frozenset()
 
@@ -301,16 +299,6 @@ class Picked(NamedTuple):
             return self.is_fused
         cut = {dim for dim, axes in enumerate(settled.axes) if axes}
         return made.num_shards == 1 and any(cut <= dims for dims in self.sums)
-
-
-class PickedLate(NamedTuple):
-    """What labels are picked from at the end, however short memory is, where words are whole, see `picking.picked_late`.
-
-    words: of each such value, the dimensions along which labels are picked. lifetimes: of all values where they are.
-    """
-
-    words: dict[int, frozenset[int]]
-    lifetimes: dict[int, Lifetime]
 
 
 class RowCopy(NamedTuple):
@@ -408,7 +396,6 @@ class Program:
         merged_scatters: what scatters make that a later one makes with its own, where they are not left as addends.
         generated: what is made of constants alone and stored on every device.
         picked: see `picking.picked_beside`.
-        late: see `picking.picked_late`.
         scatters_last: see `deferred`.
         gathers_apart: see `offloaded`.
         packed: as what values are stored where their predicates are packed, see `packed`.
@@ -450,17 +437,9 @@ class Program:
     merged_scatters: frozenset[int] = frozenset()
     generated: tuple[Whole, ...] = ()
     picked: dict[tuple[int, int], Picked] = field(default_factory=dict[tuple[int, int], Picked])
-    late: PickedLate | None = None
     scatters_last: bool = False
     gathers_apart: bool = False
     packed: dict[int, TensorType | None] = field(default_factory=dict[int, TensorType | None])
     hoisted_casts: dict[int, tuple[Whole, ...]] = field(default_factory=dict[int, tuple[Whole, ...]])
     scattered_updates: dict[int, Updates] = field(default_factory=dict[int, Updates])
     made_at_start: dict[int, int] = field(default_factory=dict[int, int])
-
-    def lifetimes_where(self, are_whole: Callable[[int, frozenset[int]], bool]) -> dict[int, Lifetime]:
-        """`lifetimes` of a plan in which those dimensions of a value are whole, or not."""
-        late = self.late
-        return (
-            late.lifetimes if late and all(are_whole(*one) for one in late.words.items()) else self.lifetimes
-        )

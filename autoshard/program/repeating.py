@@ -116,7 +116,7 @@ def made_for_gathers(
     product leaves the matrix unit, and has its type, is there in its place: logits with a bias in float32.
     """
     readers, last = readers_of(kernels), len(listing.ops) - 1
-    awaited = awaited_by_products(kernels, listing)
+    awaited = _awaited_by_products(kernels, listing)
     products = {kernel.results[0]: kernel for kernel in kernels if kernel.shape.is_matmul}
     found: dict[int, tuple[Whole, ...]] = {}
     for kernel in kernels:
@@ -146,21 +146,23 @@ def picked_at_the_end(
     compiler that picks behind the loop over that (`picking`) does not wait (a step with a biased head on v5e: 0.82, 1.04).
     """
     readers, last = readers_of(kernels), len(listing.ops) - 1
-    awaited = awaited_by_products(kernels, listing)
+    awaited = _awaited_by_products(kernels, listing)
     made = {value: kernel for kernel in kernels for value in kernel.results}
     found = dict(lives)
     for value, copies in wholes.items():
         if value in found and not found[value].is_own_buffer and any(copy.begin == last for copy in copies):
-            keep_buffers([value], last + 1, made, found)
+            _keep_buffers([value], last + 1, made, found)
     for value, kernel in made.items():
-        by, life = picked_alone(value, readers, listing, awaited), found.get(value)
-        if not by or life is None or not life.is_own_buffer:
+        by = {reader.time for reader in readers.get(value, ()) if _is_picking(reader, value, listing)}
+        is_picked = bool(by) and len(by) == len(readers[value]) and awaited.isdisjoint(by)
+        life = found.get(value)
+        if not is_picked or life is None or not life.is_own_buffer:
             continue
         later = (time for use in kernel.uses for time in read_times(use.value, readers) if time > max(by))
         are_summed = any(_sums_rows(listing.ops[time], kernel.shape.results[0], listing) for time in later)
         if _is_wider(kernel, made, listing) and not (are_summed and compiler.picks_behind_loops):
             found[value] = replace(life, begin=last, end=last + 1)
-            keep_buffers([use.value for use in kernel.uses], last + 1, made, found)
+            _keep_buffers([use.value for use in kernel.uses], last + 1, made, found)
     return found
 
 
@@ -170,10 +172,10 @@ def _sums_rows(op: Op, logits: TensorType, listing: Listing) -> bool:
     return type_ is not None and type_.shape[-1:] == logits.shape[-1:]
 
 
-def keep_buffers(
+def _keep_buffers(
     values: Sequence[int], end: int, made: Mapping[int, Kernel], lives: dict[int, Lifetime]
 ) -> None:
-    """Of the values, or of what they are worked out from, until `end`."""
+    """The values, or the buffers that they are worked out from."""
     left = list(values)
     while left:
         value = left.pop()
@@ -187,13 +189,6 @@ def keep_buffers(
 
 def _is_picking(reader: Kernel, value: int, listing: Listing) -> bool:
     return listing.ops[reader.time].name == "stablehlo.gather" and reader.uses[0].value == value
-
-
-def picked_alone(value: int, readers: "Readers", listing: Listing, awaited: frozenset[int]) -> frozenset[int]:
-    """When labels are picked from it, if that is all that it is read for and nothing that a product waits for."""
-    mine = readers.get(value, ())
-    by = frozenset(reader.time for reader in mine if _is_picking(reader, value, listing))
-    return by if len(by) == len(mine) and awaited.isdisjoint(by) else frozenset()
 
 
 def _is_wider(kernel: Kernel, made: Mapping[int, Kernel], listing: Listing) -> bool:
@@ -212,7 +207,7 @@ def _is_wider(kernel: Kernel, made: Mapping[int, Kernel], listing: Listing) -> b
     return False
 
 
-def awaited_by_products(kernels: Sequence[Kernel], listing: Listing) -> frozenset[int]:
+def _awaited_by_products(kernels: Sequence[Kernel], listing: Listing) -> frozenset[int]:
     """When kernels run that products, or loops, wait for."""
     waiting = {source.value for flow in listing.data_flows for source in flow.sources}
     found = set[int]()

@@ -23,16 +23,11 @@ def taken(text: str) -> int:
         (unembedding(has_bias=True), 622_100_000),
         (unembedding(are_words_split=False), 619_800_000),
         (unembedding(are_words_split=False, has_bias=True, from_copy=True), 619_900_000),
-        (unembedding(is_tempered=True), 622_300_000),
-        (unembedding(is_tempered=True, are_words_split=False), 484_600_000),
     ],
-    ids=["split", "copied", "biased", "whole", "whole copied", "tempered", "whole tempered"],
+    ids=["split", "copied", "biased", "whole", "whole copied"],
 )
 def test_both_are_there_at_once(text: str, compiled: int) -> None:
-    """Beside the logits that they are made of: as libtpu 0.0.51 has it for v5e 4x4.
-
-    Of whole words that were tempered in bfloat16, logarithms come last, when the loop has read what goes back (libtpu 0.0.52).
-    """
+    """Beside the logits that they are made of: as libtpu 0.0.51 has it for v5e 4x4."""
     assert 0.9 * compiled <= taken(text) <= 1.1 * compiled
 
 

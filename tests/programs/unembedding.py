@@ -9,17 +9,11 @@ _ROW, _PICKED, _PLACES = f"tensor<{ROWS}xf32>", f"tensor<{ROWS}x1xf32>", f"tenso
 
 
 def unembedding(
-    *,
-    are_words_split: bool = True,
-    has_bias: bool = False,
-    from_copy: bool = False,
-    has_scale: bool = True,
-    is_tempered: bool = False,
+    *, are_words_split: bool = True, has_bias: bool = False, from_copy: bool = False, has_scale: bool = True
 ) -> str:
     """Words over all devices, or rows and what is summed over them.
 
     from_copy: labels are picked from the logits in float32, else from their logarithms. has_scale: the norm is trained.
-    is_tempered: logits are scaled in bfloat16.
     """
     rows, words = ("{}", ALL) if are_words_split else (ALL, "{}")
     held = f"[{{}}, {words}]" if are_words_split else f"[{{}}, {ALL}]"
@@ -27,10 +21,9 @@ def unembedding(
         %narrow = stablehlo.convert %bias : ({_BIAS}) -> tensor<{WORDS}xbf16>
         %biases = stablehlo.broadcast_in_dim %narrow, dims = [1] : (tensor<{WORDS}xbf16>) -> {_LOGITS}
         %logits = stablehlo.add %nearly, %biases : {_LOGITS}"""
-    made = "%made" if is_tempered else "%logits"
-    bare = f"{made} = stablehlo.dot_general %g, %wg, contracting_dims = [1] x [0] : ({_X}, {_W}) -> {_LOGITS}"
-    tempered = f"""%eighth = stablehlo.constant dense<1.250000e-01> : {_LOGITS}
-        %logits = stablehlo.multiply %made, %eighth : {_LOGITS}"""
+    bare = (
+        f"%logits = stablehlo.dot_general %g, %wg, contracting_dims = [1] x [0] : ({_X}, {_W}) -> {_LOGITS}"
+    )
     summed = f"""%broad = stablehlo.convert %back : ({_LOGITS}) -> {_WIDE}
         %wide_db = stablehlo.reduce(%broad init: %zero) applies stablehlo.add across dimensions = [0] : ({_WIDE}, tensor<f32>) -> {_BIAS}
         %narrow_db = stablehlo.convert %wide_db : ({_BIAS}) -> tensor<{WORDS}xbf16>
@@ -59,7 +52,6 @@ def unembedding(
         %g = sdy.sharding_constraint %h <@mesh, [{rows}, {{}}]> : {_X}
         %wg = sdy.sharding_constraint %w <@mesh, [{{}}, {words}]> : {_W}
         {bias if has_bias else bare}
-        {tempered if is_tempered else ""}
         %wide = stablehlo.convert %logits : ({_LOGITS}) -> {_WIDE}
         {pick("%wide") if from_copy else ""}
         %max = stablehlo.reduce(%wide init: %low) applies stablehlo.maximum across dimensions = [1] : ({_WIDE}, tensor<f32>) -> {_ROW}
@@ -85,8 +77,7 @@ def unembedding(
         %weighed = stablehlo.broadcast_in_dim %weights, dims = [0] : ({_ROW}) -> {_WIDE}
         %shares = stablehlo.multiply %weighed, %exp : {_WIDE}
         %wide_back = stablehlo.subtract %shares, %hits : {_WIDE}
-        {"%straight" if is_tempered else "%back"} = stablehlo.convert %wide_back : ({_WIDE}) -> {_LOGITS}
-        {f"%back = stablehlo.multiply %straight, %eighth : {_LOGITS}" if is_tempered else ""}
+        %back = stablehlo.convert %wide_back : ({_WIDE}) -> {_LOGITS}
         {summed if has_bias else f"%db = stablehlo.constant dense<0.0> : {_BIAS}"}
         %dw = stablehlo.dot_general %g, %back, contracting_dims = [0] x [0] : ({_X}, {_LOGITS}) -> {_W}
         %dh = stablehlo.dot_general %back, %wg, contracting_dims = [1] x [1] : ({_LOGITS}, {_W}) -> {_X}
