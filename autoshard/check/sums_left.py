@@ -1,7 +1,8 @@
 """Sums whose all-reduce Shardy's passes merge with a slice behind it: what is left of both is a reduce-scatter, and a slice by more axes.
 
 They do so where the slice is all that reads the sum, through constraints that change nothing, as often as the sum is made. A plan pays for
-that where a demand keeps the sum as it is made and one reader slices it evenly; what Shardy merges beside that shows only as written.
+that where a demand keeps the sum as it is made, or is the slice, and one reader slices it evenly; what Shardy merges beside that shows only
+as written.
 """
 
 from collections.abc import Iterator, Mapping
@@ -64,8 +65,11 @@ def _sums(planned: Planned, reads: Reads, prices: Prices) -> Iterator[_Sum]:
         value = sliced = made.kernel.results[0]
         held, is_demanded = planned.produced.get(value), made.kernel.shape.demands[0] is not None
         read = _only_read(planned, reads, value, prices)
-        while read is not None and (mover := by_op.get(read.op)) is not None and _keeps(planned, mover, held):
-            sliced, is_demanded = mover.kernel.results[0], True
+        while read is not None and (mover := by_op.get(read.op)) is not None and _is_move(mover):
+            is_demanded = True
+            if not _keeps(planned, mover, held):
+                break
+            sliced = mover.kernel.results[0]
             read = _only_read(planned, reads, sliced, prices)
         if (
             held is None
@@ -94,10 +98,12 @@ def _only_read(planned: Planned, reads: Reads, value: int, prices: Prices) -> Re
     return mine[0] if is_one else None
 
 
+def _is_move(read: KernelRead) -> bool:
+    return read.kernel.shape.name in MOVES and len(read.kernel.results) > 0
+
+
 def _keeps(planned: Planned, mover: KernelRead, held: TensorSharding | None) -> bool:
-    """Whether it is a constraint that reads and leaves a value as it is held."""
-    if mover.kernel.shape.name not in MOVES or not mover.kernel.results:
-        return False
+    """Whether a constraint reads and leaves a value as it is held."""
     result = mover.kernel.results[0]
     return {mover.shardings[0], planned.produced.get(result), planned.settled.get(result)} == {held}
 

@@ -85,7 +85,7 @@ def build_graph(
         partial,
         hoists=hoists,
         adds_first=adds_first,
-        sums_left=sums_left(program, partial.kept) if merges_slices and given is None else {},
+        sums_left=sums_left(program, partial.kept) if merges_slices and given is None else frozenset(),
         sliced=sliced_values(program.listing) if adds_first else frozenset(),
         any_order=not _in_mesh_order(program, mesh, given),
         moved_once=_moved_once(program, given) if given is not None else {},

@@ -67,7 +67,7 @@ class EdgeTables:
             tuple[TensorType, TensorType, *tuple[int | Hideable, ...]], tuple[Table, _Copies]
         ] = {}
         self._looped: dict[tuple[int, int], tuple[Table, Ints]] = {}
-        self._sums: dict[tuple[int, TensorType, int, int], Table] = {}
+        self._sums: dict[tuple[int, TensorType, int, int], tuple[Table, Table]] = {}
 
     def add_to(self, builder: ProblemBuilder) -> dict[int, Gathered]:
         """Returns the edges whose reshard a product may carry out while it runs."""
@@ -161,8 +161,12 @@ class EdgeTables:
         """With what may be asked of a sum that may be left to its reader."""
         key = id(table), edge.type, id(supply), id(demand)
         if key not in self._sums:
-            self._sums[key] = _within(table, left_pairs(self._graph, self._reshards, edge, supply, demand))
-        return self._sums[key]
+            allowed = left_pairs(self._graph, self._reshards, edge, supply, demand)
+            self._sums[key] = (
+                table,
+                _within(table, allowed),
+            )  # the former is kept alive, so that its id stays its own
+        return self._sums[key][1]
 
     def _memory(
         self, index: int, edge: Edge, copies: _Copies, pairs: Pairs | None

@@ -96,8 +96,9 @@ class Graph:
     """Of given shardings: values whose only reader is a reshard, and what to; Shardy merges a sum and its slice to a reduce-scatter."""
     hoists: bool = False  # whether the compiler moves what does not change out of loops
     adds_first: bool = False  # whether the compiler sums once after an addition
-    sums_left: Mapping[int, TensorSharding] = field(default_factory=dict[int, TensorSharding])
-    """Values on the way of a sum that may be left to its one reader (`cost.sums_left`), with the first demand on the way."""
+    sums_left: frozenset[int] = (
+        frozenset()
+    )  # values on the way of a sum that may be left to its one reader (`cost.sums_left`)
     sliced: frozenset[int] = frozenset()  # values whose sum the compiler does not scatter (`program.slicing`)
     any_order: bool = False  # of the axes of a dimension, because the user wrote one that is not mesh order
     nodes: list[Node] = field(default_factory=list[Node])

@@ -61,7 +61,7 @@ def kernel_space(index: int, kernel: Kernel, graph: Graph) -> KernelSpace:
             found = with_addends(kernel.shape, found, meeting, graph.mesh)
             found = found if exact is None else _as_compiled(kernel.shape, graph, found, meeting)
         if left is not None:
-            found = with_sums_left(kernel.shape, found, *left)
+            found = with_sums_left(kernel.shape, found, left)
         space = graph.spaces[key] = _space_of(kernel.shape, found, graph.layouts)
     return space
 
@@ -114,15 +114,14 @@ def _meeting(kernel: Kernel, graph: Graph) -> tuple[Meeting, tuple[object, ...]]
     return Meeting(leaves, arriving), (leaves, *((operand, id(space)) for operand, space in spaces.items()))
 
 
-def _left(kernel: Kernel, graph: Graph) -> tuple[TensorSharding | None, tuple[TensorSharding, ...]] | None:
-    """What a sum that may be left to its reader is to meet, and the sums that a constraint may hand on; None of other kernels."""
+def _left(kernel: Kernel, graph: Graph) -> tuple[TensorSharding, ...] | None:
+    """The sums that a constraint may hand on; None of kernels that may leave none."""
     if not kernel.results or kernel.results[0] not in graph.sums_left:
         return None
-    demand = graph.sums_left[kernel.results[0]] if graph.wanted is None else None
     uses = kernel.uses if kernel.shape.name in MOVES else ()
     providers = [graph.nodes[graph.provider[use.value][0]] for use in uses if use.value in graph.sums_left]
     found = (one.settled[0] for node in providers if node.space is not None for one in node.space.strategies)
-    return demand, tuple(dict.fromkeys(sharding for sharding in found if sharding.unreduced))
+    return tuple(dict.fromkeys(sharding for sharding in found if sharding.unreduced))
 
 
 def _given_ends(kernel: Kernel, graph: Graph) -> Ends | None:

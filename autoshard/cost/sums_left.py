@@ -1,4 +1,4 @@
-"""Sums that a demand keeps as they are made and whose one reader slices them: Shardy's passes merge the all-reduce and the slice.
+"""Sums that a demand is on and whose one reader slices them: Shardy's passes merge the all-reduce and the slice.
 
 Where the slice is over all axes of the sum they make a reduce-scatter of both, and slice behind it by whatever more there is; constraints
 in between change nothing. So a kernel may leave such a sum to its reader, constraints hand it on, and the reader's reshard, from addends,
@@ -21,20 +21,15 @@ from autoshard.sharding import FactorKind, TensorSharding
 from autoshard.space import Strategy
 
 
-def sums_left(program: Program, partial: Collection[int] = ()) -> Mapping[int, TensorSharding]:
-    """The values from what a kernel sums to what the reader reads, each with the first demand on any of them.
+def sums_left(program: Program, partial: Collection[int] = ()) -> frozenset[int]:
+    """The values from what a kernel sums to what the reader reads, where there is a demand on the way.
 
     Args:
         partial: values that may be written as partial sums.
     """
     readers = _lone_readers(program)
-    found: dict[int, TensorSharding] = {}
-    for kernel in program.kernels:
-        way = _way(kernel, readers) if _sums(kernel) else ()
-        demand = next((shape.demands[0] for _, shape in way if shape.demands[0] is not None), None)
-        if demand is not None and not any(value in partial for value, _ in way):
-            found.update((value, demand) for value, _ in way)
-    return found
+    summing = (kernel for kernel in program.kernels if _sums(kernel))
+    return frozenset(value for kernel in summing for value in _way(kernel, readers, partial))
 
 
 def _sums(kernel: Kernel) -> bool:
@@ -56,28 +51,28 @@ def _lone_readers(program: Program) -> dict[int, tuple[int, Kernel | None]]:
 
 
 def _way(
-    kernel: Kernel, readers: Mapping[int, tuple[int, Kernel | None]]
-) -> tuple[tuple[int, KernelShape], ...]:
-    """What it makes and what constraints make of that, up to a reader that is none; nothing where there is another reader."""
-    way: list[tuple[int, KernelShape]] = [(kernel.results[0], kernel.shape)]
-    while (read := readers.get(way[-1][0])) is not None and read[0] == kernel.repeat:
-        reader = read[1]
+    kernel: Kernel, readers: Mapping[int, tuple[int, Kernel | None]], partial: Collection[int]
+) -> list[int]:
+    """What it makes and what constraints hand on of that; nothing where there is no demand, the last reader's own too if that is one."""
+    way, is_demanded, repeat = list[int](), False, kernel.repeat
+    while kernel.results[0] not in partial:
+        is_demanded |= kernel.shape.demands[0] is not None
+        times, reader = readers.get(kernel.results[0], (0, None))
+        if times != repeat:
+            return way if is_demanded else []
+        way.append(kernel.results[0])
         if reader is None or reader.shape.name not in MOVES:
-            return tuple(way)
-        way.append((reader.results[0], reader.shape))
-    return ()
+            return way if is_demanded else []
+        kernel = reader
+    return []
 
 
 def with_sums_left(
-    shape: KernelShape,
-    found: Sequence[Strategy],
-    demand: TensorSharding | None,
-    arriving: Iterable[TensorSharding],
+    shape: KernelShape, found: Sequence[Strategy], arriving: Iterable[TensorSharding]
 ) -> list[Strategy]:
     """The strategies `found`, and after them those that leave their sum to the reader, or hand on such a sum.
 
     Args:
-        demand: that the sum is to meet.
         arriving: sums that what a constraint reads is left as.
     """
     if shape.name in MOVES:
@@ -93,7 +88,6 @@ def with_sums_left(
             for one in found
             if one.reduced and one.produced == one.settled and not one.produced[0].unreduced
             for sum_ in [replace(one.produced[0], unreduced=one.reduced)]
-            if demand is None or one.produced[0].satisfies(demand)
         ]
     return [*found, *left]
 

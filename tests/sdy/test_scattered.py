@@ -89,7 +89,18 @@ _SLICED_ONCE = {
         f'%1 = sdy.sharding_constraint %0 <@mesh, [{{"y"}}, {{}}]> : {_MADE}\n' + _exponential("%1"),
         '[{"y"}, {"x"}]',
     ),
+    "a constraint that slices it, for two readers": _summed(
+        f"%1 = sdy.sharding_constraint %0 <@mesh, {_ROWS}> : {_MADE}\n"
+        f"%2 = stablehlo.dot_general %1, %1, contracting_dims = [1] x [0] : ({_MADE}, {_MADE}) -> {_MADE}\n"
+        f"%3 = stablehlo.add %1, %2 : {_MADE}\n" + _exponential("%3"),
+        demand=f"{{sdy.sharding = #sdy.sharding_per_value<[<@mesh, {_WHOLE}>]>}}",
+    ),
     "a priority": _summed(_KEPT + _exponential("%1"), '[{"x"}p1, {}]'),
+}
+_SLICED_BY_A_CONSTRAINT = {
+    "open": ('[{?}, {"z", ?}]', '[{}, {"z", "y", "x"}]'),
+    "closed": ('[{}, {"z", "y", "x"}]', '[{}, {"z", "y", "x"}]'),
+    "a priority": ('[{"x"}, {"y"}]', '[{"x"}p1, {"y"}]'),
 }
 _SUMMED_FIRST = {
     "an axis before that of the sum": _summed(_KEPT + _exponential("%1"), '[{"y", "x"}, {}]'),
@@ -115,6 +126,28 @@ def test_sums_that_a_demand_keeps_whole(module: bytes, hardware: str, form: Form
     plan = pipeline.plan_loaded(loaded)
     assert "reduce_scatter" in _kinds(plan)
     assert "all_reduce" not in _kinds(plan)
+    assert pipeline.check_plan(module, plan, deep=True).passed
+    written = pipeline.write_planned(loaded, plan).encode()
+    assert pipeline.cost_loaded(pipeline.load_module(written, request)).price.step_ns == plan.price.step_ns
+
+
+@pytest.mark.parametrize(("demand", "result"), _SLICED_BY_A_CONSTRAINT.values(), ids=_SLICED_BY_A_CONSTRAINT)
+@pytest.mark.parametrize(("hardware", "form"), [("h100", "xla"), ("tpu-v5e", "shardy")])
+def test_sums_that_a_constraint_slices(demand: str, result: str, hardware: str, form: Form) -> None:
+    """Also by axes in an order that the kernel itself does not scatter to."""
+    module = f"""
+      sdy.mesh @mesh = <["x"=4, "y"=2, "z"=2]>
+      func.func @main(%a: {_MADE} {{sdy.sharding = #sdy.sharding<@mesh, [{{}}, {{"y", "x"}}]>}},
+          %b: {_MADE} {{sdy.sharding = #sdy.sharding<@mesh, [{{"y", "x"}}, {{"z"}}]>}})
+          -> ({_MADE} {{sdy.sharding = #sdy.sharding<@mesh, {result}>}}) {{
+        %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : ({_MADE}, {_MADE}) -> {_MADE}
+        %1 = sdy.sharding_constraint %0 <@mesh, {demand}> : {_MADE}
+        return %1 : {_MADE}
+      }}""".encode()
+    request = pipeline.Request(hardware=hardware, form=form)
+    loaded = pipeline.load_module(module, request)
+    plan = pipeline.plan_loaded(loaded)
+    assert "reduce_scatter" in _kinds(plan)
     assert pipeline.check_plan(module, plan, deep=True).passed
     written = pipeline.write_planned(loaded, plan).encode()
     assert pipeline.cost_loaded(pipeline.load_module(written, request)).price.step_ns == plan.price.step_ns
