@@ -80,6 +80,7 @@ def compile_planned(
 
     full: with code generation, which adds the compiler's price of each fusion; minutes for TPUs. None: for all but TPUs.
     device_order: ids of the devices that the places of the mesh stand for, as `Plan.device_order` has them; (): in their order.
+    time_limit_s: for all, where a program is compiled a second time without the probe.
 
     Raises:
         AutoshardError: no such target or its compiler is not installed, a mesh of another size or none, XLA's refusal, no time left.
@@ -96,8 +97,10 @@ def compile_planned(
     source = model if isinstance(model, SourceModule) else load(model)
     ids = tuple(device_order) or tuple(range(target.num_devices))
 
+    start = time.monotonic()
+
     def compiled(*, is_probed: bool) -> Compiled:
-        return _compiled(source, target, ids, is_full, time_limit_s, progress, is_probed=is_probed)
+        return _compiled(source, target, ids, is_full, time_limit_s, start, progress, is_probed=is_probed)
 
     if target.kind != "tpu" or target.num_devices == 1:
         return compiled(is_probed=False)
@@ -108,8 +111,8 @@ def compile_planned(
     if found.time is None or any(one.is_asynchronous for one in found.collectives):
         return found
     alone = compiled(is_probed=False)
-    time = found.time if found.collectives else replace(found.time, exposed_ns={}, synchronous_ns={})
-    return replace(alone, time=time, compile_s=found.compile_s + alone.compile_s)
+    priced = found.time if found.collectives else replace(found.time, exposed_ns={}, synchronous_ns={})
+    return replace(alone, time=priced, compile_s=found.compile_s + alone.compile_s)
 
 
 def _compiled(
@@ -118,6 +121,7 @@ def _compiled(
     ids: Sequence[int],
     is_full: bool,
     time_limit_s: float | None,
+    begun: float,
     progress: Progress,
     *,
     is_probed: bool,
@@ -139,7 +143,7 @@ def _compiled(
     probe = add_probe(program.main, mesh, target) if is_probed and mesh is not None else None
     progress(f"compiling for {target}", None)
     start = time.monotonic()
-    dumped = _compile(program, target, ids, is_full, probe, time_limit_s)
+    dumped = _compile(program, target, ids, is_full, probe, time_limit_s, start - begun)
     seconds = time.monotonic() - start
     progress("reading what the compiler made", None)
     return _read(target, ids, is_full, dumped, labels, seconds)
@@ -170,6 +174,7 @@ def _compile(
     is_full: bool,
     probe: int | None,
     time_limit_s: float | None,
+    spent_s: float,
 ) -> _Dumped:
     with tempfile.TemporaryDirectory(prefix="autoshard-compile-") as name:
         folder, dump = Path(name), Path(name) / "dump"
@@ -199,6 +204,7 @@ def _compile(
                 f"XLA for {target}",
                 environment=worker_environment((), _TPU_ENVIRONMENT if target.kind == "tpu" else {}),
                 time_limit_s=time_limit_s,
+                spent_s=spent_s,
                 fix="allow more time, or compile a smaller program",
                 has_enough=None if is_full else lambda: _is_dumped(dump),
             )

@@ -24,10 +24,13 @@ def run_worker(
     *,
     environment: Mapping[str, str],
     time_limit_s: float | None = None,
+    spent_s: float = 0.0,
     fix: str = "",
     has_enough: Callable[[], bool] | None = None,
 ) -> None:
     """`python -m worker folder`, until it ends, or until `has_enough` says so, which then ends it.
+
+    spent_s: how much of the time is gone already.
 
     Raises:
         AutoshardError: it refused, or the time ran out; `fix` is then what to do.
@@ -41,7 +44,8 @@ def run_worker(
             env=dict(environment),
         )
         try:
-            is_ended = _wait(child, time_limit_s, has_enough)
+            left_s = None if time_limit_s is None else max(time_limit_s - spent_s, 0.0)
+            is_ended = _wait(child, left_s, has_enough)
         except subprocess.TimeoutExpired as error:
             raise AutoshardError(f"not done after {time_limit_s:g} s", where=where, fix=fix) from error
         finally:

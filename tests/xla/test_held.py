@@ -1,6 +1,7 @@
 """What the compiler has in memory at its peak, read from its dumps and laid beside what is predicted; no compiler is needed but once."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ from click.testing import CliRunner
 import autoshard
 from autoshard import pipeline
 from autoshard.cli import cli
+from autoshard.errors import AutoshardError
 from autoshard.held import HeldBuffer, HeldMemory
 from autoshard.xla.compile_report import CompileReport
-from autoshard.xla.compiled import Compiled
+from autoshard.xla.compiled import Compiled, DoesNotFitError
 from autoshard.xla.compiling import compile_planned
 from autoshard.xla.heap import CompiledBuffer, held_in_heap
 from autoshard.xla.held_beside import HeldSide, held_differences, temporary_bytes
@@ -207,6 +209,23 @@ def test_without_asynchronous_collectives() -> None:
     assert PROBE not in found.hlo_text
     assert found.time is not None
     assert found.time.communication_ns > 0
+
+
+@needs_libtpu
+def test_the_time_limit_is_for_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that does not fit beside the probe is compiled again, in what the first compilation left of the time."""
+    spent: list[float] = []
+
+    def refuse(*_: object, spent_s: float, **__: object) -> None:
+        spent.append(spent_s)
+        time.sleep(0.2)
+        raise AutoshardError("Ran out of memory in memory space hbm. Used 3.00M of 2.00M hbm.")
+
+    monkeypatch.setattr("autoshard.xla.compiling.run_worker", refuse)
+    with pytest.raises(DoesNotFitError):
+        compile_planned(WIDE.encode(), "tpu:v5e:2x2", time_limit_s=60)
+    first, second = spent
+    assert second >= first + 0.2
 
 
 WIDE = """
