@@ -67,6 +67,8 @@ def symbol_of(name: str) -> str:
 def _axis(pair: tuple[str, int]) -> MeshAxis:
     try:
         name, size = pair
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's
+            raise TypeError
         return MeshAxis(name, index(size))
     except (TypeError, ValueError):
         raise AutoshardError(

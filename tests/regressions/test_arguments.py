@@ -62,6 +62,7 @@ def test_what_is_read_later_is_refused_there(function: str, name: str, given: ob
     [
         {"time_limit_s": "60"}, {"time_limit_s": float("nan")}, {"time_limit_s": -1}, {"time_limit_s": None}, {"seed": 1.5},
         {"threads": 0}, {"threads": "2"}, {"memory_bytes": [16]}, {"memory_bytes": 10**30}, {"mesh": 4}, {"topology": "4x4"},
+        {"mesh": {1: 4}},
         {"topology": [2.5]}, {"placement": {"x": 0}}, {"hardware": b"tpu-v5e"}, {"hardware": None}, {"slices": "1"}, {"progress": 1},
     ],
     ids=str,
