@@ -39,7 +39,6 @@ FLOORS = {
     "autoshard.loading": 7,
     "autoshard.baselines": 8,
     "autoshard.queries": 8,
-    "autoshard.jax": 8,
     "autoshard.asking": 8,
     "autoshard.pricing": 8,
     "autoshard.recording": 8,
