@@ -7,11 +7,7 @@ from autoshard.check.boundaries import result_sharding
 from autoshard.check.planned import Planned
 from autoshard.check.reads import KernelRead, Reads, summed_parts
 from autoshard.check.stored import Stored
-from autoshard.program import (
-    FlowKind,
-    Lifetime,
-    lies_as_read,
-)
+from autoshard.program import FlowKind, Lifetime, lies_as_read
 from autoshard.sharding import TensorSharding, TensorType
 
 Lifetimes = Mapping[int, Lifetime]

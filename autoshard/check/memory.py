@@ -26,14 +26,7 @@ from autoshard.check.planned import Planned
 from autoshard.check.reads import Reads
 from autoshard.check.stored import Stored
 from autoshard.check.strips import in_strips
-from autoshard.program import (
-    SHORT_SHARE,
-    Deferring,
-    Lives,
-    Offloading,
-    Pace,
-    gather_kernels,
-)
+from autoshard.program import SHORT_SHARE, Deferring, Lives, Offloading, Pace, gather_kernels
 from costmodels import Hardware
 
 

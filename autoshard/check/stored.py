@@ -4,10 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoshard.check.planned import Planned
-from autoshard.program import (
-    MinorDims,
-    Whole,
-)
+from autoshard.program import MinorDims, Whole
 from autoshard.sharding import TensorSharding, TensorType, dtype_bits
 from costmodels import Hardware
 from costmodels.tiles import in_groups
