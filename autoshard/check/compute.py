@@ -32,7 +32,7 @@ def compute_ns(planned: Planned, reads: Reads, left: LeftSums, hardware: Hardwar
 
 
 def kernel_ns(planned: Planned, read: KernelRead, hardware: Hardware) -> int:
-    """Of one run of one kernel."""
+    """Of one run of one kernel, of a compiler that leaves no sum to a reader: only loops of XLA:TPU are asked for."""
     return _kernel_ns(read, _written(planned, read, LeftSums()), hardware)
 
 

@@ -136,8 +136,7 @@ def _pieces(planned: Planned, reads: Reads, stored: Stored) -> Iterator[Buffer]:
 
 def _is_part(wanted: TensorSharding, held: TensorSharding) -> bool:
     """Whether each dimension is split over what it was and, one at least, more."""
-    dims = list(zip(wanted.axes, held.axes, strict=True))
-    return wanted.axes != held.axes and all(new[: len(old)] == old for new, old in dims)
+    return wanted.axes != held.axes and wanted.refines(held)
 
 
 def _gathered(planned: Planned, stored: Stored, compiled: Compiled, hardware: Hardware) -> Iterator[Buffer]:

@@ -63,6 +63,4 @@ def _bits(read: Read) -> int:
 def _is_told(planned: Planned, settled: TensorSharding, copy: TensorSharding) -> bool:
     if settled.unreduced != copy.unreduced or settled.mesh != copy.mesh:
         return False
-    splits = zip(settled.axes, copy.axes, strict=True)
-    is_gathered = all(before[: len(after)] == after for before, after in splits)
-    return is_gathered or sum(axis.size > 1 for axis in planned.mesh.axes) <= 1
+    return settled.refines(copy) or sum(axis.size > 1 for axis in planned.mesh.axes) <= 1

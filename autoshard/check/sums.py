@@ -163,7 +163,7 @@ def sent_by_user(planned: Planned, read: KernelRead, reads: Reads, prices: Price
         total = _total_after_loop(planned, reads, kernel, kernel.results[0])
         if total is not None:
             runs, held = total.runs, -(-held * total.bytes // kernel.shape.results[0].num_bytes)
-    travels = narrow if kind in ("all_gather", "all_to_all", "collective_permute") else held
+    travels = narrow if collective.is_move else held
     times = max(held // max(travels, 1), 1)
     each = (
         Moved(kind, axes, held, runs, kernel.ops[-1], sent_for(prices.compiler, kind, axes, travels, times))

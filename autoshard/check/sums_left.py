@@ -111,4 +111,4 @@ def _keeps(planned: Planned, mover: KernelRead, held: TensorSharding | None) -> 
 def _is_slice(before: TensorSharding, after: TensorSharding) -> bool:
     if before == after or before.mesh != after.mesh or before.unreduced or after.unreduced:
         return False
-    return all(b[: len(a)] == a for a, b in zip(before.axes, after.axes, strict=True))
+    return after.refines(before)

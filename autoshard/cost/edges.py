@@ -23,7 +23,7 @@ from autoshard.cost.overlap import NOTHING, Hideable, value_of
 from autoshard.cost.relaid import held_ahead
 from autoshard.cost.reshard import ReshardPrices
 from autoshard.cost.sizes import Sizes
-from autoshard.cost.sums_left import left_pairs, made_by
+from autoshard.cost.sums_left import left_pairs
 from autoshard.cost.told import Pairs, ToldPairs
 from autoshard.problem import ProblemBuilder, Table
 from autoshard.problem.model import Bools
@@ -82,7 +82,7 @@ class EdgeTables:
                 table, whole = self._in_loop(table, copies.whole, in_product, edge.repeat)
                 copies = copies._replace(whole=whole)
             table = self._around_loops(table, edge, supply, demand)
-            if made_by(self._graph, edge) in self._graph.sums_left:
+            if value_of(self._graph, edge) in self._graph.sums_left:
                 table = self._of_sum(table, edge, supply, demand)
             if pairs is not None:
                 whole, shard = self._told.copies(copies.whole, copies.shard, pairs)
@@ -165,7 +165,7 @@ class EdgeTables:
             self._sums[key] = (
                 table,
                 _within(table, allowed),
-            )  # the former is kept alive, so that its id stays its own
+            )  # the former stays alive, so that its id is its own
         return self._sums[key][1]
 
     def _memory(

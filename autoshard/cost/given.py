@@ -255,15 +255,14 @@ class _Reading:
         reduced = tuple(axis for axis in reduced_axes(rule, axes, mesh) if axis not in made.unreduced)
         if Strategy(axes, operands, (made,), (self._made(move),), reduced).is_scattered:
             return self._made(move)
-        return (
-            self._sliced_behind(made, self._made(move), reduced) if self._merges_slices and reduced else None
-        )
+        merges = self._merges_slices and reduced
+        return self._sliced_behind(made, self._made(move), reduced) if merges else None
 
     def _sliced_behind(
         self, made: TensorSharding, sliced: TensorSharding, reduced: tuple[AxisRef, ...]
     ) -> TensorSharding | None:
         """What a sum over these axes is scattered to before the rest of the slice."""
-        if made.unreduced or not all(b[: len(a)] == a for a, b in zip(made.axes, sliced.axes, strict=True)):
+        if made.unreduced or not sliced.refines(made):
             return None
         (steps,) = self._decompose(
             self._listing.mesh, [(made.rank, replace(made, unreduced=reduced), sliced)]

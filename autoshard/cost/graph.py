@@ -98,7 +98,7 @@ class Graph:
     adds_first: bool = False  # whether the compiler sums once after an addition
     sums_left: frozenset[int] = (
         frozenset()
-    )  # values on the way of a sum that may be left to its one reader (`cost.sums_left`)
+    )  # on the way of a sum that may be left to a reader (`cost.sums_left`)
     sliced: frozenset[int] = frozenset()  # values whose sum the compiler does not scatter (`program.slicing`)
     any_order: bool = False  # of the axes of a dimension, because the user wrote one that is not mesh order
     nodes: list[Node] = field(default_factory=list[Node])

@@ -165,10 +165,5 @@ def _extending(priced: PricedGraph, decided: NDArray[np.int64]) -> Iterator[tupl
 def _extensions(layouts: Layouts, layout: int) -> Bools:
     decided = layouts.shardings[layout]
     return np.asarray(
-        [
-            s.mesh == decided.mesh
-            and all(mine[: len(first)] == first for first, mine in zip(decided.axes, s.axes, strict=True))
-            for s in layouts.shardings
-        ],
-        dtype=np.bool_,
+        [s.mesh == decided.mesh and s.refines(decided) for s in layouts.shardings], dtype=np.bool_
     )

@@ -15,9 +15,9 @@ from autoshard.cost.kernel import inner_sums
 from autoshard.cost.loops import made_inside
 from autoshard.cost.lowering import Emitted
 from autoshard.cost.merged import Move, element_bits, emitted_once
-from autoshard.cost.overlap import NOTHING, hide
+from autoshard.cost.overlap import NOTHING, hide, value_of
 from autoshard.cost.reshard import Collective
-from autoshard.cost.sums_left import held_as, made_by
+from autoshard.cost.sums_left import held_as
 from autoshard.cost.together import sums_emitted
 from autoshard.program import Kernel, LinearWay
 from autoshard.sharding import AxisRef, TensorSharding, TensorType, tensor_sharding
@@ -118,7 +118,7 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
             ChosenCollective(step, edge.repeat, ops[min(number, len(ops) - 1)], edge=index)
             for number, step in enumerate(steps)
         ]
-        read = held_as(priced.graph, made_by(priced.graph, edge), np.asarray([target]))[0]
+        read = held_as(priced.graph, value_of(priced.graph, edge), np.asarray([target]))[0]
         sharding = priced.graph.layouts[edge.type.rank].shardings[read]
         uses.update(
             (site, sharding) for site in edge.sites if site[0] < 0 or not _is_recomputed(priced, site[0])

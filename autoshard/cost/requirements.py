@@ -84,11 +84,10 @@ def decider(graph: Graph, value: int, result: int | None = None) -> tuple[int, I
     """The node that decides a value, or what the function returns as `result`, and the layouts that its strategies leave it with."""
     if result is None:
         end = graph.provider.get(value)
-        return (
-            None
-            if end is None
-            else (end[0], held_as(graph, value, graph.nodes[end[0]].choices.supplies[end[1]]))
-        )
+        if end is None:
+            return None
+        node, number = end
+        return node, held_as(graph, value, graph.nodes[node].choices.supplies[number])
     site = (RESULT_SITE, result)
     for number, flow in enumerate(graph.program.flows):
         if any(source.site == site for source in flow.sources):

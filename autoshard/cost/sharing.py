@@ -90,4 +90,4 @@ def tells_settled(settled: TensorSharding, copy: TensorSharding, mesh: Mesh) -> 
     if settled.unreduced != copy.unreduced or settled.mesh != copy.mesh:
         return False
     are_few = sum(axis.size > 1 for axis in mesh.axes) <= _AXES
-    return are_few or all(b == a[: len(b)] for a, b in zip(settled.axes, copy.axes, strict=True))
+    return are_few or settled.refines(copy)

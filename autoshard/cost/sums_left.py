@@ -13,6 +13,7 @@ import numpy as np
 
 from autoshard.cost.graph import Edge, Graph
 from autoshard.cost.layouts import Ints
+from autoshard.cost.overlap import value_of
 from autoshard.cost.reshard import ReshardPrices
 from autoshard.problem import Problem
 from autoshard.problem.model import Bools
@@ -77,19 +78,27 @@ def with_sums_left(
     """
     if shape.name in MOVES:
         left = [
-            replace(one, operands=(sum_,), produced=(sum_,), settled=(sum_,))
+            _handing_on(one, sum_)
             for sum_ in arriving
             for one in found
             if one.settled == (replace(sum_, unreduced=()),)
         ]
     else:
         left = [
-            replace(one, produced=(sum_,), settled=(sum_,))
+            _leaving_its_own(one)
             for one in found
             if one.reduced and one.produced == one.settled and not one.produced[0].unreduced
-            for sum_ in [replace(one.produced[0], unreduced=one.reduced)]
         ]
     return [*found, *left]
+
+
+def _leaving_its_own(strategy: Strategy) -> Strategy:
+    sum_ = replace(strategy.produced[0], unreduced=strategy.reduced)
+    return replace(strategy, produced=(sum_,), settled=(sum_,))
+
+
+def _handing_on(strategy: Strategy, sum_: TensorSharding) -> Strategy:
+    return replace(strategy, operands=(sum_,), produced=(sum_,), settled=(sum_,))
 
 
 def left_pairs(graph: Graph, reshards: ReshardPrices, edge: Edge, supply: Ints, demand: Ints) -> Bools:
@@ -103,12 +112,6 @@ def left_pairs(graph: Graph, reshards: ReshardPrices, edge: Edge, supply: Ints, 
     for i, j in np.argwhere(sliced & ~is_taken[None, :]).tolist():
         found[i, j] = reshards.kinds(rank, int(supply[i]), int(demand[j]))[:1] == ["reduce_scatter"]
     return found
-
-
-def made_by(graph: Graph, edge: Edge) -> int:
-    """The value that comes from a kernel along an edge; -1 where that is from no kernel."""
-    kernel = graph.nodes[edge.provider].kernel
-    return graph.program.kernels[kernel].results[edge.result] if kernel >= 0 else -1
 
 
 def held_as(graph: Graph, value: int, layouts: Ints) -> Ints:
@@ -133,7 +136,7 @@ def leaving(graph: Graph, node: int) -> Bools:
 def leave_sums(graph: Graph, problem: Problem, choice: Ints) -> None:
     """Change `choice` so that every sum is left to its reader where that may be, as Shardy's passes do whatever is chosen."""
     left = [
-        (number, edge) for number, edge in enumerate(graph.edges) if made_by(graph, edge) in graph.sums_left
+        (number, edge) for number, edge in enumerate(graph.edges) if value_of(graph, edge) in graph.sums_left
     ]
     handed = {edge.reader: edge.provider for _, edge in left if _hands_on(graph, edge, choice)}
     for number, edge in left:
@@ -157,22 +160,21 @@ def _hands_on(graph: Graph, edge: Edge, choice: Ints) -> bool:
         return False
     supply = provider.choices.supplies[edge.result][choice[edge.provider]]
     demand = reader.choices.demands[edge.operand][choice[edge.reader]]
-    ends = held_as(graph, made_by(graph, edge), np.asarray([supply, demand]))
+    ends = held_as(graph, value_of(graph, edge), np.asarray([supply, demand]))
     return bool(ends[0] == ends[1])
 
 
 def _rows_left(graph: Graph, nodes: Sequence[int], choice: Ints) -> list[int]:
     """What the first node chooses to leave the sum that it makes, the others to hand it on; nothing where one has no such choice."""
     rows: list[int] = []
-    sum_: tuple[TensorSharding, ...] = ()
+    sum_: TensorSharding | None = None
     for node in nodes:
         space = graph.nodes[node].space
         assert space is not None, "kernels make what is left"
         chosen = space.strategies[choice[node]]
-        sum_ = sum_ or (replace(chosen.produced[0], unreduced=chosen.reduced),)
-        operands = sum_ if rows else chosen.operands
-        left = replace(chosen, operands=operands, produced=sum_, settled=sum_)
+        left = _leaving_its_own(chosen) if sum_ is None else _handing_on(chosen, sum_)
         if left not in space.strategies:
             return []
         rows.append(space.strategies.index(left))
+        (sum_,) = left.settled
     return rows

@@ -100,7 +100,5 @@ def batch_dims(rule: OpShardingRule, operand: int) -> frozenset[int]:
 
 def is_gathered(before: TensorSharding, after: TensorSharding) -> bool:
     """Whether dimensions are split over fewer axes, and nothing else changes."""
-    splits = list(zip(before.axes, after.axes, strict=True))
-    is_whole = all(held[: len(wanted)] == wanted for held, wanted in splits)
     is_alike = before.unreduced == after.unreduced and before.mesh == after.mesh
-    return is_alike and is_whole and any(held != wanted for held, wanted in splits)
+    return is_alike and before.axes != after.axes and before.refines(after)

@@ -155,6 +155,10 @@ class TensorSharding:
             and not any(mine.overlaps(banned) for mine in self.used_axes() for banned in demand.replicated)
         )
 
+    def refines(self, other: "TensorSharding") -> bool:
+        """Whether every dimension is split as in `other`, and perhaps further."""
+        return all(mine[: len(first)] == first for mine, first in zip(self.axes, other.axes, strict=True))
+
     def definition(self, mesh: Mesh) -> str:
         """As an sdy attribute has it, `<@mesh, [{"x"}, {}]>`; `mesh` is the plan's."""
         mine = mesh.named(self.mesh)
