@@ -22,7 +22,7 @@ from autoshard.program import (
     refuse_unsound,
     warnings_of_state,
     with_group_demands,
-    with_whole_generators,
+    with_whole_ops,
     without_unreduced,
 )
 from autoshard.progress import Progress, silent
@@ -162,7 +162,7 @@ def read_module(
     if not keeps_partial_sums(form):
         as_written = without_unreduced(as_written)
     if form == "xla":
-        as_written = with_whole_generators(as_written)
+        as_written = with_whole_ops(as_written)
     return ReadModule(
         source,
         as_written,

@@ -11,3 +11,9 @@ def attributes_of_op(op: ir.Operation) -> Mapping[str, ir.Attribute] | None:
         return dict(op.attributes)
     except TypeError:
         return None
+
+
+def called_by(op: ir.Operation) -> str:
+    """The target of a custom call; "" of other ops."""
+    name = op.attributes.get("call_target_name")
+    return "" if name is None else ir.StringAttr(name).value

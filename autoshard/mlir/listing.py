@@ -78,6 +78,7 @@ class Op:
     manual_axes: tuple[AxisRef, ...] = ()  # of the manual computations around it, which it cannot use
     collective: UserCollective | None = None
     has_default_precision: bool = False  # a matrix product that the hardware may compute in its default one
+    called: str = ""  # the target of a custom call; "" of other ops
 
 
 @dataclass(frozen=True, slots=True)

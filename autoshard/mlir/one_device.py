@@ -1,5 +1,6 @@
 """Reshards to and from one device, out of sight of `sdy-reshard-to-collectives`, which knows no collectives for them and fails."""
 
+from autoshard.mlir.attributes import called_by
 from autoshard.mlir.context import Value, ir, sdy
 from autoshard.mlir.meshes import all_meshes
 from autoshard.mlir.signature import attributes_of
@@ -24,7 +25,7 @@ def hide_moves(module: ir.Operation) -> None:
 def show_moves(module: ir.Operation) -> None:
     """The reshards again, in place."""
     for op in ops_named(module, frozenset({"stablehlo.custom_call"})):
-        if ir.StringAttr(op.attributes["call_target_name"]).value == _HIDDEN:
+        if called_by(op) == _HIDDEN:
             (sharding,) = sdy.TensorShardingPerValueAttr(op.attributes[SHARDING]).shardings
             _replace(op, "sdy.reshard", {"sharding": sharding})
 

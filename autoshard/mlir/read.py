@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autoshard.errors import AutoshardError
+from autoshard.mlir.attributes import called_by
 from autoshard.mlir.confirmed import write_on_makers
 from autoshard.mlir.context import ir
 from autoshard.mlir.dead import drop_dead
@@ -193,6 +194,7 @@ def _ops(
                 manual[scope],
                 user_collective(op, shardings.mesh),
                 name in MATMULS and has_default_precision(op),
+                called_by(op),
             )
         )
     return tuple(listed)

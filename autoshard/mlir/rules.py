@@ -7,6 +7,7 @@ for an op: one line in `_RULES` (or in `_CUSTOM_CALLS` for a custom call's targe
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from autoshard.mlir.attributes import called_by
 from autoshard.mlir.context import chlo, ir, stablehlo
 from autoshard.mlir.flops import TypedOp
 from autoshard.mlir.listing import Window
@@ -34,10 +35,8 @@ ELEMENTWISE_CUSTOM_CALLS = (
 
 def own_rule(op: TypedOp) -> OpShardingRule | None:
     """The rule of an op that Shardy has none for, or None where nobody knows which dimensions may be split."""
-    if op.name == "stablehlo.custom_call":
-        maker = _CUSTOM_CALLS.get(ir.StringAttr(op.op.attributes["call_target_name"]).value)
-    else:
-        maker = _RULES.get(op.name)
+    is_custom = op.name == "stablehlo.custom_call"
+    maker = _CUSTOM_CALLS.get(called_by(op.op)) if is_custom else _RULES.get(op.name)
     if maker is not None:
         return maker(op)
     return _whole(op) if all(_rank(t) == 0 for t in (*op.operands, *op.results)) else None

@@ -15,7 +15,6 @@ from autoshard.program.demands import (
     restricted,
 )
 from autoshard.program.fusion import DOTS, free_values
-from autoshard.program.generators import with_whole_generators
 from autoshard.program.groups import both, with_group_demands
 from autoshard.program.linearity import LinearWay
 from autoshard.program.looped import LoopedResults
@@ -64,6 +63,7 @@ from autoshard.program.reuse import SHORT_SHARE
 from autoshard.program.slicing import sliced_values
 from autoshard.program.sources import Sources
 from autoshard.program.unreduced import refuse_unsound, without_unreduced
+from autoshard.program.unsplit import with_whole_ops
 
 __all__ = [
     "DOTS",
@@ -135,6 +135,6 @@ __all__ = [
     "sums_rows",
     "warnings_of_state",
     "with_group_demands",
-    "with_whole_generators",
+    "with_whole_ops",
     "without_unreduced",
 ]

@@ -407,3 +407,49 @@ def test_bytes_of_updates_in_rows(*, is_last: bool, is_alone: bool, taken: int) 
         (shapes, 32, rows), table, stored, is_last=is_last, is_alone=np.asarray([is_alone])
     )
     assert found[0] == pytest.approx(taken * 64 * 1.06, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("called", "made"),
+    [
+        ("Qr", "tensor<64x24x24xf32>, tensor<64x24xf32>"),
+        ("Eigh", "tensor<64x24x24xf32>, tensor<64x24xf32>"),
+        ("LuDecomposition", "tensor<64x24x24xf32>, tensor<64x24xi32>, tensor<64x24xi32>"),
+    ],
+)
+def test_linear_algebra_lies_row_by_row(called: str, made: str) -> None:
+    """As what libtpu 0.0.52 compiles for v5e has it, matrices of 24 x 24 in 24 x 128."""
+    matrices = "tensor<64x24x24xf32>"
+    count = made.count("tensor")
+    program = program_of(
+        main_of(
+            f"""
+      %0 = stablehlo.add %a, %a : {matrices}
+      %1:{count} = stablehlo.custom_call @{called}(%0) {{backend_config = ""}} : ({matrices}) -> ({made})
+      %2 = stablehlo.add %1#0, %0 : {matrices}
+      return %2 : {matrices}""",
+            f"%a: {matrices}",
+            matrices,
+        )
+    )
+    kernel = next(k for k in program.kernels if program.listing.ops[k.time].called == called)
+    assert [program.minor_dims[value] for value in kernel.results] == [
+        ((2,), (1,), True),
+        *[((1,), (0,), True)] * (count - 1),
+    ]
+    assert program.minor_dims[kernel.uses[0].value] == ((2,), (1,), True)
+
+
+def test_what_cholesky_factors_lies_row_by_row() -> None:
+    matrices = "tensor<64x24x24xf32>"
+    program = program_of(
+        main_of(
+            f"""
+      %0 = stablehlo.add %a, %a : {matrices}
+      %1 = stablehlo.cholesky %0, lower = true : {matrices}
+      return %1 : {matrices}""",
+            f"%a: {matrices}",
+            matrices,
+        )
+    )
+    assert program.minor_dims[made_by(program, "stablehlo.add")] == ((2,), (1,), True)

@@ -1,10 +1,10 @@
-"""Random numbers are made whole where XLA runs the plan, and split where Shardy's rule alone counts."""
+"""Random numbers and eigendecompositions are made whole where XLA runs the plan, and split where Shardy's rule alone counts."""
 
 import pytest
 
 import autoshard
 from autoshard.mlir.forms import Form
-from autoshard.program import with_whole_generators
+from autoshard.program import with_whole_ops
 from autoshard.sharding import FactorKind
 from tests.mlir.modules import listed, main_of
 
@@ -22,7 +22,7 @@ ALL, PART = 4 * 16384**2, 4 * 16384**2 // 16
 
 
 def test_no_dimension_of_what_is_generated_is_split() -> None:
-    listing = with_whole_generators(listed(MIXED))
+    listing = with_whole_ops(listed(MIXED))
     rule = listing.ops[0].rule
     assert rule is not None
     assert {factor.kind for factor in rule.factors} == {FactorKind.NEED_REPLICATION}
@@ -33,7 +33,7 @@ def test_no_dimension_of_what_is_generated_is_split() -> None:
 
 def test_programs_without_generators_stay_as_they_are() -> None:
     listing = listed(main_of("return %a : tensor<8x16xf32>"))
-    assert with_whole_generators(listing) is listing
+    assert with_whole_ops(listing) is listing
 
 
 @pytest.mark.parametrize(("form", "least", "most"), [("xla", ALL, 2 * ALL), ("shardy", 2 * PART, ALL)])
@@ -41,3 +41,20 @@ def test_memory_holds_what_each_device_makes(form: Form, least: int, most: int) 
     plan = autoshard.plan(MIXED.encode(), hardware="tpu-v5e", form=form)
     assert plan.status == "optimal"
     assert least <= plan.price.peak_bytes < most
+
+
+MATRICES = "tensor<256x24x24xf32>"
+EIGENVALUES = main_of(
+    f"""
+  %0:2 = stablehlo.custom_call @Eigh(%a) {{backend_config = "1,1,100,1e-6"}} : ({MATRICES}) -> ({MATRICES}, tensor<256x24xf32>)
+  return %0#1 : tensor<256x24xf32>""",
+    f'%a: {MATRICES} {{sdy.sharding = #sdy.sharding<@mesh, [{{"x", "y", "z"}}, {{}}, {{}}]>}}',
+    'tensor<256x24xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x", "y", "z"}, {}]>}',
+)
+
+
+def test_eigendecompositions_gather_all_matrices() -> None:
+    plan = autoshard.plan(EIGENVALUES.encode(), hardware="tpu-v5e")
+    assert "all_gather" in {one.kind for one in plan.price.collectives}
+    assert any("Eigh" in warning and "shard_map" in warning for warning in plan.warnings)
+    assert not autoshard.plan(EIGENVALUES.encode(), hardware="tpu-v5e", form="shardy").price.collectives
