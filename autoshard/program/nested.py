@@ -8,6 +8,9 @@ program order, then those that save most. Seen in what libtpu 0.0.51 compiles fo
 second in 7 of 7; none in bfloat16, between two depthwise ones, or where groups have several channels) and in all blocks of Xception,
 NASNet and EfficientNet, forward.
 
+What enters such a pair as a sum of two buffers, as at the end of a residual stage, is added up inside, unless others read the sum too
+(libtpu 0.0.52, v6e, v5p and v4: EfficientNet V2 and MobileNet V3, forward); on v5e the convolution before it adds it up.
+
 Elementwise work on a product is repeated by its one reader, but done once and stored as narrow as it is read where several products read
 it and nothing else reads the product: what enters a block with a projection of its input (Xception, float32). What is projected to less
 is projected first.
@@ -45,15 +48,34 @@ def without_nested(
         pinned: values that are returned or handed on.
     """
     made = {value: kernel for kernel in kernels for value in kernel.results}
-    found = dict(lives)
+    names = _names(made, lives)
+    readers, found = readers_of(kernels), dict(lives)
     for chain in _chains(kernels, listing, pinned, made, compiler):
-        end = chain[-1].time + 1
+        end, times = chain[-1].time + 1, {kernel.time for kernel in chain}
+        ahead = [
+            made[value]
+            for value in sorted(read_behind(chain[0], names) & made.keys() - pinned)
+            if compiler.ends_products_in_place
+            and is_elementwise(listing.ops[made[value].time])
+            and has_buffer(value, found)
+            and read_times(value, readers) <= times
+        ]
         for kernel, reader in pairwise(chain):
+            for use in (*kernel.uses, *reader.uses):
+                keep_until(use.value, end, names, found)
+        for kernel in (*ahead, *chain[:-1]):
             (value,) = kernel.results
             found[value] = replace(found[value], is_own_buffer=False, within=None)
-            for use in (*kernel.uses, *reader.uses):
-                keep_until(use.value, end, made, found)
+            for use in kernel.uses:
+                keep_until(use.value, end, names, found)
     return found
+
+
+def _names(made: Mapping[int, Kernel], lives: Mapping[int, Lifetime]) -> dict[int, Kernel]:
+    """What makes values that have no buffer but their operands'."""
+    return {
+        value: kernel for value, kernel in made.items() if kernel.is_alias and not has_buffer(value, lives)
+    }
 
 
 def ended_in_place(
@@ -75,9 +97,7 @@ def ended_in_place(
     """
     readers, found = readers_of(kernels), dict(lives)
     made = {value: kernel for kernel in kernels for value in kernel.results}
-    names = {
-        value: kernel for value, kernel in made.items() if kernel.is_alias and not has_buffer(value, lives)
-    }
+    names = _names(made, lives)
     at = {kernel.time: kernel for kernel in kernels}
     for kernel in kernels:
         if (

@@ -15,17 +15,21 @@ IMAGES = "tensor<8x16x16x64x{0}>"
 DEPTHWISE, POINTWISE = ("3x3x1x64", 64, 1), ("1x1x64x64", 1, 0)
 
 
+def _convolution(result: str, value: str, filter_: str, of: tuple[str, int, int], dtype: str = "f32") -> str:
+    type_, (shape, groups, pad) = IMAGES.format(dtype), of
+    return f"""
+      {result} = stablehlo.convolution({value}, {filter_}) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+        window = {{stride = [1, 1], pad = [[{pad}, {pad}], [{pad}, {pad}]], lhs_dilate = [1, 1], rhs_dilate = [1, 1],
+        reverse = [false, false]}} {{batch_group_count = 1 : i64, feature_group_count = {groups} : i64}}
+        : ({type_}, tensor<{shape}x{dtype}>) -> {type_}"""
+
+
 def _chain(filters: list[tuple[str, int, int]], dtype: str = "f32", reads: str = "%2") -> str:
     """A pointwise convolution and two more of those filters, rectified and the first shifted; the third reads `reads`."""
     type_ = IMAGES.format(dtype)
 
     def convolution(result: str, value: str, filter_: str, of: tuple[str, int, int]) -> str:
-        shape, groups, pad = of
-        return f"""
-      {result} = stablehlo.convolution({value}, {filter_}) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
-        window = {{stride = [1, 1], pad = [[{pad}, {pad}], [{pad}, {pad}]], lhs_dilate = [1, 1], rhs_dilate = [1, 1],
-        reverse = [false, false]}} {{batch_group_count = 1 : i64, feature_group_count = {groups} : i64}}
-        : ({type_}, tensor<{shape}x{dtype}>) -> {type_}"""
+        return _convolution(result, value, filter_, of, dtype)
 
     def rectifier(result: str, value: str) -> str:
         return f"\n      {result} = stablehlo.maximum {value}, %zero : {type_}"
@@ -196,3 +200,27 @@ def test_of_what_is_ready_the_least_runs_first(is_backward: bool) -> None:
     scores, last = (products[number].time for number in (1, 3))
     made = products[1].uses[0].value
     assert program.ample_lifetimes[made].end == (last if is_backward else scores) + 1
+
+
+@pytest.mark.parametrize(
+    ("hardware", "is_read", "is_inside"),
+    [("tpu-v6e", False, True), ("tpu-v5p", False, True), ("tpu-v5e", False, False), ("tpu-v6e", True, False)],
+)
+def test_sums_that_enter_nested_convolutions_are_made_inside(
+    hardware: str, is_read: bool, is_inside: bool
+) -> None:
+    """The end of a residual stage: the convolution before is stored and not the sum, unless another op reads that too."""
+    type_ = IMAGES.format("f32")
+    before = _convolution("%k", "%x", "%b", POINTWISE)
+    module = _chain([POINTWISE, DEPTHWISE]).replace(
+        f"%1 = stablehlo.subtract %r, %b1 : {type_}",
+        f"%q = stablehlo.subtract %r, %b1 : {type_}{before}\n%1 = stablehlo.add %q, %k : {type_}",
+    )
+    if is_read:
+        module = module.replace("return %5", f"%6 = stablehlo.add %5, %1 : {type_}\nreturn %6")
+    program = load_module(module.encode(), Request(hardware=hardware)).program
+    products = [kernel for kernel in program.kernels if kernel.shape.is_matmul]
+    sum_ = next(kernel for kernel in program.kernels if kernel.shape.name == "stablehlo.add")
+    life, *added = (program.lifetimes[kernel.results[0]] for kernel in (sum_, *products[:2]))
+    assert (life.is_own_buffer or life.within is not None) != is_inside
+    assert is_inside == all(one.is_own_buffer and one.end > products[-1].time for one in added)
