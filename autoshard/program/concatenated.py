@@ -17,14 +17,17 @@ from autoshard.mlir.listing import Listing, Op
 from autoshard.program.additions import PASSED
 from autoshard.program.fusion import BROADCAST, is_elementwise, is_reduction
 from autoshard.program.records import Kernel, Lifetime
-from autoshard.program.repeating import read_times, readers_of
+from autoshard.program.repeating import POOL, read_times, readers_of
 
 CONCATENATE = "stablehlo.concatenate"
 MOST_PARTS = 4
 FULL_LANES = 128
 """Images of a device, if they are split over all, from which on these are the lanes of what convolutions make, and not the channels: then
-parts of several concatenations are written into each (libtpu 0.0.52, densely connected blocks of 16 to 128 images)."""
+parts of several concatenations are written into each (libtpu 0.0.52, densely connected blocks of 16 to 128 images). Unless one part has
+as many channels: these are the lanes then (DenseNet-121, but for its first block)."""
 _FUSING = frozenset({CONCATENATE, BROADCAST, "stablehlo.slice", "stablehlo.pad"})
+_TILE_ROWS = 16
+_OF_IMAGES = frozenset({"stablehlo.convolution", POOL})
 _ROWS = frozenset({"stablehlo.gather", "stablehlo.scatter"})
 _LOOKED_THROUGH = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 
@@ -50,14 +53,15 @@ def made_where_read(
     parts: dict[int, tuple[int, ...]] = {}
     in_rows = _in_rows(listing, transposed)
     made_by = {op.results[0]: op for op in listing.ops if op.name == CONCATENATE}
+    of_all: dict[int, tuple[int, ...]] = {}
     for value, op in made_by.items():
         inner = (
-            parts[one]
-            if one in parts and joined_along(made_by[one], listing) == joined_along(op, listing)
+            of_all[one]
+            if one in of_all and joined_along(made_by[one], listing) == joined_along(op, listing)
             else (one,)
             for one in op.operands
         )
-        found = tuple(part for parts_ in inner for part in parts_)
+        found = of_all[value] = tuple(part for parts_ in inner for part in parts_)
         is_of_few = len(found) <= MOST_PARTS and len(set(op.operands) - free) > 1
         if is_of_few and value not in stored | read_whole and in_rows.isdisjoint(found):
             parts[value] = found
@@ -99,20 +103,20 @@ def written_into_whole(
     made = {kernel.results[0]: kernel for kernel in kernels if len(kernel.results) == 1}
     written: defaultdict[int, set[int]] = defaultdict(set)  # of each buffer, when it is written into wholes
     of_many = [
-        (kernel, op, {_buffer(use.value, made, listing) for use in kernel.uses})
+        (kernel, joined, {_buffer(part, made, listing) for part in joined})
         for kernel in kernels
-        if (op := listing.ops[kernel.time]).name == CONCATENATE
-        and len(op.operands) > MOST_PARTS
+        if kernel.shape.name == CONCATENATE
         and not kernel.is_alias
+        and len(joined := _joined(kernel, made, listing)) > MOST_PARTS
     ]
     counts = Counter(part for _, _, parts in of_many for part in parts)
-    for kernel, op, all_parts in of_many:
-        (whole,) = kernel.results
+    for kernel, joined, all_parts in of_many:
+        (whole,), op = kernel.results, listing.ops[kernel.time]
         are_many = _rows(op, listing) >= FULL_LANES * devices
         parts = {part for part in all_parts if are_many or counts[part] == 1}
         makers = [maker for part in parts if (maker := _maker(part, made, kernel, listing)) is not None]
-        if found[whole].is_own_buffer and makers and _are_aligned(op, listing):
-            begin = min(maker.time for maker in makers)
+        if found[whole].is_own_buffer and makers and _are_aligned(op, joined, makers, listing):
+            begin = min(_fused_with(maker, made).time for maker in makers)
             found[whole] = replace(found[whole], begin=min(begin, found[whole].begin))
             for maker in makers:
                 written[maker.results[0]].add(kernel.time)
@@ -141,7 +145,14 @@ def _maker(value: int, made: Mapping[int, Kernel], reader: Kernel, listing: List
     maker = made.get(value)
     if maker is None or maker.is_alias or maker.repeat != reader.repeat:
         return None
-    return maker if maker.shape.is_matmul or is_elementwise(listing.ops[maker.time]) else None
+    is_maker = maker.shape.is_matmul or maker.shape.name == POOL or is_elementwise(listing.ops[maker.time])
+    return maker if is_maker else None
+
+
+def _fused_with(kernel: Kernel, made: Mapping[int, Kernel]) -> Kernel:
+    """Itself, or the pooling that it is elementwise work on."""
+    pools = [made[use.value] for use in kernel.uses if use.value in made and made[use.value].shape.name == POOL]
+    return pools[0] if len(pools) == 1 else kernel
 
 
 def _rows(op: Op, listing: Listing) -> int:
@@ -150,15 +161,30 @@ def _rows(op: Op, listing: Listing) -> int:
     return type_.shape[0] if type_ is not None and type_.rank else 0
 
 
-def _are_aligned(op: Op, listing: Listing) -> bool:
+def _joined(kernel: Kernel, made: Mapping[int, Kernel], listing: Listing) -> list[int]:
+    """The parts of a concatenation, for those that are concatenations along the same dimension the parts of these."""
+    op = listing.ops[kernel.time]
+    along, found = joined_along(op, listing), list[int]()
+    for value in op.operands:
+        maker = made.get(value)
+        is_inner = maker is not None and maker.shape.name == CONCATENATE
+        if maker is not None and is_inner and joined_along(listing.ops[maker.time], listing) == along:
+            found += _joined(maker, made, listing)
+        else:
+            found.append(value)
+    return found
+
+
+def _are_aligned(op: Op, joined: Sequence[int], makers: Sequence[Kernel], listing: Listing) -> bool:
     """Whether each part begins with a tile."""
     dim = joined_along(op, listing)
-    types = (listing.values[value].type for value in op.operands)
-    return all(type_ is not None and type_.shape[dim] % _tile(dim, type_.rank) == 0 for type_ in types)
-
-
-def _tile(dim: int, rank: int) -> int:
-    return {rank - 1: 128, rank - 2: 16}.get(dim, 1)
+    types = [type_ for value in joined if (type_ := listing.values[value].type) is not None]
+    sizes = [type_.shape[dim] for type_ in types]
+    if any(maker.shape.name in _OF_IMAGES for maker in makers):
+        tile = FULL_LANES if max(sizes) >= FULL_LANES else _TILE_ROWS
+    else:
+        tile = {types[0].rank - 1: FULL_LANES, types[0].rank - 2: _TILE_ROWS}.get(dim, 1)
+    return all(size % tile == 0 for size in sizes)
 
 
 def _is_looked_through(op: Op, transposed: frozenset[int]) -> bool:

@@ -53,6 +53,7 @@ def is_narrowing(root: Op, listing: Listing) -> bool:
 _POLYNOMIALS = frozenset({"chlo.erf", "chlo.erf_inv", "chlo.erfc"})
 _WORD_BYTES = 4
 _MATRIX_RANK = 2
+_PAD, POOL = "stablehlo.pad", "stablehlo.reduce_window"
 
 
 def is_widened(root: Op, listing: Listing) -> bool:
@@ -335,15 +336,18 @@ def into_matmuls(listing: Listing, zeros: frozenset[int], pinned: frozenset[int]
     """Values that matmuls alone read, transposed or padded by zeros: those take their operands in any order of dimensions, and pad.
 
     What is transposed they may read as one matrix. XLA folds zeros around an image into the convolutions that read it (MobileNet with
-    keras).
+    keras), and what is padded to be pooled into the pooling (its ResNets and DenseNets; libtpu 0.0.52, v5e and v6e).
     """
     multiplied, as_matrix, others, found = set[int](), set[int](), set(pinned), set[int]()
+    pooled, not_pooled = set[int](), set(pinned)
     for op in reversed(listing.ops):  # a value's readers before what makes it
         value = op.results[0] if op.results else -1
         is_for_products = value in multiplied and value not in others
-        is_padded = op.name == "stablehlo.pad" and op.operands[1] in zeros and value not in as_matrix
-        if is_for_products and (op.name == "stablehlo.transpose" or is_padded):
+        is_padded = op.name == _PAD and op.operands[1] in zeros and value not in as_matrix
+        is_for_pools = op.name == _PAD and value in pooled and value not in not_pooled
+        if is_for_pools or (is_for_products and (op.name == "stablehlo.transpose" or is_padded)):
             found.add(value)
+        (pooled if op.name == POOL else not_pooled).update(op.operands)
         is_named = is_for_products and merges_rows(op, listing)
         (multiplied if op.is_matmul or is_named else others).update(op.operands)
         as_matrix.update(op.operands if is_named else ())

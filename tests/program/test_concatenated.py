@@ -240,3 +240,35 @@ def test_few_images_lie_with_channels_minor_as_what_they_are_part_of() -> None:
     channels, images, is_ordered = few.minor_dims[part]
     assert (channels, images, is_ordered) == ((3,), (0,), True)
     assert not many.minor_dims[part][2]
+
+
+@pytest.mark.parametrize(("width", "is_written"), [(32, True), (8, False), (128, False)])
+def test_channels_that_are_joined_one_by_one_are_written_into_each_whole(
+    width: int, is_written: bool
+) -> None:
+    """As keras builds DenseNet: the whole of five parts exists from the first part on. Parts of 8 channels begin with no tile, and
+    where one has 128, channels are the lanes."""
+    image, parts = "tensor<2048x4x4x{}xbf16>", 6
+    lines, widths = list[str](), [width, *[32] * (parts - 1)]
+    for number in range(parts):
+        whole, before = sum(widths[:number]), sum(widths[: max(number - 1, 1)])
+        if number > 1:
+            types = f"({image.format(before)}, {image.format(32)}) -> {image.format(whole)}"
+            lines.append(
+                f"%c{number} = stablehlo.concatenate %c{number - 1}, %p{number - 1}, dim = 3 : {types}"
+            )
+        lines.append(
+            f"%{'p' if number else 'c'}{number or 1} = stablehlo.convolution({f'%c{number}' if number else '%x'}, %w{number}) {WINDOW} : "
+            f"({image.format(whole or 32)}, tensor<1x1x{whole or 32}x{widths[number]}xbf16>) -> {image.format(widths[number])}"
+        )
+    lines.append(f"return %p{parts - 1} : {image.format(32)}")
+    weights = [f"%w{n}: tensor<1x1x{sum(widths[:n]) or 32}x{widths[n]}xbf16>" for n in range(parts)]
+    module = main_of("\n".join(lines), ", ".join([f"%x: {image.format(32)}", *weights]), image.format(32))
+    program = build_program(listed(module), compiler=TPU)
+    begins = [
+        program.lifetimes[kernel.results[0]].begin
+        for kernel in program.kernels
+        if kernel.shape.name == "stablehlo.concatenate" and not kernel.is_alias
+    ]
+    assert len(begins) == 1
+    assert (begins[0] == 0) == is_written

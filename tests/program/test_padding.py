@@ -1,4 +1,4 @@
-"""Zeros around an image are the convolution's own."""
+"""Zeros around an image are the convolution's own, or the pooling's."""
 
 import pytest
 
@@ -15,13 +15,24 @@ IMAGE, PADDED, KERNEL, RESULT = (
 
 @pytest.mark.parametrize(
     ("integer", "reader", "is_stored"),
-    [(0, "convolution", False), (1, "convolution", True), (0, "slice", True)],
+    [
+        (0, "convolution", False),
+        (1, "convolution", True),
+        (0, "pooling", False),
+        (1, "pooling", False),
+        (0, "slice", True),
+    ],
 )
 def test_padding_for_convolutions_is_not_stored(integer: int, reader: str, is_stored: bool) -> None:
-    """What convolutions alone read has no buffer beside the image where it is padded by zeros, also converted ones."""
+    """What convolutions alone read has no buffer beside the image where it is padded by zeros, also converted ones; nor what is pooled."""
     readers = {
         "convolution": f"""stablehlo.convolution(%2, %k) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {{}}
           {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}} : ({PADDED}, {KERNEL}) -> {RESULT}""",
+        "pooling": f"""\"stablehlo.reduce_window\"(%2, %value) <{{window_dimensions = array<i64: 1, 3, 3, 1>}}> ({{
+          ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+            %m = stablehlo.maximum %a, %b : tensor<f32>
+            stablehlo.return %m : tensor<f32>
+          }}) : ({PADDED}, tensor<f32>) -> {RESULT}""",
         "slice": f"stablehlo.slice %2 [0:2, 2:10, 2:10, 0:4] : ({PADDED}) -> {RESULT}",
     }
     body = f"""
