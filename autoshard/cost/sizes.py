@@ -77,11 +77,13 @@ class Sizes:
         """Of what is stored of a value beside that."""
         if whole.cut is None:
             bytes_ = self.temporary(whole.type, layouts, whole.dims)
-            return bytes_ if whole.beside is None else np.where(self.lie_beside(whole, layouts), bytes_, 0)
-        shapes = in_groups(self._graph.layouts[whole.type.rank].local_shapes(whole.type, layouts), *whole.cut)
-        return self._hardware.stored_bytes(
-            shapes, dtype_bits(whole.type.dtype), whole.dims, is_temporary=True
-        )
+        else:
+            parts = self._graph.layouts[whole.type.rank].local_shapes(whole.type, layouts)
+            bits = dtype_bits(whole.type.dtype)
+            bytes_ = self._hardware.stored_bytes(
+                in_groups(parts, *whole.cut), bits, whole.dims, is_temporary=True
+            )
+        return bytes_ if whole.beside is None else np.where(self.lie_beside(whole, layouts), bytes_, 0)
 
     def lie_beside(self, whole: Whole, layouts: Ints) -> NDArray[np.bool_]:
         """Where what is stored of hidden values is."""
