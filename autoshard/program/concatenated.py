@@ -151,7 +151,9 @@ def _maker(value: int, made: Mapping[int, Kernel], reader: Kernel, listing: List
 
 def _fused_with(kernel: Kernel, made: Mapping[int, Kernel]) -> Kernel:
     """Itself, or the pooling that it is elementwise work on."""
-    pools = [made[use.value] for use in kernel.uses if use.value in made and made[use.value].shape.name == POOL]
+    pools = [
+        made[use.value] for use in kernel.uses if use.value in made and made[use.value].shape.name == POOL
+    ]
     return pools[0] if len(pools) == 1 else kernel
 
 

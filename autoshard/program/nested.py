@@ -32,6 +32,8 @@ from autoshard.program.widths import Widths
 from autoshard.sharding import dtype_bits
 
 _WIDE_BITS = 32
+_LEAST_GAIN = 1
+_FEW_CHANNELS = 8
 _PAD = "stablehlo.pad"
 
 
@@ -206,7 +208,7 @@ def _chains(
         if is_convolution(kernel) and kernel.uses:  # not of constants alone
             chain = _chain(kernel, listing, pinned, readers, is_padded=True)
             if len(chain) > 1 and is_convolution(chain[-1]):
-                is_of_argument = _source(kernel, made) in arguments
+                is_of_argument = _source(kernel, made, listing) in arguments
                 found.append((_gain(kernel, chain[-1], listing, compiler, is_of_argument), chain))
     taken: set[int] = set()
     for gain, chain in sorted(found, key=lambda one: -one[0]):
@@ -219,10 +221,11 @@ def _chains(
 def _gain(kernel: Kernel, outer: Kernel, listing: Listing, compiler: Compiler, is_of_argument: bool) -> float:
     """Above 0 where it runs inside."""
     is_first = not is_depthwise(kernel) and channels_of(kernel)[0] < compiler.nested_from_channels
-    if is_depthwise(outer) != is_depthwise(kernel):
+    if is_depthwise(outer) and not is_depthwise(kernel):
+        return 0 if is_first else _LEAST_GAIN if channels_of(kernel)[0] < _FEW_CHANNELS else inf
+    if is_depthwise(kernel) and not is_depthwise(outer):
         is_wide = dtype_bits(outer.shape.results[0].dtype) >= _WIDE_BITS
-        is_inside = not is_first if is_depthwise(outer) else is_wide and not is_of_argument
-        return inf if is_inside else 0
+        return inf if is_wide and not is_of_argument else 0
     if is_first or compiler.nested_flop_per_byte is None or _is_grouped(kernel) or _is_grouped(outer):
         return 0
     return saved_bytes(kernel, outer, listing, compiler.nested_flop_per_byte, compiler.devices)
@@ -246,11 +249,11 @@ def _is_passed(op: Op, *, is_padded: bool) -> bool:
     return is_elementwise(op) or (is_padded and op.name == _PAD)
 
 
-def _source(kernel: Kernel, made: Mapping[int, Kernel]) -> int:
-    """What the first operand is elementwise work on, or a name for."""
+def _source(kernel: Kernel, made: Mapping[int, Kernel], listing: Listing) -> int:
+    """What the first operand is elementwise work on, the largest where there are several, or a name for."""
     value = kernel.uses[0].value
-    while value in made and made[value].is_alias:
-        value = made[value].uses[0].value
+    while value in made and made[value].is_alias and made[value].uses:
+        value = max((use.value for use in made[value].uses), key=lambda one: stored_bytes(listing, one))
     return value
 
 

@@ -224,3 +224,21 @@ def test_sums_that_enter_nested_convolutions_are_made_inside(
     life, *added = (program.lifetimes[kernel.results[0]] for kernel in (sum_, *products[:2]))
     assert (life.is_own_buffer or life.within is not None) != is_inside
     assert is_inside == all(one.is_own_buffer and one.end > products[-1].time for one in added)
+
+
+def test_a_depthwise_convolution_runs_inside_another_rather_than_what_reads_the_images_inside_it() -> None:
+    """As in MobileNet on v6e: what the first one makes is stored, and not what the depthwise one makes of it."""
+    images, made = "tensor<8x16x16x3xf32>", IMAGES.format("f32")
+    pointwise = _convolution("%0", "%x", "%a", POINTWISE)
+
+    def of_images(filters: list[tuple[str, int, int]]) -> Program:
+        chain = (
+            _chain(filters)
+            .replace(f"%x: {made}", f"%x: {images}")
+            .replace("%a: tensor<1x1x64x64xf32>", "%a: tensor<1x1x3x64xf32>")
+        )
+        first = pointwise.replace(f"({made}, tensor<1x1x64x64xf32>)", f"({images}, tensor<1x1x3x64xf32>)")
+        return build_program(listed(chain.replace(pointwise, first)), compiler=V6E)
+
+    assert _stored(of_images([DEPTHWISE, POINTWISE])) == [True, False]
+    assert _stored(of_images([DEPTHWISE, DEPTHWISE])) == [False, True]
