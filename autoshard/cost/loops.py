@@ -32,9 +32,6 @@ class Loop:
     repeat: int  # runs of the body in all
     body: int = -1  # when the body begins; before it is the condition
 
-    def holds(self, time: int) -> bool:
-        return self.begin <= time < self.end
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -66,24 +63,23 @@ class Loops:
             (f.begin, f.end): Loop(f.begin, f.end, max(s.repeat for s in f.sources), f.body) for f in flows
         }
         self._carrier = {flow.target: self._by_times[flow.begin, flow.end] for flow in flows}
-        self._loops = tuple(self._by_times.values())
+        self._around: dict[int, list[Loop]] = {}  # a time, also that at which a loop ends
+        for loop in self._by_times.values():
+            for time in range(loop.begin, loop.end + 1):
+                self._around.setdefault(time, []).append(loop)
         self._handed_in = {flow.target: flow.sources[0].value for flow in flows if _never_changes(flow)}
 
     def around_op(self, time: int) -> Place:
-        return _place(time, [loop for loop in self._loops if loop.holds(time)])
+        return _place(time, [loop for loop in self._around.get(time, ()) if time < loop.end])
 
     def around_source(self, flow: DataFlow, position: int) -> Place:
         """Where source `position` is handed on: to a loop before it, to its next trip at the end of its body, or between two ops."""
         source = flow.sources[position]
         own = self._by_times.get((flow.begin, flow.end)) if flow.kind == "while" else None
         if own is None:
-            around = [
-                loop
-                for loop in self._loops
-                if loop.begin <= source.time <= loop.end and loop.repeat <= source.repeat
-            ]
+            around = [loop for loop in self._around.get(source.time, ()) if loop.repeat <= source.repeat]
         else:
-            around = [loop for loop in self._loops if loop.begin <= own.begin and own.end <= loop.end]
+            around = [loop for loop in self._around[own.begin] if own.end <= loop.end]
             around = [loop for loop in around if loop is not own or position > 0]
         conditions = (loop for loop in around if loop is not own and source.time < loop.body)
         return Place(max(source.time - 1, 0), tuple(around), tuple(conditions))
@@ -105,7 +101,7 @@ class Loops:
     def shared_copy(self, value: int, reads: Sequence[tuple[Place, int]]) -> SharedCopy:
         """The copy for reads at given (place, end of need)."""
         begin, end = min(place.time for place, _ in reads), max(stop for _, stop in reads)
-        if not self._loops:
+        if not self._around:
             return SharedCopy(1, begin, end)
         carrier = self._carrier.get(value)
         for loop in {loop for place, _ in reads for loop in place.loops}:

@@ -212,16 +212,14 @@ def _last_uses(
     apart: frozenset[int],
 ) -> dict[int, int]:
     """Half-open end of the last read of each value; reads inside a loop of a value from outside count until the loop's end."""
-    loops = sorted(
-        {(flow.begin, flow.end) for flow in listing.data_flows if flow.kind == "while"},
-        key=lambda loop: loop[0],
-    )
+    around: dict[int, list[tuple[int, int]]] = {}
+    for loop in {(flow.begin, flow.end) for flow in listing.data_flows if flow.kind == "while"}:
+        for inside in range(*loop):
+            around.setdefault(inside, []).append(loop)
 
     def loop_end(value: int, time: int) -> int:
-        if not loops:
-            return time
         defined = begin.get(value, 0)
-        return max((stop for start, stop in loops if defined < start <= time < stop), default=time)
+        return max((stop for start, stop in around.get(time, ()) if defined < start), default=time)
 
     last: dict[int, int] = {}
     for flow in listing.data_flows:

@@ -9,6 +9,7 @@ Seen in what libtpu 0.0.51 compiles for v5e 4x4 of the training steps of an LSTM
 times what they move between memory and the chip.
 """
 
+from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -47,12 +48,19 @@ def keep_near(
         return tuple(kernels)
     made = {value: kernel for kernel in kernels if _moves(kernel) for value in kernel.results}
     stacks = _SLICE, *UPDATES_IN_PLACE
-    near = {v for v, k in made.items() if _around(k, loops) and listing.ops[k.time].name not in stacks}
+    innermost = _innermost(loops)
+    near = {v for v, k in made.items() if k.time in innermost and listing.ops[k.time].name not in stacks}
     near |= {value for loop in loops for value in loop.carried}
-    devices = listing.mesh.num_devices
-    sizes = [-(-_most_alive(loop, kernels, listing, lives, near) // devices) for loop in loops]
+    times, devices = [kernel.time for kernel in kernels], listing.mesh.num_devices
+    sizes: list[int] = []
+    for loop in loops:
+        inside = kernels[bisect_left(times, loop.begin) : bisect_left(times, loop.end)]
+        sizes.append(-(-_most_alive(loop, inside, listing, lives, near) // devices))
     return tuple(
-        _kernel(kernel, listing, loops, sizes, near, buffers, summed_after, interned) for kernel in kernels
+        _kernel(kernel, listing, sizes[innermost[kernel.time]], near, buffers, summed_after, interned)
+        if kernel.time in innermost and _moves(kernel)
+        else kernel
+        for kernel in kernels
     )
 
 
@@ -82,16 +90,14 @@ def _most_alive(
     lives: Mapping[int, Lifetime],
     near: Collection[int],
 ) -> int:
-    """The most bytes, over all devices, of what the loop makes and carries at any time."""
+    """The most bytes, over all devices, of what the loop carries and its kernels make at any time."""
     change: dict[int, int] = {}
-    for kernel in kernels:
-        if loop.begin <= kernel.time < loop.end:
-            for value in kernel.results:
-                life = lives.get(value)
-                if value in near and life is not None and life.is_own_buffer:
-                    size = stored_bytes(listing, value)
-                    change[life.begin] = change.get(life.begin, 0) + size
-                    change[life.end] = change.get(life.end, 0) - size
+    for value in (value for kernel in kernels for value in kernel.results):
+        life = lives.get(value)
+        if value in near and life is not None and life.is_own_buffer:
+            size = stored_bytes(listing, value)
+            change[life.begin] = change.get(life.begin, 0) + size
+            change[life.end] = change.get(life.end, 0) - size
     alive = most = sum(stored_bytes(listing, value) for value in loop.carried)
     for time in sorted(change):
         alive += change[time]
@@ -102,16 +108,13 @@ def _most_alive(
 def _kernel(
     kernel: Kernel,
     listing: Listing,
-    loops: Sequence[_Loop],
-    sizes: Sequence[int],
+    loop_bytes: int,
     near: Collection[int],
     buffers: Mapping[int, frozenset[int]],
     summed_after: Collection[int],
     interned: dict[KernelShape, KernelShape],
 ) -> Kernel:
-    around = _around(kernel, loops)
-    if not around or not _moves(kernel):
-        return kernel
+    """One in a loop that keeps so many bytes."""
     root, shape = listing.ops[kernel.time], kernel.shape
     if root.name == _SLICE:
         shape = replace(shape, writes=0)
@@ -127,14 +130,17 @@ def _kernel(
             near_reads=spared,
             is_near=is_near,
             sums_later=any(value in summed_after for value in kernel.results),
-            loop_bytes=sizes[around[-1]],
+            loop_bytes=loop_bytes,
         )
     return replace(kernel, shape=interned.setdefault(shape, shape))
 
 
-def _around(kernel: Kernel, loops: Sequence[_Loop]) -> list[int]:
-    """Numbers of the loops that a kernel is in."""
-    return [number for number, loop in enumerate(loops) if loop.begin <= kernel.time < loop.end]
+def _innermost(loops: Sequence[_Loop]) -> dict[int, int]:
+    """Of each time in a loop, the number of the innermost one around it."""
+    found: dict[int, int] = {}
+    for number, loop in enumerate(loops):
+        found.update(dict.fromkeys(range(loop.begin, loop.end), number))
+    return found
 
 
 def _moves(kernel: Kernel) -> bool:
