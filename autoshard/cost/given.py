@@ -17,9 +17,8 @@ from dataclasses import dataclass, field, replace
 from autoshard.cost.loops import Loops, Place
 from autoshard.cost.reshard import Decompose
 from autoshard.cost.sharing import tells_settled
-from autoshard.mlir.decisions import RESULT_SITE, Site, sites_of
 from autoshard.mlir.linearity import zero_values
-from autoshard.mlir.listing import Listing, Op
+from autoshard.mlir.listing import RESULT_SITE, Listing, Op, Site
 from autoshard.program import MOVES, KernelReads, free_values, kernel_reads
 from autoshard.sharding import AxisRef, TensorSharding, factor_axes_of
 from autoshard.space import Strategy, reduced_axes
@@ -99,7 +98,7 @@ class _Reading:
         self._listing, self._values, self._moves = listing, values, moves
         self._decompose, self._merges_slices = decompose, merges_slices
         self._loops = Loops(listing)
-        self._readers = sites_of(listing)
+        self._readers = listing.sites
         self._sequences: dict[tuple[TensorSharding, TensorSharding], tuple[TensorSharding, ...]] = {}
         self._stands_for: dict[int, int] = {}  # result of an op that is gone -> what is read in its place
         self._confirmed: set[int] = set()  # values that a move says the sharding of

@@ -3,36 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from autoshard.mlir.listing import Listing, Op
+from autoshard.mlir.listing import Site
 from autoshard.sharding import TensorSharding
-
-RESULT_SITE = -(1 << 40)
-
-Site = tuple[int, int]
-"""A use: (op, operand); (-1 - data flow, source) for what a data-flow op is handed; (RESULT_SITE, result) for what main returns."""
-
-
-def sites_of(listing: Listing) -> dict[int, tuple[Site, ...]]:
-    """Every use of each value that has any: of ops, then of data flows, then what main returns."""
-    found: dict[int, list[Site]] = {}
-    for number, op in enumerate(listing.ops):
-        for position, value in enumerate(op.operands):
-            found.setdefault(value, []).append((number, position))
-    for number, flow in enumerate(listing.data_flows):
-        for position, source in enumerate(flow.sources):
-            found.setdefault(source.value, []).append((-1 - number, position))
-    for number, result in enumerate(listing.results):
-        found.setdefault(result.value, []).append((RESULT_SITE, number))
-    return {value: tuple(sites) for value, sites in found.items()}
-
-
-def reading_ops(listing: Listing) -> dict[int, list[Op]]:
-    """The ops that read each value that any does, each once, in program order."""
-    found: dict[int, list[Op]] = {}
-    for op in listing.ops:
-        for value in dict.fromkeys(op.operands):
-            found.setdefault(value, []).append(op)
-    return found
 
 
 @dataclass(frozen=True, slots=True)

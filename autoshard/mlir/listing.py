@@ -6,10 +6,16 @@ manual_computation) is not in the list: each value that flows through it is a `D
 for the block arguments that always carry the same sharding. Types in a manual computation are those of one shard.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from autoshard.sharding import AxisRef, Crossing, Mesh, OpShardingRule, TensorSharding, TensorType
+
+RESULT_SITE = -(1 << 40)
+
+Site = tuple[int, int]
+"""A use: (op, operand); (-1 - data flow, source) for what a data-flow op is handed; (RESULT_SITE, result) for what main returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +150,7 @@ class ShardingGroup:
     members: tuple[GroupMember, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Listing:
     mesh: Mesh
     module_hash: str  # of the module as the user gave it
@@ -162,3 +168,26 @@ class Listing:
     def first_of(self, value: int) -> int:
         """The value that is the same and computed first."""
         return self.firsts.get(value, value)
+
+    @cached_property
+    def sites(self) -> Mapping[int, tuple[Site, ...]]:
+        """Every use of each value that has any: of ops, then of data flows, then what main returns."""
+        found: dict[int, list[Site]] = {}
+        for number, op in enumerate(self.ops):
+            for position, value in enumerate(op.operands):
+                found.setdefault(value, []).append((number, position))
+        for number, flow in enumerate(self.data_flows):
+            for position, source in enumerate(flow.sources):
+                found.setdefault(source.value, []).append((-1 - number, position))
+        for number, result in enumerate(self.results):
+            found.setdefault(result.value, []).append((RESULT_SITE, number))
+        return {value: tuple(sites) for value, sites in found.items()}
+
+    @cached_property
+    def readers(self) -> Mapping[int, Sequence[Op]]:
+        """The ops that read each value that any does, each once, in program order."""
+        found: dict[int, list[Op]] = {}
+        for op in self.ops:
+            for value in dict.fromkeys(op.operands):
+                found.setdefault(value, []).append(op)
+        return found

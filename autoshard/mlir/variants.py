@@ -7,9 +7,9 @@ Going backwards through the program, the wanted shardings of a value are known b
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from autoshard.mlir.decisions import RESULT_SITE, Decisions
+from autoshard.mlir.decisions import Decisions
 from autoshard.mlir.linearity import zero_values
-from autoshard.mlir.listing import Listing, Op
+from autoshard.mlir.listing import RESULT_SITE, Listing, Op
 from autoshard.sharding import (
     FactorAxes,
     FactorKind,

@@ -20,7 +20,7 @@ from autoshard.mlir.anchors import split_noise
 from autoshard.mlir.computations import without_named_computations
 from autoshard.mlir.confirmed import forget
 from autoshard.mlir.context import ir
-from autoshard.mlir.decisions import Decisions, sites_of
+from autoshard.mlir.decisions import Decisions
 from autoshard.mlir.emit import Emission, Gathers, emit
 from autoshard.mlir.explicit import with_collectives
 from autoshard.mlir.facts import RULE
@@ -206,7 +206,7 @@ def _behind_transposes(values: frozenset[int], listing: Listing, choices: Choice
     behind; libtpu 0.0.52). Without one it makes the product turned.
     """
     products = {op.results[0] for op in listing.ops if op.is_matmul} & values
-    sites = sites_of(listing)
+    sites = listing.sites
     turned = {
         op.operands[0]: op.results[0]
         for index, op in enumerate(listing.ops)

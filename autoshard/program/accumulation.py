@@ -15,8 +15,7 @@ same may be asked in each trip as of what is carried.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autoshard.mlir.decisions import Site, sites_of
-from autoshard.mlir.listing import DataFlow, Listing, Op
+from autoshard.mlir.listing import DataFlow, Listing, Op, Site
 from autoshard.sharding import dtype_bits
 
 _KEEPING = frozenset({"stablehlo.convert", "sdy.sharding_constraint", "sdy.reshard"})
@@ -36,7 +35,7 @@ class AddedUp:
 
 def sums_after_loops(listing: Listing) -> dict[int, AddedUp]:
     """Of each value that a compiler may sum after a loop, what is summed there."""
-    sites = sites_of(listing)
+    sites = listing.sites
     made = {value: index for index, op in enumerate(listing.ops) for value in op.results}
     totals = {
         added: AddedUp(flow.sources[0].repeat, total.num_bytes, total.num_elements)

@@ -13,8 +13,8 @@ AllReduceReassociate). Seen in what libtpu 0.0.51 compiles for v5e 4x4, v5p 2x2x
 
 from dataclasses import dataclass
 
-from autoshard.mlir.decisions import Decisions, Site, sites_of
-from autoshard.mlir.listing import Listing, Op
+from autoshard.mlir.decisions import Decisions
+from autoshard.mlir.listing import Listing, Op, Site
 from autoshard.program.fusion import Group
 from autoshard.sharding import FactorKind, TensorMapping, TensorType
 
@@ -111,7 +111,7 @@ def scattered_addends(listing: Listing, decisions: Decisions) -> frozenset[int]:
 class _Finder:
     def __init__(self, listing: Listing) -> None:
         self._listing = listing
-        self._sites = sites_of(listing)
+        self._sites = listing.sites
         self._maker = {value: index for index, op in enumerate(listing.ops) for value in op.results}
         self._grouped = {member.value for group in listing.groups for member in group.members}
         self._additions: set[int] = set()

@@ -8,7 +8,6 @@ are kept as predicates.
 
 from collections import deque
 
-from autoshard.mlir.decisions import reading_ops
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import is_cheap
 
@@ -19,7 +18,7 @@ class Gates:
     def __init__(self, listing: Listing) -> None:
         self._listing = listing
         self._made_at = {value: index for index, op in enumerate(listing.ops) for value in op.results}
-        self._readers = reading_ops(listing)
+        self._readers = listing.readers
 
     def is_gate(self, value: int, buffer: int) -> bool:
         """Whether a predicate made of that buffer has a reader that reads the buffer besides, perhaps through cheap work."""

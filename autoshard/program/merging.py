@@ -11,7 +11,6 @@ moves between the two are not looked at.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from autoshard.mlir.decisions import sites_of
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.lifetime import keep_until
 from autoshard.program.records import Kernel, Lifetime
@@ -41,7 +40,7 @@ class _Sum(NamedTuple):
 
 def merged_scatters(listing: Listing, zeros: frozenset[int]) -> Merged:
     """`zeros`: values that are zero everywhere."""
-    sites = sites_of(listing)
+    sites = listing.sites
     sums: dict[int, _Sum] = {}
     whole: dict[int, _Sum] = {}
     for op in listing.ops:

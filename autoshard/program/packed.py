@@ -9,8 +9,7 @@ on it is stored, as that of a gate (libtpu 0.0.52, `pred_packing` of its passes;
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from autoshard.mlir.decisions import Site, sites_of
-from autoshard.mlir.listing import Listing
+from autoshard.mlir.listing import Listing, Site
 from autoshard.program.fusion import is_elementwise, is_reduction
 from autoshard.program.lifetime import has_buffer
 from autoshard.program.records import Compiler, Kernel, Lifetime
@@ -51,7 +50,7 @@ def packed_predicates(
         return {}
     without = Storing(listing, kernels, pinned, compiler, _comparisons(listing)).types
     made = {value: kernel for kernel in kernels for value in kernel.results}
-    readers, sites = readers_of(kernels), sites_of(listing)
+    readers, sites = readers_of(kernels), listing.sites
     found: dict[int, TensorType | None] = {}
     for value, life in lives.items():
         type_ = listing.values[value].type

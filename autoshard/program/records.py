@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from autoshard.mlir.decisions import RESULT_SITE
-from autoshard.mlir.listing import Listing, UserCollective, Window
+from autoshard.mlir.listing import RESULT_SITE, Listing, UserCollective, Window
 from autoshard.program.accumulation import AddedUp
 from autoshard.program.additions import AddedValues, Addition
 from autoshard.program.beside import Beside

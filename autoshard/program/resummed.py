@@ -14,7 +14,6 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from autoshard.mlir.decisions import sites_of
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import BROADCAST, RESHAPE, is_elementwise
 from autoshard.program.lifetime import has_buffer
@@ -87,7 +86,7 @@ class _Again:
             if value in self._made and one not in self._made:
                 self._held.setdefault(one, value)
         self._readers, self._at = readers_of(kernels), {kernel.time: kernel for kernel in kernels}
-        self._sites = sites_of(listing)
+        self._sites = listing.sites
 
     def readers(self) -> dict[int, list[_Reader]]:
         """What reads sums transposed as their branches were made, by what the sums begin with, in order."""

@@ -19,8 +19,7 @@ gathered from it (libtpu 0.0.52, six small programs for v6e and v5p); for v5e it
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from autoshard.mlir.decisions import Site, reading_ops, sites_of
-from autoshard.mlir.listing import Listing
+from autoshard.mlir.listing import Listing, Site
 from autoshard.program.additions import PASSED
 from autoshard.program.fusion import is_elementwise, is_reduction
 from autoshard.program.handing import is_invariant
@@ -110,7 +109,6 @@ def _as_wide_as_tables(listing: Listing, types: Widths) -> Iterator[int]:
 
 def _convolved(listing: Listing) -> Iterator[int]:
     """Elementwise work on what convolutions make, but for what only picks elements, that one op reads, as its first operand."""
-    readers = reading_ops(listing)
     worked_on: dict[int, bool] = {}
     for op in listing.ops:
         if op.name == _CONVOLUTION and op.is_matmul:
@@ -121,7 +119,7 @@ def _convolved(listing: Listing) -> Iterator[int]:
                 (value,) = op.results
                 worked_on[value] = any(before) or not (op.name in _NAMES or op.name in _PICKS)
     for value, is_worked_on in worked_on.items():
-        reading = readers.get(value, ())
+        reading = listing.readers.get(value, ())
         if is_worked_on and len(reading) == 1 and reading[0].operands[0] == value:
             yield value
 
@@ -129,10 +127,9 @@ def _convolved(listing: Listing) -> Iterator[int]:
 def _worked_on(listing: Listing) -> Iterator[int]:
     """Elementwise work on a product that reads nothing else as large, but for what only picks elements, and names and picks of it."""
     made_by = {value: op for op in listing.ops for value in op.results}
-    readers = reading_ops(listing)
     for product in listing.ops:
         value, is_worked_on = product.results[0] if product.is_matmul else -1, False
-        while len(reading := readers.get(value, ())) == 1:
+        while len(reading := listing.readers.get(value, ())) == 1:
             (op,) = reading
             others = [made_by.get(one) for one in op.operands if one != value]
             if op.name not in _NAMES:
@@ -160,7 +157,7 @@ def _counted(
     beside.update(besides)
     return {
         value: tuple(site for site in all_ if site not in beside) or all_
-        for value, all_ in sites_of(listing).items()
+        for value, all_ in listing.sites.items()
     }
 
 

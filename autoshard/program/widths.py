@@ -17,8 +17,7 @@ activations of convolutional nets.
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
-from autoshard.mlir.decisions import RESULT_SITE, Site, sites_of
-from autoshard.mlir.listing import Listing, Op
+from autoshard.mlir.listing import RESULT_SITE, Listing, Op, Site
 from autoshard.mlir.row_products import is_multiplied
 from autoshard.sharding import TensorType, dtype_bits
 
@@ -56,7 +55,7 @@ class Widths:
         instead: Mapping[int, int] | None = None,
         as_made: frozenset[int] = frozenset(),
     ) -> None:
-        self._listing, self._sites = listing, sites_of(listing) if sites is None else sites
+        self._listing, self._sites = listing, listing.sites if sites is None else sites
         self._instead, self._as_made = instead or {}, as_made
         self._read: dict[int, str] = {}  # of what is handed on: the widest type that a reader takes of it
         handed_on = list(self._handed_on())

@@ -2,8 +2,8 @@
 
 import random
 
-from autoshard.mlir.decisions import RESULT_SITE, Decisions, Site
-from autoshard.mlir.listing import Listing, Op
+from autoshard.mlir.decisions import Decisions
+from autoshard.mlir.listing import RESULT_SITE, Listing, Op, Site
 from autoshard.sharding import (
     AxisRef,
     FactorKind,

@@ -6,10 +6,10 @@ import random
 import pytest
 
 from autoshard.mlir.context import ir
-from autoshard.mlir.decisions import RESULT_SITE, Decisions
+from autoshard.mlir.decisions import Decisions
 from autoshard.mlir.forms import Form
 from autoshard.mlir.isolated import run_isolated
-from autoshard.mlir.listing import Listing
+from autoshard.mlir.listing import RESULT_SITE, Listing
 from autoshard.mlir.passes import collectives, propagate
 from autoshard.mlir.read import Handles, read
 from autoshard.mlir.source import SourceModule, load, resolve_mesh
