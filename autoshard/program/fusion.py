@@ -91,10 +91,7 @@ def is_elementwise(op: Op) -> bool:
     rule = op.rule
     if rule is None or len(op.results) != 1 or op.name in NOT_FUSED:
         return False
-    result = rule.results[0]
-    return all(_is_of(mapping, result, op) for mapping in rule.operands) and all(
-        factor.kind is FactorKind.PASS_THROUGH and not factor.is_blocked for factor in rule.factors
-    )
+    return rule.is_elementwise or (op.name in DOTS and not op.is_matmul and _broadcasts(rule))
 
 
 def is_cheap(op: Op) -> bool:
@@ -119,11 +116,9 @@ def is_reduction(op: Op) -> bool:
     return op.name == "stablehlo.reduce" or (op.name in DOTS and not op.is_matmul and not is_elementwise(op))
 
 
-def _is_of(operand: TensorMapping, result: TensorMapping, op: Op) -> bool:
-    """Whether each element of the result reads one of this operand; a dot that sums nothing broadcasts its operands."""
-    return operand in (result, ()) or (
-        op.name in DOTS and not op.is_matmul and all(dim in result for dim in operand)
-    )
+def _broadcasts(rule: OpShardingRule) -> bool:
+    """Whether each element of the result reads one of each operand, as of a dot that sums nothing."""
+    return rule.passes_through and all(dim in rule.results[0] for operand in rule.operands for dim in operand)
 
 
 def free_values(

@@ -38,6 +38,20 @@ class OpShardingRule:
     operands: tuple[TensorMapping, ...]
     results: tuple[TensorMapping, ...]
     is_custom: bool = field(default=False)
+    is_elementwise: bool = field(init=False, repr=False, compare=False)  # asked for millions of times
+    """Whether each element of the one result reads one of each operand that is no scalar."""
+
+    def __post_init__(self) -> None:
+        read = {operand for operand in self.operands if operand}
+        is_elementwise = len(self.results) == 1 and read <= {*self.results} and self.passes_through
+        object.__setattr__(self, "is_elementwise", is_elementwise)
+
+    @property
+    def passes_through(self) -> bool:
+        """Whether every factor may be split freely."""
+        return all(
+            factor.kind is FactorKind.PASS_THROUGH and not factor.is_blocked for factor in self.factors
+        )
 
     def __str__(self) -> str:
         operands, results = (
