@@ -189,7 +189,10 @@ def parse_axes(text: str, mesh: Mesh) -> tuple[AxisRef, ...]:
 
 
 def total_size(axes: Sequence[AxisRef]) -> int:
-    return math.prod(axis.size for axis in axes)
+    size = 1
+    for axis in axes:
+        size *= axis.size
+    return size
 
 
 def merge_sub_axes(axes: Sequence[AxisRef], mesh: Mesh) -> tuple[AxisRef, ...]:
