@@ -6,7 +6,6 @@ sharding group decides for the others.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +75,7 @@ def _settling_cost(priced: PricedGraph, number: int, wanted: int) -> NDArray[np.
 
 
 def _sums_to(left: TensorSharding, wanted: TensorSharding) -> bool:
-    summed = replace(left, unreduced=())
+    summed = left.summed()
     return summed == wanted or is_scatter(summed, wanted, left.unreduced)
 
 
@@ -165,7 +164,7 @@ def _wanted(priced: PricedGraph, node: Node, given: Mapping[int, TensorSharding]
     sharding = given.get(value, TensorSharding.replicated_closed(type_.rank))
     closed = sharding.as_closed()
     is_whole = graph.adds_first and node.flow < 0
-    return graph.layouts[type_.rank].id_of(replace(closed, unreduced=()) if is_whole else closed)
+    return graph.layouts[type_.rank].id_of(closed.summed() if is_whole else closed)
 
 
 def decide_hubs(

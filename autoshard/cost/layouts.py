@@ -1,7 +1,6 @@
 """Shardings as small numbers, one numbering per rank, so that tables over them are array look-ups."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +75,7 @@ class Layouts:
         """The same splits of what is summed."""
         found = ids.copy()
         for layout in [one for one in self._partial if one in ids]:
-            found[ids == layout] = self.id_of(replace(self.shardings[layout], unreduced=()))
+            found[ids == layout] = self.id_of(self.shardings[layout].summed())
         return found
 
     def _unreduced(self, ids: Ints) -> list[frozenset[AxisRef]]:

@@ -5,7 +5,7 @@ local bytes at every step, which come from the tensor type.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -166,7 +166,7 @@ class ReshardPrices:
     def _sum_first(self, rank: int, origin: int, target: int) -> tuple[CollectiveStep, ...]:
         """XLA sums addends that are not read as such, and changes the sharding of the sum."""
         before, after = (self._layouts[rank].shardings[layout] for layout in (origin, target))
-        summed = replace(before, unreduced=())
+        summed = before.summed()
         if is_scatter(summed, after, before.unreduced):
             return (CollectiveStep("reduce_scatter", before.unreduced, after),)
         rest = self._sequences.get((rank, self._layouts[rank].id_of(summed), target), ())

@@ -78,10 +78,7 @@ def with_sums_left(
     """
     if shape.name in MOVES:
         left = [
-            _handing_on(one, sum_)
-            for sum_ in arriving
-            for one in found
-            if one.settled == (replace(sum_, unreduced=()),)
+            _handing_on(one, sum_) for sum_ in arriving for one in found if one.settled == (sum_.summed(),)
         ]
     else:
         left = [

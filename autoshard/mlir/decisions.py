@@ -27,10 +27,10 @@ class Decisions:
     def reduced(self) -> "Decisions":
         """The same splits with every sum made where it is left to a reader."""
         produced, settled, shared = (
-            {value: replace(sharding, unreduced=()) for value, sharding in each.items()}
+            {value: sharding.summed() for value, sharding in each.items()}
             for each in (self.produced, self.settled, self.shared)
         )
-        uses = {site: replace(sharding, unreduced=()) for site, sharding in self.uses.items()}
+        uses = {site: sharding.summed() for site, sharding in self.uses.items()}
         return replace(self, produced=produced, settled=settled, shared=shared, uses=uses)
 
     @property

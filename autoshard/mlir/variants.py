@@ -113,7 +113,7 @@ class Choices:
         """Of a sum wanted partial: made partial where zeros or a broadcast can be, else made whole, to be changed."""
         if not wanted.unreduced:
             return self._make_whole_variant(op, wanted)
-        variant = self._make_whole_variant(op, replace(wanted, unreduced=()))
+        variant = self._make_whole_variant(op, wanted.summed())
         way = self._partial_way(op)
         if way is None:
             return variant

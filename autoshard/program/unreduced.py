@@ -46,7 +46,11 @@ def without_unreduced(listing: Listing) -> Listing:
     return replace(
         listing,
         ops=tuple(
-            replace(op, demand=_whole(op.demand), other_demands=tuple(map(_reduced, op.other_demands)))
+            replace(
+                op,
+                demand=_whole(op.demand),
+                other_demands=tuple(other.summed() for other in op.other_demands),
+            )
             for op in listing.ops
         ),
         data_flows=tuple(replace(flow, demand=_whole(flow.demand)) for flow in listing.data_flows),
@@ -57,11 +61,7 @@ def without_unreduced(listing: Listing) -> Listing:
 
 
 def _whole(demand: TensorSharding | None) -> TensorSharding | None:
-    return None if demand is None else _reduced(demand)
-
-
-def _reduced(demand: TensorSharding) -> TensorSharding:
-    return replace(demand, unreduced=())
+    return None if demand is None else demand.summed()
 
 
 def _not_a_number(listing: Listing, demand: Demand) -> str | None:

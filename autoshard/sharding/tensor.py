@@ -67,6 +67,10 @@ class DimSharding:
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_shards", total_size(self.axes))
 
+    def as_closed(self) -> "DimSharding":
+        """The same axes, final: without a priority."""
+        return self if self.is_closed and self.priority is None else DimSharding(self.axes)
+
     def __str__(self) -> str:
         items = [*map(str, self.axes), *([] if self.is_closed else ["?"])]
         return "{" + ", ".join(items) + "}" + ("" if self.priority is None else f"p{self.priority}")
@@ -84,9 +88,10 @@ class TensorSharding:
 
     @staticmethod
     def closed(axes: Sequence[Sequence[AxisRef]]) -> "TensorSharding":
-        return TensorSharding(tuple(DimSharding(tuple(dim)) for dim in axes))
+        return TensorSharding(tuple(DimSharding(tuple(dim)) if dim else REPLICATED_DIM for dim in axes))
 
     @staticmethod
+    @cache
     def replicated_closed(rank: int) -> "TensorSharding":
         return TensorSharding((REPLICATED_DIM,) * rank)
 
@@ -127,9 +132,11 @@ class TensorSharding:
 
     def as_closed(self) -> "TensorSharding":
         """The same split, final: no open dimension, no priority, no explicit replication."""
-        return TensorSharding(
-            tuple(DimSharding(dim.axes) for dim in self.dims), (), self.unreduced, self.mesh
-        )
+        return TensorSharding(tuple(dim.as_closed() for dim in self.dims), (), self.unreduced, self.mesh)
+
+    def summed(self) -> "TensorSharding":
+        """The same split with every sum made."""
+        return replace(self, unreduced=()) if self.unreduced else self
 
     def on_mesh(self, name: str) -> "TensorSharding":
         """The same axes of another mesh."""
