@@ -20,7 +20,7 @@ from autoshard.cost.layouts import Ints
 from autoshard.cost.lowering import CollectivePrices
 from autoshard.cost.memory import copies_count, copy_bytes, hoisted_bytes, scattered_from, shard_bytes
 from autoshard.cost.overlap import NOTHING, Hideable, value_of
-from autoshard.cost.relaid import held_ahead
+from autoshard.cost.relaid import held_until
 from autoshard.cost.reshard import ReshardPrices
 from autoshard.cost.sizes import Sizes
 from autoshard.cost.sums_left import left_pairs
@@ -67,6 +67,9 @@ class EdgeTables:
             tuple[TensorType, TensorType, *tuple[int | Hideable, ...]], tuple[Table, _Copies]
         ] = {}
         self._looped: dict[tuple[int, int], tuple[Table, Ints]] = {}
+        self._parts: dict[
+            tuple[int, int, bool], tuple[Ints | Bools, Ints, Ints]
+        ] = {}  # by identity, with both arrays
         self._sums: dict[tuple[int, TensorType, int, int], tuple[Table, Table]] = {}
 
     def add_to(self, builder: ProblemBuilder) -> dict[int, Gathered]:
@@ -184,12 +187,22 @@ class EdgeTables:
         if prices.lowering == "xla-tpu" and value in graph.program.pieces:
             pieces = sizes.pieces(edge.type, graph.program.pieces[value], *edge_ends(graph, edge))
             yield edge.begin, edge.end, pieces if pairs is None else np.where(pairs.is_moved, pieces, 0)
-        is_laid = are_laid & (whole > 0)
-        if do_count and is_laid.any():
-            yield edge.begin, edge.begin + 1, np.where(is_laid, whole, 0)
+        laid = self._picked(are_laid, whole, are=True)
+        if do_count and laid.any():
+            yield edge.begin, edge.begin + 1, laid
         if begin and prices.gathers_ahead and value in graph.program.made_at_start:
-            is_apart = is_laid & (edge.type.num_elements < prices.apart_below)
-            yield from held_ahead(graph.program, value, begin, is_apart, whole, shard)
+            if laid.any() and edge.type.num_elements < prices.apart_below:  # gathered in front of all else
+                yield 0, begin, laid
+                shard = self._picked(laid, shard, are=False)
+            if shard.any():
+                yield 0, held_until(graph.program, value, begin), shard
+
+    def _picked(self, where: Ints | Bools, bytes_: Ints, *, are: bool) -> Ints:
+        """The bytes where those are, or are not, above zero; of the same arrays once."""
+        key = id(where), id(bytes_), are
+        if key not in self._parts:
+            self._parts[key] = where, bytes_, np.where((where > 0) == are, bytes_, 0)
+        return self._parts[key][-1]
 
 
 def _within(table: Table, allowed: Bools) -> Table:

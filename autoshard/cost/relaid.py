@@ -10,12 +10,9 @@ Seen of what libtpu 0.0.52 compiles for v5e and v6e 4x4: matrices and arrays of 
 twelve; 28 of 150 gathers of Llama-3 8B forward, for which it takes 0.9 GB.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from autoshard.cost.layouts import Ints
-from autoshard.problem.model import Bools
 from autoshard.program import Program
 
 
@@ -27,18 +24,8 @@ def passes(before: Ints, after: Ints) -> Ints:
     return np.where(is_several, 1 + behind, 0).astype(np.int64)
 
 
-def held_ahead(
-    program: Program, value: int, begin: int, is_apart: Bools, whole: Ints, shard: Ints
-) -> Iterator[tuple[int, int, Ints]]:
-    """(begin, end, [from, to] bytes) of what is there from the start of the program until a gather of `value`, at `begin`.
-
-    The shard, but of a value that is stored only until it has that; where the gather is made in front of all else what it brings.
-    """
-    if is_apart.any():
-        yield 0, begin, np.where(is_apart, whole, 0)
-        shard = np.where(is_apart, 0, shard)
+def held_until(program: Program, value: int, begin: int) -> int:
+    """How long the shard of a value is there from the start of the program for a gather at `begin`: until it is stored, or has that."""
     stored = program.lifetimes.get(value)
     is_made = stored is not None and stored.is_own_buffer and stored.begin > 0
-    until = min(begin, stored.begin) if stored is not None and is_made else begin
-    if shard.any():
-        yield 0, until, shard
+    return min(begin, stored.begin) if stored is not None and is_made else begin
