@@ -6,6 +6,7 @@ Sums are exact: `validate` refuses problems whose sums could leave int64.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -111,5 +112,6 @@ def group_by(keys: np.ndarray[tuple[int], np.dtype[np.integer]]) -> list[tuple[i
         return []
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
-    cuts = np.flatnonzero(np.diff(ordered)) + 1
-    return [(int(keys[part[0]]), part) for part in np.split(order, cuts)]
+    cuts = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(keys)]
+    firsts = ordered[cuts[:-1]].tolist()
+    return [(key, order[begin:end]) for key, (begin, end) in zip(firsts, pairwise(cuts), strict=True)]

@@ -65,12 +65,13 @@ def _add_memory(graph: Graph, problem: Problem, limit: int, clock: Clock | None)
         usage = np.maximum(problem.item_usage(item) - low[item], 0)
         graph.node_items[problem.node_item[item, 0]].append((int(begin[item]), int(end[item]), usage))
     lowered: dict[tuple[int, int], Ints] = {}
-    for item in watched(clock, np.flatnonzero(matters[nodes:]).tolist()):
-        edge, _, _, table = problem.edge_item[item].tolist()
-        least = int(low[nodes + item])
-        usage = lowered.setdefault((table, least), np.maximum(problem.usage_tables[table] - least, 0))
-        u, v = problem.edge_nodes[edge].tolist()
-        graph.add_items_between(u, v, [(int(begin[nodes + item]), int(end[nodes + item]), usage)])
+    of_edges = np.flatnonzero(matters[nodes:])
+    ends, tables = problem.edge_nodes[problem.edge_item[of_edges, 0]], problem.edge_item[of_edges, 3]
+    columns = (*ends.T, tables, begin[nodes + of_edges], end[nodes + of_edges], low[nodes + of_edges])
+    for u, v, table, first, last, least in watched(clock, zip(*(c.tolist() for c in columns), strict=True)):
+        if (table, least) not in lowered:
+            lowered[table, least] = np.maximum(problem.usage_tables[table] - least, 0)
+        graph.add_items_between(u, v, [(first, last, lowered[table, least])])
 
 
 def item_ranges(problem: Problem) -> tuple[Ints, Ints]:
