@@ -8,6 +8,7 @@ groups      cost nothing; masks of nodes, and of ties, the edges that come after
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -33,7 +34,7 @@ from autoshard.program import largest_alike
 from costmodels import Communication, Hardware
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class PricedGraph:
     """A problem and all that is needed to read a solution of it back: node and edge numbers are those of the graph, ties come after."""
 
@@ -52,20 +53,21 @@ class PricedGraph:
 
     def expected_peak(self, choice: ArrayLike) -> int:
         """Bytes that the program takes once compiled: see `PeakModel.expected`."""
-        return self._peaks().expected(choice)
+        return self._peaks.expected(choice)
 
     def stored_peak(self, choice: ArrayLike) -> int:
         """Bytes of the same, whatever the limit: see `PeakModel.stored`."""
-        return self._peaks().stored(choice)
+        return self._peaks.stored(choice)
 
     def peak(self, choice: ArrayLike) -> Peak:
         """What the program holds when it holds the most."""
-        return self._peaks().held(choice)
+        return self._peaks.held(choice)
 
     def gathered_again(self, choice: ArrayLike) -> dict[int, int]:
         """Edges that gather what others gather too, and are to do so anew, by the number of the gather: see `PeakModel.gathers_again`."""
-        return self._peaks().gathers_again(choice)
+        return self._peaks.gathers_again(choice)
 
+    @cached_property
     def _peaks(self) -> PeakModel:
         return PeakModel(self.graph, self.sizes, self.problem, self.node_items, self.looped, self.again)
 

@@ -1,6 +1,6 @@
 """What a program holds when it holds the most: the predicted peak, and all that is in it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from autoshard.cost.graph import Graph
 from autoshard.cost.layouts import Ints
 from autoshard.cost.looped import Looped
 from autoshard.cost.memory import NodeItems
-from autoshard.cost.sizes import Sizes
+from autoshard.cost.sizes import Item, Sizes
 from autoshard.problem import Problem, evaluate, item_usages
 from autoshard.program import Deferring, Lifetime, Lives, gather_kernels
 
@@ -44,8 +44,27 @@ class Peak:
     rest_bytes: int = 0
 
 
+class _NodeItems:
+    """What nodes hold while values live in one way, whatever is chosen."""
+
+    def __init__(self, items: Iterable[tuple[int, Item]]) -> None:
+        self.items = list(items)
+        found = [item for _, item in self.items]
+        self._node = np.asarray([number for number, _ in self.items], dtype=np.int64)
+        self._bytes = np.concatenate([np.zeros(0, dtype=np.int64), *(item.bytes for item in found)])
+        self._start = np.cumsum([0, *(len(item.bytes) for item in found)], dtype=np.int64)[:-1]
+        rows = [(item.begin, item.end, 0, item.is_handed_over, item.value) for item in found]
+        self._columns = np.asarray(rows, dtype=np.int64).reshape(-1, 5)
+
+    def columns(self, chosen: Ints) -> Ints:
+        """[item, (begin, end, bytes, whether it is handed over, value or -1)]."""
+        found = self._columns.copy()
+        found[:, 2] = self._bytes[self._start + chosen[self._node]]
+        return found
+
+
 class PeakModel:
-    """Of all choices of a graph."""
+    """Of all choices of a graph; what does not depend on them is worked out once."""
 
     def __init__(
         self,
@@ -60,6 +79,9 @@ class PeakModel:
         self._node_items, self._looped, self._again = node_items, looped, again
         self._deferring = Deferring(graph.program)
         self._offloading = sizes.offloading()
+        self._least = Lives(graph.program.lifetimes)
+        self._lives: dict[tuple[int, frozenset[int], frozenset[tuple[int, bool]]], Lives] = {}
+        self._living: dict[int, _NodeItems] = {}  # by the identity of lives, which are kept
         gathers = {kernel.time: kernel.results[0] for kernel in gather_kernels(graph.program)}
         times = [kernel.time for kernel in graph.program.kernels]
         self._gathers = [
@@ -106,9 +128,10 @@ class PeakModel:
         stored, lives, again = self._taken(chosen, apart)
         needed, capped = self._beyond_limit(chosen), self._within_limit(stored)
         expected = capped if needed is None else needed
-        lives = lives if capped == stored else Lives(self._graph.program.lifetimes)
-        items = self._items(chosen, lives, held_between=not again)
-        found = self._sizes.occupancy(_columns(items), self._offloading.in_main_memory(apart))
+        lives = lives if capped == stored else self._least
+        columns = self._columns(chosen, lives, held_between=not again)
+        found = self._sizes.occupancy(columns, self._offloading.in_main_memory(apart))
+        items = self._named(chosen, lives, columns, held_between=not again)
         there = (item for item, is_held in zip(items, found.held.tolist(), strict=True) if is_held)
         return Peak(
             expected,
@@ -151,14 +174,18 @@ class PeakModel:
         in_main_memory = self._offloading.in_main_memory(apart)
 
         def lives(of_values: Mapping[int, Lifetime]) -> Lives:
-            return self._deferring.lives(self._offloading.lives(of_values, apart), scattered)
+            key = id(of_values), apart, frozenset(scattered.items())
+            if key not in self._lives:
+                of_apart = self._offloading.lives(of_values, apart)
+                self._lives[key] = self._deferring.lives(of_apart, scattered)
+            return self._lives[key]
 
         def peak(lives: Lives) -> int:
-            items = _columns(self._items(chosen, lives, held_between=held_between))
+            items = self._columns(chosen, lives, held_between=held_between)
             return self._sizes.occupancy(items, in_main_memory).peak_bytes
 
-        least, ample = Lives(program.lifetimes), lives(program.ample_lifetimes)
-        yield peak(least), least
+        ample = lives(program.ample_lifetimes)
+        yield peak(self._least), self._least
         spared = peak(ample)
         if self._sizes.are_short(spared):
             lent = lives(program.lent_lifetimes)
@@ -190,30 +217,30 @@ class PeakModel:
                 found.add(result)
         return frozenset(found)
 
-    def _items(self, chosen: Ints, lives: Lives, *, held_between: bool) -> list[Held]:
-        found = [
-            Held(
-                number,
-                -1,
-                item.begin,
-                item.end,
-                int(item.bytes[chosen[number]]),
-                item.is_handed_over,
-                item.note,
-                item.value,
-            )
-            for number, item in self._node_items.while_living(lives)
-        ]
-        copied = item_usages(self._problem, chosen)[1].tolist()
-        for (edge, begin, end, _), bytes_ in zip(self._problem.edge_item.tolist(), copied, strict=True):
-            found.append(Held(-1, edge, begin, end, bytes_, False, "", -1))
+    def _of_nodes(self, lives: Lives) -> _NodeItems:
+        if id(lives) not in self._living:
+            self._living[id(lives)] = _NodeItems(self._node_items.while_living(lives))
+        return self._living[id(lives)]
+
+    def _columns(self, chosen: Ints, lives: Lives, *, held_between: bool) -> Ints:
+        """[item, (begin, end, bytes, whether it is handed over, value or -1)] of nodes, of edges, and of what is held between readers."""
+        edges = self._problem.edge_item
+        copied = np.zeros((len(edges), 5), dtype=np.int64)
+        copied[:, :2], copied[:, 2], copied[:, 4] = edges[:, 1:3], item_usages(self._problem, chosen)[1], -1
         between = self._again.held_between(chosen) if held_between else ()
-        note = "gathered once for several readers"
-        found += [Held(-1, edge, begin, end, bytes_, False, note, -1) for edge, begin, end, bytes_ in between]
-        return found
+        rows = [(begin, end, bytes_, 0, -1) for _, begin, end, bytes_ in between]
+        held = np.asarray(rows, dtype=np.int64).reshape(-1, 5)
+        return np.concatenate([self._of_nodes(lives).columns(chosen), copied, held])
 
-
-def _columns(items: list[Held]) -> Ints:
-    """[item, (begin, end, bytes, whether it is handed over, value or -1)]."""
-    rows = [(item.begin, item.end, item.bytes, item.is_handed_over, item.value) for item in items]
-    return np.asarray(rows, dtype=np.int64).reshape(-1, 5)
+    def _named(self, chosen: Ints, lives: Lives, columns: Ints, *, held_between: bool) -> list[Held]:
+        """The items of these columns."""
+        between = self._again.held_between(chosen) if held_between else ()
+        names = [(number, -1, item.note) for number, item in self._of_nodes(lives).items]
+        names += [(-1, edge, "") for edge in self._problem.edge_item[:, 0].tolist()]
+        names += [(-1, edge, "gathered once for several readers") for edge, *_ in between]
+        return [
+            Held(node, edge, begin, end, bytes_, bool(is_fixed), note, value)
+            for (node, edge, note), (begin, end, bytes_, is_fixed, value) in zip(
+                names, columns.tolist(), strict=True
+            )
+        ]

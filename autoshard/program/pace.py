@@ -37,10 +37,17 @@ class Pace:
         self._before = [0.0, *accumulate(max(one) * kernel.repeat for one, kernel in runs)]
         self._readers = readers_of(program.kernels)
         self._read_times: dict[int, list[int]] = {}
+        self._stays: dict[tuple[int, int, int, bool], Stay] = {}
         self._streamed = frozenset(self._made_apart(program.kernels))
 
     def stay(self, value: int, begin: int, end: int, *, is_out: bool = False) -> Stay:
         """Of a buffer over a half-open life; `value` is what is in it, -1 where its readers are not known. `is_out`: it waits for ever."""
+        key = value, begin, end, is_out
+        if key not in self._stays:  # choices differ in few of them
+            self._stays[key] = self._stay(*key)
+        return self._stays[key]
+
+    def _stay(self, value: int, begin: int, end: int, is_out: bool) -> Stay:
         reads = self._reads(value)
         last = end if end in reads else end - 1
         times = [begin, *(time for time in reads if begin < time < last), max(last, begin)]
