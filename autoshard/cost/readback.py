@@ -20,7 +20,7 @@ from autoshard.cost.reshard import Collective
 from autoshard.cost.sums_left import held_as
 from autoshard.cost.together import sums_emitted
 from autoshard.program import Kernel, LinearWay
-from autoshard.sharding import AxisRef, TensorSharding, TensorType, tensor_sharding
+from autoshard.sharding import AxisRef, TensorMapping, TensorSharding, TensorType, tensor_sharding
 from autoshard.space import Strategy
 
 
@@ -63,6 +63,7 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
     moves = _moves(priced, choice)
     kept = _kept_as_summed(priced, choice)
     sums = sums_emitted(priced, choice, moves, kept)
+    within = _Within(priced)
     for number, node in enumerate(priced.graph.nodes):
         if node.space is None:
             continue
@@ -81,16 +82,16 @@ def read_back(priced: PricedGraph, choice: NDArray[np.int64]) -> Chosen:
         collectives += [
             ChosenCollective(c, priced.sums_after[number].runs, kernel.ops[-1], node=number) for c in after
         ]
-        _inner_values(priced, number, strategy, values)
-        _free_reads(priced, number, strategy, uses)
+        _inner_values(priced, number, strategy, within, values)
+        _free_reads(priced, number, strategy, within, uses)
     in_products = edges_in_products(priced, choice)
     again = priced.gathered_again(choice)
     moves = [
         replace(
-            move,
-            is_made=move.is_made and move.number not in in_products,
-            again=again.get(move.number, 0),
+            move, is_made=move.is_made and move.number not in in_products, again=again.get(move.number, 0)
         )
+        if move.number in in_products or move.number in again
+        else move
         for move in moves
     ]
     for move, emitted in zip(moves, emitted_once(priced.reshards, moves), strict=True):
@@ -152,11 +153,13 @@ def _moves(priced: PricedGraph, choice: NDArray[np.int64]) -> list[Move]:
             known = taken.setdefault(move.edge.provider, move.edge.travels)
             taken[move.edge.provider] = max(known, move.edge.travels, key=element_bits)
     return [
-        replace(
-            move,
-            origin=move.target if _is_spared(priced, move, choice) else move.origin,
-            is_made=takes and (move.edge.reader not in settled or move.edge.reader in taken),
-            copied=taken.get(move.edge.reader) if move.edge.reader in settled else None,
+        Move(
+            move.number,
+            move.edge,
+            move.target if _is_spared(priced, move, choice) else move.origin,
+            move.target,
+            takes and (move.edge.reader not in settled or move.edge.reader in taken),
+            taken.get(move.edge.reader) if move.edge.reader in settled else None,
         )
         for move, takes in zip(moves, takes_copy, strict=True)
     ]
@@ -248,14 +251,33 @@ def _values(priced: PricedGraph, choice: NDArray[np.int64]) -> dict[int, ChosenV
     return values
 
 
-def _inner_values(priced: PricedGraph, number: int, strategy: int, values: dict[int, ChosenValue]) -> None:
+class _Within:
+    """How kernels split what they read and make inside, those of equal spaces once."""
+
+    def __init__(self, priced: PricedGraph) -> None:
+        self._nodes, self._mesh = priced.graph.nodes, priced.graph.mesh
+        self._known: dict[tuple[KernelSpace, int, TensorMapping], TensorSharding | None] = {}
+
+    def sharding(self, number: int, strategy: int, mapping: TensorMapping) -> TensorSharding | None:
+        space = self._nodes[number].space
+        assert space is not None
+        key = space, strategy, mapping
+        if key not in self._known:
+            axes = space.strategies[strategy].factor_axes
+            self._known[key] = tensor_sharding(space.shape.rule, mapping, axes, self._mesh)
+        return self._known[key]
+
+
+def _inner_values(
+    priced: PricedGraph, number: int, strategy: int, within: _Within, values: dict[int, ChosenValue]
+) -> None:
     """Values that never leave a kernel follow its factors."""
     graph = priced.graph
     kernel = graph.program.kernels[graph.nodes[number].kernel]
     chosen = _strategy(priced, number, strategy)
     passing = _passing(kernel, chosen)
     for value, mapping in kernel.inner:
-        sharding = tensor_sharding(kernel.shape.rule, mapping, chosen.factor_axes, graph.mesh)
+        sharding = within.sharding(number, strategy, mapping)
         if sharding is not None and passing is not None and value in passing.way.inner:
             sharding = replace(sharding, unreduced=passing.axes)
         if sharding is not None and value not in graph.program.cloneable:
@@ -278,7 +300,11 @@ def _within_addition(
 
 
 def _free_reads(
-    priced: PricedGraph, number: int, strategy: int, uses: dict[tuple[int, int], TensorSharding]
+    priced: PricedGraph,
+    number: int,
+    strategy: int,
+    within: _Within,
+    uses: dict[tuple[int, int], TensorSharding],
 ) -> None:
     """What the kernel demands of values that are recomputed for it."""
     graph = priced.graph
@@ -286,7 +312,7 @@ def _free_reads(
     chosen = _strategy(priced, number, strategy)
     passing = _passing(kernel, chosen)
     for op, operand, mapping in kernel.free_reads:
-        sharding = tensor_sharding(kernel.shape.rule, mapping, chosen.factor_axes, graph.mesh)
+        sharding = within.sharding(number, strategy, mapping)
         if sharding is not None and passing is not None and (op, operand) in passing.way.free_reads:
             sharding = replace(sharding, unreduced=passing.axes)
         if sharding is not None and not _is_recomputed(priced, op):
