@@ -91,6 +91,7 @@ class _Emitter:
         self._made: dict[int, list[TensorSharding]] = {}
         self._broadcasts = Broadcasts(listing, choices.operand)
         self._users_of_shared = self._find_users_of_shared()
+        self._left = frozenset(filter(self._is_left, range(len(self._ranks))))
         self.changes: list[Change] = []
 
     def events(self) -> Iterator[int | Handoff]:
@@ -109,14 +110,32 @@ class _Emitter:
             self._recompute(event)
             return
         apart = self._numbers_of_op(event) if isinstance(event, int) else {}
-        # gathers made anew last: what passes a barrier with them is ready then
-        for use in sorted(self._uses(event), key=self._again):
-            version = self._told_apart(use, self._version(use), apart.get(use.position, 0))
-            if version is not use.value:
-                use.user.operands[use.position] = version
+        if any(apart.values()) or not self._reads_as_made(event):
+            # gathers made anew last: what passes a barrier with them is ready then
+            for use in sorted(self._uses(event), key=self._again):
+                version = self._told_apart(use, self._version(use), apart.get(use.position, 0))
+                if version is not use.value:
+                    use.user.operands[use.position] = version
         if isinstance(event, int):
             op, results = self._walked.ops[event], self._listing.ops[event].results
             self._annotate(op, [self._choices.produced(value) for value in results])
+
+    def _is_left(self, number: int) -> bool:
+        """Whether a value stays as its op makes it until it is read."""
+        if self._choices.is_recomputed(number) or number in self._emission.pinned:
+            return False
+        return self._choices.settled(number) == self._choices.produced(number)
+
+    def _reads_as_made(self, event: int | Handoff) -> bool:
+        """Whether it is an op that reads all of its operands so, as most do."""
+        return isinstance(event, int) and all(
+            not self._ranks[number]
+            or (
+                number in self._left
+                and self._choices.operand(event, position) == self._choices.settled(number)
+            )
+            for position, number in enumerate(self._listing.ops[event].operands)
+        )
 
     def _is_recomputed_op(self, index: int) -> bool:
         results = self._listing.ops[index].results
@@ -335,6 +354,8 @@ class _Emitter:
         shared = {n for n in range(len(self._ranks)) if self._choices.shared(n) is not None}
         users: dict[Value, list[tuple[ir.Operation, int, bool]]] = {}
         for event in self.events() if shared else ():
+            if isinstance(event, int) and shared.isdisjoint(self._listing.ops[event].operands):
+                continue
             for use in self._all_uses(event):
                 if use.number in shared:
                     takes = use.demand != self._choices.settled(use.number)
