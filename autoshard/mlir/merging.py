@@ -19,26 +19,41 @@ def merge_equal(walked: Walked, tag: str) -> dict[int, int]:
     merged: dict[int, int] = {}
     dropped: list[ir.Operation] = []
     first: dict[tuple[object, ...], ir.Operation] = {}
+    several: dict[tuple[object, ...], dict[object, ir.Operation]] = {}
     leader: dict[Value, Value] = {}
     for scope, op in zip(walked.op_scopes, walked.ops, strict=True):
-        known = None if len(op.regions) or op.name in _KEPT else attributes_of_op(op)
-        if known is None:
+        if len(op.regions) or op.name in _KEPT:
             continue
-        attributes = dict(known)
-        mine = attributes.pop(tag, None)
-        operands = tuple(walked.ids[leader.get(value, value)] for value in op.operands)
-        types = tuple(result.type for result in op.results)
-        key = (scope, op.name, operands, tuple(attributes.items()), types, mine is None)
-        kept = first.setdefault(key, op)
-        if kept is op:
+        read = (scope, op.name, *(walked.ids[leader.get(value, value)] for value in op.operands))
+        before = first.setdefault(read, op)
+        if before is op:  # nothing else reads the same: what it says need not be asked, which takes long
+            continue
+        if read not in several:
+            several[read] = {_said(before, tag): before}
+        said = _said(op, tag)
+        kept = several[read].setdefault(said, op)
+        if said is None or kept is op:
             continue
         dropped.append(op)
         leader.update(zip(op.results, kept.results, strict=True))
-        if mine is not None:
-            merged[ir.IntegerAttr(mine).value] = ir.IntegerAttr(kept.attributes[tag]).value
+        if tag in op.attributes:
+            merged[_number(op, tag)] = _number(kept, tag)
     for op in dropped:
         for result in op.results:
             result.replace_all_uses_with(leader[result])
     for op in reversed(dropped):
         op.erase()
     return merged
+
+
+def _said(op: ir.Operation, tag: str) -> tuple[object, ...] | None:
+    """All that is said of an op beside its name, its operands and its number; None where that is not known."""
+    known = attributes_of_op(op)
+    if known is None:
+        return None
+    attributes = tuple(item for item in known.items() if item[0] != tag)
+    return attributes, tuple(result.type for result in op.results), tag in known
+
+
+def _number(op: ir.Operation, tag: str) -> int:
+    return ir.IntegerAttr(op.attributes[tag]).value

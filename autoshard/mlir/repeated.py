@@ -45,30 +45,38 @@ _SPREAD = frozenset({"stablehlo.broadcast_in_dim", "stablehlo.reshape", "stableh
 def first_of_equals(walked: Walked, operands: Sequence[Sequence[int]]) -> dict[int, int]:
     """Of each value that is computed again: the one that is computed first. `operands` are those of each op, by number."""
     first: dict[int, int] = {}
-    seen: dict[object, Sequence[int]] = {}
+    seen: dict[object, tuple[ir.Operation, Sequence[int]]] = {}
+    several: dict[object, dict[object, Sequence[int]]] = {}
     for op, scope, numbers in zip(walked.ops, walked.op_scopes, operands, strict=True):
-        attributes = _attributes(op)
-        if attributes is None:
+        if op.name in _ITS_OWN or not len(op.results) or (len(op.regions) and not body_name(op)):
             continue
         read = tuple(first.get(number, number) for number in numbers)
         made = tuple(walked.ids[value] for value in op.results)
         if (same := unchanged(op)) is not None:
             first[made[0]] = read[same]
             continue
-        types = tuple(value.type for value in op.results)
-        key = (op.name, scope, read, types, attributes, body_name(op))
-        before = seen.setdefault(key, made)
-        if before is not made:
+        key = (op.name, scope, read)
+        earlier, theirs = seen.setdefault(key, (op, made))
+        if theirs is made:  # nothing else reads the same: what it says need not be asked, which takes long
+            continue
+        if key not in several:
+            several[key] = {_said(earlier): theirs}
+        said = _said(op)
+        before = several[key].setdefault(said, made)
+        if said is not None and before is not made:
             first.update(zip(made, before, strict=True))
     return first
 
 
-def _attributes(op: ir.Operation) -> tuple[object, ...] | None:
-    """Of an op of which they say it all, beside the one op of a reduction's body; None of any other."""
-    if op.name in _ITS_OWN or not len(op.results) or (len(op.regions) and not body_name(op)):
-        return None
+def _said(op: ir.Operation) -> tuple[object, ...] | None:
+    """All that is said of an op, beside its name and operands, that has no regions, or the one of a reduction; None where that is not
+    known.
+    """
     known = attributes_of_op(op)
-    return None if known is None else tuple(item for item in known.items() if item[0] != BEHIND)
+    if known is None:
+        return None
+    types = tuple(value.type for value in op.results)
+    return types, tuple(item for item in known.items() if item[0] != BEHIND), body_name(op)
 
 
 def unchanged(op: ir.Operation) -> int | None:
