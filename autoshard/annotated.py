@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from autoshard.baselines import propagated
+from autoshard.baselines import propagation
 from autoshard.breakdown import Breakdown, break_down
 from autoshard.cost import PricedGraph, follow, look_through, read_back
 from autoshard.hardware import scheduler_of
@@ -70,7 +70,7 @@ def cost_loaded(loaded: Loaded, progress: Progress = silent) -> Plan:
 def price_as_written(loaded: Loaded, progress: Progress = silent) -> AsWritten:
     """What `cost_loaded` prices, ready to be explained too."""
     progress("propagating", None)
-    values = propagated(loaded, {})
+    values = propagation(loaded)({})
     values |= {
         demand.value: demand.sharding
         for demand in demands_of(loaded.listing)

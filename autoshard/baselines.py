@@ -1,8 +1,7 @@
 """Plans to compare with, as choices of the problem: everything replicated, data parallelism as Shardy propagates it, and that with
 arrays and state split besides."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -27,13 +26,19 @@ def baseline_choices(loaded: Loaded, priced: PricedGraph) -> list[BaselineChoice
     return [_replicated(priced), *_data_parallel(loaded, priced)]
 
 
-def propagated(loaded: Loaded, demands: Mapping[int, TensorSharding]) -> dict[int, TensorSharding]:
-    """Shardy's propagation of the module's shardings and these, partial sums in the forms that have them only."""
-    is_xla = loaded.lowering == "xla-tpu"
-    given = passes.propagate(loaded.handles, loaded.listing, demands, as_xla=is_xla)
-    if keeps_partial_sums(loaded.form):
-        return dict(given)
-    return {value: replace(sharding, unreduced=()) for value, sharding in given.items()}
+def propagation(
+    loaded: Loaded,
+) -> Callable[[Mapping[int, TensorSharding]], dict[int, TensorSharding]]:
+    """Shardy's propagation of the module's shardings and given ones, partial sums in the forms that have them only."""
+    through = passes.propagation(loaded.handles, loaded.listing, as_xla=loaded.lowering == "xla-tpu")
+
+    def propagated(demands: Mapping[int, TensorSharding]) -> dict[int, TensorSharding]:
+        given = through.of(demands)
+        if keeps_partial_sums(loaded.form):
+            return given
+        return {value: sharding.summed() for value, sharding in given.items()}
+
+    return propagated
 
 
 def _replicated(priced: PricedGraph) -> BaselineChoice:
@@ -56,8 +61,9 @@ def _data_parallel(loaded: Loaded, priced: PricedGraph) -> Iterator[BaselineChoi
     whole = "whole: no axis divides the batch" if axes else "on one device"
     where = f"over {_names(over)}" if over else whole
     names = f"{', '.join(flow.name for flow, _ in batch[:3])}{', ...' if len(batch) > 3 else ''}"
+    propagated = propagation(loaded)
     try:
-        activations = propagated(loaded, split)
+        activations = propagated(split)
     except AutoshardError as error:
         yield DATA_PARALLEL, None, f"Shardy's propagation failed: {error.reason}"
         yield FULLY_SHARDED, None, "there is no data parallelism to begin with"
@@ -71,9 +77,9 @@ def _data_parallel(loaded: Loaded, priced: PricedGraph) -> Iterator[BaselineChoi
     note = f"the same and {split_too}"
     try:
         if left:
-            activations = propagated(loaded, _split_batch(batch, over, left))
+            activations = propagated(_split_batch(batch, over, left))
             note += f", what follows the batch over {_names(left)}"
-        given = propagated(loaded, arrays)
+        given = propagated(arrays)
     except AutoshardError as error:
         yield FULLY_SHARDED, None, f"Shardy's propagation failed: {error.reason}"
         return

@@ -10,6 +10,7 @@ from dataclasses import replace
 from autoshard.mlir.carried import constrain_what_loops_are_handed
 from autoshard.mlir.confirmed import put_back
 from autoshard.mlir.context import ir
+from autoshard.mlir.emit import WITH_SHARDING
 from autoshard.mlir.isolated import run_isolated
 from autoshard.mlir.listing import Listing
 from autoshard.mlir.manual import target_demand
@@ -20,7 +21,7 @@ from autoshard.mlir.signature import attributes_of, set_attributes
 from autoshard.mlir.tensors import Shardings
 from autoshard.mlir.transposed import transpose_after
 from autoshard.mlir.walk import SHARDING, Flow, Walked, function_named, walk
-from autoshard.sharding import Mesh, TensorSharding
+from autoshard.sharding import Mesh, TensorSharding, TensorType
 
 _TAG = "autoshard.op"
 _FLOW_TAG = "autoshard.flow"
@@ -42,56 +43,77 @@ def propagate(
 ) -> dict[int, TensorSharding]:
     """The sharding that Shardy propagates to each ranked value, closed; replicated where it propagates none.
 
-    `demands` are shardings of arguments by value number, beside those that the module has; a value that Shardy copies for each user
-    has the sharding of one copy. `as_xla`: as in `propagated`.
+    `demands` and `as_xla`: as of `Propagation`.
 
     Raises:
         NativeAbortError: Shardy's passes died on the module.
     """
+    return propagation(handles, listing, as_xla=as_xla).of(demands)
+
+
+def propagation(handles: Handles, listing: Listing, *, as_xla: bool = False) -> "Propagation":
+    """Through a clone of the module that was listed."""
     walked = walk(handles.walked.module.clone().operation, handles.entry)
-    shardings = Shardings(handles.mesh, all_meshes(walked.module), walked.module.context)
-    _demand(walked, demands, shardings)
-    return propagated(walked, listing, handles.mesh, as_xla=as_xla)
+    return Propagation(walked, listing, handles.mesh, as_xla=as_xla)
 
 
-def propagated(
-    walked: Walked, listing: Listing, mesh: Mesh, *, as_xla: bool = False
-) -> dict[int, TensorSharding]:
-    """Propagate what the walked module is annotated with; the module is tagged, and otherwise unchanged.
+class Propagation:
+    """Through what the walked module is annotated with, which is used up, prepared once for all shardings of arguments.
 
     `as_xla`: with equal ops merged before (`merging`, `transposed`), what loops carry unchanged handed to them as they ask for it
     (`carried`), and broadcasts that add dimensions of one element, which are reshaped then, taken for reshapes, as XLA folds them:
     Shardy propagates through those first, through broadcasts last.
     """
-    _tag(walked)
-    walked.main.attributes["sym_name"] = ir.StringAttr.get(
-        "main", walked.module.context
-    )  # the passes look for it
-    given = walk(_as_written(walked.module), "main") if as_xla else walked
-    moved = transpose_after(given, _TAG) if as_xla else {}
-    given = walk(given.module, "main") if moved else given
-    merged = merge_equal(given, _TAG) if as_xla else {}
-    if as_xla:
-        _reshape_broadcasts(given.module)
-        constrain_what_loops_are_handed(walk(given.module, "main"))
-    done = run_isolated(given.module, _PASSES).operation
-    found = _read_back(done, walked, Shardings(mesh, all_meshes(done), done.context))
-    for op, kept in (*merged.items(), *moved.items()):
-        for mine, its in zip(walked.ops[op].results, walked.ops[kept].results, strict=True):
-            if walked.ids[its] in found and (op in merged or walked.ids[mine] not in found):
-                found[walked.ids[mine]] = found[walked.ids[its]]
-    return {
-        number: found.get(number, TensorSharding.replicated_closed(value.type.rank))
-        for number, value in enumerate(listing.values)
-        if value.type is not None
-    }
+
+    def __init__(self, walked: Walked, listing: Listing, mesh: Mesh, *, as_xla: bool = False) -> None:
+        self._walked, self._listing, self._mesh = walked, listing, mesh
+        self._shardings = Shardings(mesh, all_meshes(walked.module), walked.module.context)
+        self._said = attributes_of(walked.main, "arg_attrs", len(listing.arguments))
+        _tag(walked)
+        name = ir.StringAttr.get("main", walked.module.context)  # the passes look for it
+        walked.main.attributes["sym_name"] = name
+        self._merged, self._moved = _as_xla_has_it(walked) if as_xla else ({}, {})
+
+    def of(self, demands: Mapping[int, TensorSharding]) -> dict[int, TensorSharding]:
+        """The sharding of each ranked value, closed; replicated where there is none.
+
+        `demands` are shardings of arguments by value number, beside those that the module has; a value that Shardy copies for each user
+        has the sharding of one copy.
+        """
+        self._demand(demands)
+        done = run_isolated(self._walked.module, _PASSES).operation
+        shardings = Shardings(self._mesh, all_meshes(done), done.context)
+        found = _read_back(done, self._walked, self._listing, shardings)
+        ops = self._listing.ops
+        for op, kept in (*self._merged.items(), *self._moved.items()):
+            for mine, its in zip(ops[op].results, ops[kept].results, strict=True):
+                if its in found and (op in self._merged or mine not in found):
+                    found[mine] = found[its]
+        return {
+            number: found.get(number, TensorSharding.replicated_closed(value.type.rank))
+            for number, value in enumerate(self._listing.values)
+            if value.type is not None
+        }
+
+    def _demand(self, demands: Mapping[int, TensorSharding]) -> None:
+        each = [dict(one) for one in self._said]
+        for attributes, argument in zip(each, self._listing.arguments, strict=True):
+            if argument.value in demands:
+                attributes[SHARDING] = self._shardings.attribute(demands[argument.value])
+        set_attributes(self._walked.main, "arg_attrs", each)
 
 
-def _as_written(module: ir.Operation) -> ir.Operation:
-    """A clone with the constraints that were dropped when it was read."""
-    clone = module.clone().operation
-    put_back(clone)
-    return clone
+def _as_xla_has_it(walked: Walked) -> tuple[dict[int, int], dict[int, int]]:
+    """Change the module, in place; which tags took the place of which as equal ops, and as transpositions."""
+    put_back(walked.module)
+    walked = walk(walked.module, "main")
+    moved = transpose_after(walked, _TAG)
+    if moved:
+        walked = walk(walked.module, "main")
+    merged = merge_equal(walked, _TAG)
+    _reshape_broadcasts(walked.module)
+    constrain_what_loops_are_handed(walked)
+    return merged, moved
 
 
 def _reshape_broadcasts(module: ir.Operation) -> None:
@@ -128,16 +150,6 @@ def _is_reshape(op: ir.Operation) -> bool:
     )
 
 
-def _demand(walked: Walked, demands: Mapping[int, TensorSharding], shardings: Shardings) -> None:
-    arguments = walked.block.arguments
-    attributes = [dict(one) for one in attributes_of(walked.main, "arg_attrs", len(arguments))]
-    for index, argument in enumerate(arguments):
-        demand = demands.get(walked.ids[argument])
-        if demand is not None:
-            attributes[index][SHARDING] = shardings.attribute(demand)
-    set_attributes(walked.main, "arg_attrs", attributes)
-
-
 def _tag(walked: Walked) -> None:
     context = walked.module.context
     number_type = ir.IntegerType.get_signless(64, context)
@@ -154,7 +166,9 @@ def _flows_by_owner(walked: Walked) -> dict[ir.Operation, list[Flow]]:
     return found
 
 
-def _read_back(module: ir.Operation, walked: Walked, shardings: Shardings) -> dict[int, TensorSharding]:
+def _read_back(
+    module: ir.Operation, walked: Walked, listing: Listing, shardings: Shardings
+) -> dict[int, TensorSharding]:
     """Shardings by value number of the ops whose tags `walked` gave."""
     main = function_named(module, "main")
     found: dict[int, TensorSharding] = {}
@@ -163,16 +177,20 @@ def _read_back(module: ir.Operation, walked: Walked, shardings: Shardings) -> di
             found[number] = shardings.read(attributes[SHARDING], walked.values[number].type, "").as_closed()
 
     flows = list(_flows_by_owner(walked).values())
+    known: dict[tuple[ir.Attribute | TensorType | None, ...], tuple[TensorSharding, ...]] = {}
 
     def note(view: ir.Operation) -> ir.WalkResult:
         op = view.operation
         attributes = op.attributes
         tag = attributes.get(_TAG)
         if tag is not None:
-            written = _written(op, attributes, shardings)
-            results = walked.ops[ir.IntegerAttr(tag).value].results if written is not None else ()
-            for value, sharding in zip(results, written or (), strict=True):
-                found.setdefault(walked.ids[value], sharding)
+            results = listing.ops[ir.IntegerAttr(tag).value].results
+            attribute = attributes.get("sharding" if op.name in WITH_SHARDING else SHARDING)
+            if attribute is not None and found.keys().isdisjoint(results):  # of copies the first
+                key = (attribute, *(listing.values[value].type for value in results))
+                if key not in known:
+                    known[key] = _written(op, attribute, shardings)
+                found.update(zip(results, known[key], strict=True))
         elif _FLOW_TAG in attributes:
             for flow in flows[ir.IntegerAttr(attributes[_FLOW_TAG]).value]:
                 sharding = target_demand(replace(flow, owner=op), shardings)
@@ -184,13 +202,8 @@ def _read_back(module: ir.Operation, walked: Walked, shardings: Shardings) -> di
     return found
 
 
-def _written(
-    op: ir.Operation, attributes: ir.OpAttributeMap, shardings: Shardings
-) -> tuple[TensorSharding, ...] | None:
-    if op.name in ("sdy.sharding_constraint", "sdy.reshard"):
-        return (shardings.read(attributes["sharding"], op.results[0].type, "").as_closed(),)
-    attribute = attributes.get(SHARDING)
-    if attribute is None:
-        return None
+def _written(op: ir.Operation, attribute: ir.Attribute, shardings: Shardings) -> tuple[TensorSharding, ...]:
     types = [result.type for result in op.results]
-    return tuple(s.as_closed() for s in shardings.read_each(attribute, types, ""))
+    is_one = op.name in WITH_SHARDING
+    read = [shardings.read(attribute, types[0], "")] if is_one else shardings.read_each(attribute, types, "")
+    return tuple(sharding.as_closed() for sharding in read)

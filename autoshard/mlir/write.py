@@ -28,7 +28,7 @@ from autoshard.mlir.forms import Form
 from autoshard.mlir.listing import Listing, Op
 from autoshard.mlir.meshes import all_meshes
 from autoshard.mlir.pipeline import run_pipeline
-from autoshard.mlir.propagate import propagated
+from autoshard.mlir.propagate import Propagation
 from autoshard.mlir.read import Handles
 from autoshard.mlir.signature import ALIASING, DONOR, attributes_of, set_attributes
 from autoshard.mlir.source import SourceModule
@@ -139,13 +139,13 @@ def _constrained(
         return replace(emission, pinned=frozenset(ranked))
     narrowed = (value for value, sum_ in sums_after_loops(listing).items() if sum_.is_narrowed)
     emission = replace(emission, pinned=split_noise(listing, choices).union(narrowed))
+    found = _propagated(handles, listing, choices, emission)
     transposed = transposed_before(handles.walked)
-    if transposed:
+    apart = frozenset(op for value, op in transposed.items() if _differs(value, found, choices))
+    if apart:
+        emission = replace(emission, transposed=apart)
         found = _propagated(handles, listing, choices, emission)
-        differing = {op for value, op in transposed.items() if _differs(value, found, choices)}
-        emission = replace(emission, transposed=frozenset(differing))
     for attempt in range(_ROUNDS):
-        found = _propagated(handles, listing, choices, emission)
         free = emission.pinned | left
         differing = {n for n in ranked if n not in free and _differs(n, found, choices)}
         if not differing:
@@ -153,6 +153,8 @@ def _constrained(
         is_last = attempt == _ROUNDS - 1
         more = differing if is_last else _behind_transposes(_first(differing, listing), listing, choices)
         emission = replace(emission, pinned=emission.pinned | more)
+        if not is_last:
+            found = _propagated(handles, listing, choices, emission)
     return emission
 
 
@@ -177,7 +179,8 @@ def _propagated(
     handles: Handles, listing: Listing, choices: Choices, emission: Emission
 ) -> dict[int, TensorSharding]:
     """What propagation makes of the module so written."""
-    return propagated(_emitted(handles, listing, choices, emission), listing, listing.mesh, as_xla=True)
+    walked = _emitted(handles, listing, choices, emission)
+    return Propagation(walked, listing, listing.mesh, as_xla=True).of({})
 
 
 def _differs(value: int, found: Mapping[int, TensorSharding], choices: Choices) -> bool:

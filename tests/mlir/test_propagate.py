@@ -4,7 +4,7 @@ import pytest
 
 from autoshard.mlir.meshes import all_meshes
 from autoshard.mlir.passes import propagate
-from autoshard.mlir.propagate import propagated
+from autoshard.mlir.propagate import Propagation
 from autoshard.mlir.signature import set_attributes
 from autoshard.mlir.tensors import Shardings
 from autoshard.mlir.transposed import transposed_before
@@ -108,8 +108,8 @@ def test_xla_propagates_through_ops_that_are_equal() -> None:
     written = Shardings(handles.mesh, all_meshes(walked.module), walked.module.context).attribute(split)
     set_attributes(walked.main, "arg_attrs", [{"sdy.sharding": written}, {}, {}, {}])
     last = listing.ops[-1].results[0]
-    apart = propagated(walked, listing, handles.mesh)
-    merged = propagated(walked, listing, handles.mesh, as_xla=True)
+    apart = Propagation(walked, listing, handles.mesh).of({})
+    merged = Propagation(walked, listing, handles.mesh, as_xla=True).of({})
     assert str(apart[last]) == "[{}, {}]"
     assert str(merged[last]) == str(split)
     assert {str(merged[op.results[0]]) for op in listing.ops if op.name == "stablehlo.select"} == {str(split)}
@@ -132,7 +132,7 @@ def test_constants_of_complex_numbers_are_left_alone() -> None:
     )
     walked = walk(handles.walked.module.clone().operation, handles.entry)
     set_attributes(walked.main, "arg_attrs", [{}])
-    found = propagated(walked, listing, handles.mesh, as_xla=True)
+    found = Propagation(walked, listing, handles.mesh, as_xla=True).of({})
     assert all(op.results[0] in found for op in listing.ops)
 
 
@@ -207,5 +207,5 @@ def test_what_is_transposed_twice_and_made_each_time() -> None:
             results=f"{T}, tensor<16x8xf32>, {T}",
         )
     )
-    found = propagated(handles.walked, listing, listing.mesh, as_xla=True)
+    found = Propagation(handles.walked, listing, listing.mesh, as_xla=True).of({})
     assert {str(found[result.value]) for result in listing.results} == {"[{}, {}]"}
