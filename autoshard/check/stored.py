@@ -17,6 +17,7 @@ class Stored:
 
     def __init__(self, planned: Planned, hardware: Hardware, *, narrows: bool) -> None:
         self._planned, self._hardware, self._narrows = planned, hardware, narrows
+        self._known: dict[tuple[TensorType, TensorSharding, *tuple[object, ...]], int] = {}
         self.made_at = {value: kernel.time for kernel in planned.program.kernels for value in kernel.results}
 
     def handed_over(self, type_: TensorType, sharding: TensorSharding) -> int:
@@ -128,11 +129,15 @@ class Stored:
         is_temporary: bool,
         cut: tuple[int, int] | None = None,
     ) -> int:
-        shape = _shape(type_, sharding)
-        if cut is not None:
-            shape = in_groups(shape, *cut)
-        bits = dtype_bits(type_.dtype)
-        return int(self._hardware.stored_bytes(shape, bits, dims, is_temporary=is_temporary)[0])
+        key = type_, sharding, dims, is_temporary, cut
+        if key not in self._known:
+            shape = _shape(type_, sharding)
+            if cut is not None:
+                shape = in_groups(shape, *cut)
+            bits = dtype_bits(type_.dtype)
+            found = self._hardware.stored_bytes(shape, bits, dims, is_temporary=is_temporary)
+            self._known[key] = int(found[0])
+        return self._known[key]
 
 
 def _shape(type_: TensorType, sharding: TensorSharding) -> NDArray[np.int64]:
