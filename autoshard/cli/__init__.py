@@ -1,6 +1,7 @@
 """The command line: reads requests, calls the pipeline, prints. Every command imports what it needs when it runs, so --help is quick."""
 
 import errno
+import gc
 import sys
 
 import click
@@ -41,12 +42,16 @@ for command in (
 ):
     cli.add_command(command)
 
+_COLLECTED_FROM = 1_000_000
+"""Objects between two looks for cycles: what a plan is made of lives until it is written, and each look goes through all of it."""
+
 _OF_STREAMS = frozenset({errno.EBADF, errno.EFBIG, errno.EIO, errno.ENOSPC})
 """What writing to a standard stream fails with."""
 
 
 def main() -> None:
     """0 done, 1 no plan or a check that failed, 2 a request that cannot be honoured, or whose answer cannot be written, 130 interrupted."""
+    gc.set_threshold(_COLLECTED_FROM)
     try:
         prepare_streams()
         cli(standalone_mode=False)
