@@ -7,7 +7,7 @@ columns of an embedding, or of a graph's features, take 128 lanes each. What a s
 is added only. Seen in what libtpu 0.0.51 compiles for v5e of a recommender's and a graph attention network's training steps.
 What is pooled lies as what convolutions make: dimensions that windows slide over are not minor (VGG's first images in float32 on v5e, 1.7
 times as large).
-Linear algebra that is a custom call, and what Cholesky factors, lies row by row, each row along the lanes, whatever the batch (24 x 24
+What linear algebra that is a custom call reads and makes, and Cholesky decompositions, lies row by row, each row along the lanes, whatever the batch (24 x 24
 elements take 24 x 128; libtpu 0.0.52, v5e: QR, LU and eigendecompositions).
 Memory in tiles pads the two minor dimensions, so that this decides how large a value is stored.
 """
@@ -37,7 +37,7 @@ def minor_dims(kernels: Sequence[Kernel], listing: Listing, compiler: Compiler) 
         dims = _written(kernel, listing, found)
         if dims is not None:
             found[kernel.results[0]] = dims
-        elif listing.ops[kernel.time].called in _LINEAR_ALGEBRA:
+        elif _is_of_rows(listing.ops[kernel.time]):
             found.update(_row_by_row(kernel.results, kernel.shape.results))
     for value, dims in _reads(kernels, listing, compiler):
         found.setdefault(value, dims)
@@ -222,11 +222,15 @@ def _reads(
                     case _:
                         pass
         op = listing.ops[kernel.time]
-        if op.name == _CHOLESKY or op.called in _LINEAR_ALGEBRA:
+        if _is_of_rows(op):
             yield from _row_by_row([use.value for use in kernel.uses], kernel.shape.operands)
         updates = _updates(op, listing, compiler)
         if updates is not None:
             yield updates
+
+
+def _is_of_rows(op: Op) -> bool:
+    return op.name == _CHOLESKY or op.called in _LINEAR_ALGEBRA
 
 
 def _row_by_row(values: Sequence[int], types: Sequence[TensorType]) -> Iterator[tuple[int, MinorDims]]:

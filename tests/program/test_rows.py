@@ -452,4 +452,5 @@ def test_what_cholesky_factors_lies_row_by_row() -> None:
             matrices,
         )
     )
-    assert program.minor_dims[made_by(program, "stablehlo.add")] == ((2,), (1,), True)
+    for name in ("add", "cholesky"):
+        assert program.minor_dims[made_by(program, f"stablehlo.{name}")] == ((2,), (1,), True)
