@@ -10,10 +10,10 @@ from autoshard.check.moves import Prices, ns_of_one
 from autoshard.check.overlap import Hideable, find_hideable
 from autoshard.check.parts import parts_of
 from autoshard.check.planned import Planned
-from autoshard.check.reads import Read, Reads
+from autoshard.check.reads import Read, Reads, addends_of
 from autoshard.check.scattering import Loop, gathering_loop, is_long_enough
 from autoshard.check.sharing import SharedCopy, moved_reads, shared_copy
-from autoshard.check.sums import adds_exactly, is_scattered_sum
+from autoshard.check.sums import adds_exactly, is_scattered_sum, is_summed_on_the_way
 from autoshard.check.sums_left import LeftSums, find_left_sums
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.mlir.passes import decompose_reshards
@@ -97,11 +97,12 @@ def _reshards(
         kernel = run.kernel
         if value in planned.produced and not is_scattered_sum(planned, run, value):
             is_addition = prices.lowering == "xla-tpu" and planned.produced[value].unreduced
+            is_summed = is_summed_on_the_way(planned, run, value, prices)
             type_ = planned.type_of(value)
             yield Reshard(
                 type_,
                 type_ if is_addition else planned.program.widths.of_value(value),
-                planned.produced[value],
+                addends_of(planned, run, value) if is_summed else planned.produced[value],
                 planned.settled[value],
                 kernel.repeat,
                 kernel.ops[-1],

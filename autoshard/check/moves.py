@@ -46,6 +46,11 @@ class Prices:
     """Where Shardy's passes leave it: what the compiler does before and after them is done in them."""
 
     @property
+    def merges_slices(self) -> bool:
+        """Whether a sum and the slice that alone reads it are one reduce-scatter."""
+        return self.lowering == "shardy" or self.leaves_loops
+
+    @property
     def sums_after_loops(self) -> bool:
         return self.lowering == "xla-tpu" and not self.leaves_loops
 

@@ -11,12 +11,12 @@ from autoshard.check.boundaries import result_sharding
 from autoshard.check.loops import Loop, Part, Where
 from autoshard.check.manual import before_edge
 from autoshard.check.partial import clone_operand_axes
-from autoshard.check.parts import Parts, joined, parts_of, project, tensor_sharding
+from autoshard.check.parts import Parts, axis_refs, joined, parts_of, project, tensor_sharding
 from autoshard.check.planned import Planned, Site, site_value
 from autoshard.check.report import Finding, of_offenders
 from autoshard.check.rules import Run, rule_of
 from autoshard.program import RESULT_SITE, Flow, FlowKind, FlowSource, Kernel, Use
-from autoshard.sharding import FactorKind, TensorSharding, TensorType
+from autoshard.sharding import FactorKind, Mesh, TensorSharding, TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,5 +230,15 @@ def summed_parts(planned: Planned, read: KernelRead) -> Parts:
     parts = [
         p for f, ps in zip(rule.factors, factors, strict=True) if f.kind is FactorKind.REDUCTION for p in ps
     ]
-    parts = [part for part in parts if part not in left]
+    return _in_order(tuple(part for part in parts if part not in left), mesh)
+
+
+def _in_order(parts: Parts, mesh: Mesh) -> Parts:
     return joined(sorted(parts, key=lambda part: (mesh.axis_names.index(part[0]), part[1])))
+
+
+def addends_of(planned: Planned, read: KernelRead, value: int) -> TensorSharding:
+    """How the kernel makes a result that it adds up."""
+    made = planned.produced[value]
+    parts = _in_order((*parts_of(made.unreduced), *summed_parts(planned, read)), planned.mesh)
+    return replace(made, unreduced=axis_refs(parts, planned.mesh))

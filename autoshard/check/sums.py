@@ -1,7 +1,8 @@
 """What kernels need from other devices, by their shardings.
 
 partial sums      an all-reduce of each result over the axes of the split reduction factors, or a reduce-scatter where the
-                  result settles split over exactly those axes in addition and the plan's compiler has that collective
+                  result settles split over exactly those axes in addition and the plan's compiler has that collective;
+                  a change of sharding from addends where it settles otherwise and Shardy's passes make the collectives
 the user's own    a collective in a manual computation, of the part that the free axes leave
 windows           rows of an operand that a split window needs from other devices, a permute for each distance, which Shardy leaves
                   to the partitioner: a halo exchange
@@ -44,6 +45,8 @@ def sent_by_kernel(
         return
     axes = axis_refs(reduced, planned.mesh)
     for number, (value, whole) in enumerate(zip(kernel.results, kernel.shape.results, strict=True)):
+        if is_summed_on_the_way(planned, read, value, prices):
+            continue
         type_ = kernel.shape.sent(number) if prices.lowering == "xla-tpu" else whole
         produced = planned.produced.get(value, TensorSharding.replicated_closed(type_.rank))
         kind = "reduce_scatter" if is_scattered_sum(planned, read, value) else "all_reduce"
@@ -178,6 +181,14 @@ def is_scattered_sum(planned: Planned, read: KernelRead, value: int) -> bool:
     if not reduced or len(read.kernel.results) != 1 or value not in planned.produced:
         return False
     return adds_exactly(planned.produced[value], planned.settled[value], reduced)
+
+
+def is_summed_on_the_way(planned: Planned, read: KernelRead, value: int, prices: Prices) -> bool:
+    """Whether what the kernel adds up is brought from addends to what settles in one change of sharding."""
+    made, settled = planned.produced.get(value), planned.settled.get(value)
+    is_moved = made is not None and settled is not None and made != settled and not settled.is_foreign
+    is_sum = prices.merges_slices and is_moved and bool(summed_parts(planned, read))
+    return is_sum and not is_scattered_sum(planned, read, value)
 
 
 def looped_sums(planned: Planned, reads: Reads, prices: Prices) -> frozenset[int]:

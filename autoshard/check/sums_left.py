@@ -1,17 +1,16 @@
-"""Sums whose all-reduce Shardy's passes merge with a slice behind it: what is left of both is a reduce-scatter, and a slice by more axes.
+"""Sums whose all-reduce Shardy's passes merge with a slice behind it: what is left of both is a reduce-scatter, and the steps behind it.
 
-They do so where the slice is all that reads the sum, through constraints that change nothing, as often as the sum is made. A plan pays for
-that where a demand keeps the sum as it is made, or is the slice, and one reader slices it evenly; what Shardy merges beside that shows only
-as written.
+They do so where all that reads the sum begins with the slice, through constraints that change nothing, as often as the sum is made. A plan
+pays for that where there is one reader and the parts are equal; what Shardy merges beside that shows only as written.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from autoshard.check.moves import Prices
-from autoshard.check.parts import axis_refs
 from autoshard.check.planned import Planned
-from autoshard.check.reads import KernelRead, Read, Reads, summed_parts
+from autoshard.check.reads import KernelRead, Read, Reads, addends_of, summed_parts
+from autoshard.mlir.collective import CollectiveStep
 from autoshard.mlir.passes import decompose_reshards
 from autoshard.program import MOVES
 from autoshard.sharding import TensorSharding
@@ -43,30 +42,34 @@ class _Sum:
 
 
 def find_left_sums(planned: Planned, reads: Reads, prices: Prices) -> LeftSums:
-    if prices.lowering != "shardy" and not prices.leaves_loops:
+    if not prices.merges_slices:
         return LeftSums()
     found = list(_sums(planned, reads, prices))
     changes = list(dict.fromkeys(one.change for one in found))
     steps = dict(zip(changes, decompose_reshards(planned.mesh, changes), strict=True)) if changes else {}
-    merged = [one for one in found if steps[one.change][0].kind == "reduce_scatter"]
+    merged = [one for one in found if _is_merged(planned, one, steps[one.change][0], prices)]
     return LeftSums(
         {one.value: steps[one.change][0].out_sharding for one in merged},
         {one.sliced: one.addends for one in merged},
     )
 
 
+def _is_merged(planned: Planned, one: _Sum, first: CollectiveStep, prices: Prices) -> bool:
+    """As it is paid for into equal parts, as written into any."""
+    is_even = first.out_sharding.divides(planned.type_of(one.value).shape)
+    return first.kind == "reduce_scatter" and (is_even or prices.leaves_loops)
+
+
 def _sums(planned: Planned, reads: Reads, prices: Prices) -> Iterator[_Sum]:
-    """Those that are sliced."""
+    """Those with one reader that asks for something else."""
     by_op = {read.kernel.ops[-1]: read for read in reads.kernels}
     for made in reads.kernels:
-        reduced = summed_parts(planned, made)
-        if not reduced or len(made.kernel.results) != 1:
+        if not summed_parts(planned, made) or len(made.kernel.results) != 1:
             continue
         value = sliced = made.kernel.results[0]
-        held, is_demanded = planned.produced.get(value), made.kernel.shape.demands[0] is not None
+        held = planned.produced.get(value)
         read = _only_read(planned, reads, value, prices)
         while read is not None and (mover := by_op.get(read.op)) is not None and _is_move(mover):
-            is_demanded = True
             if not _keeps(planned, mover, held):
                 break
             sliced = mover.kernel.results[0]
@@ -78,14 +81,9 @@ def _sums(planned: Planned, reads: Reads, prices: Prices) -> Iterator[_Sum]:
             or planned.settled[value] != held
         ):
             continue
-        is_paid = (
-            is_demanded
-            and not made.kernel.shape.manual_axes
-            and read.sharding.divides(made.kernel.shape.results[0].shape)
-        )
-        if (is_paid or prices.leaves_loops) and _is_slice(held, read.sharding):
-            addends = replace(held, unreduced=(*held.unreduced, *axis_refs(reduced, planned.mesh)))
-            yield _Sum(value, sliced, addends, read.sharding)
+        is_paid = not made.kernel.shape.manual_axes
+        if (is_paid or prices.leaves_loops) and _is_moved(held, read.sharding):
+            yield _Sum(value, sliced, addends_of(planned, made, value), read.sharding)
 
 
 def _only_read(planned: Planned, reads: Reads, value: int, prices: Prices) -> Read | None:
@@ -108,7 +106,5 @@ def _keeps(planned: Planned, mover: KernelRead, held: TensorSharding | None) -> 
     return {mover.shardings[0], planned.produced.get(result), planned.settled.get(result)} == {held}
 
 
-def _is_slice(before: TensorSharding, after: TensorSharding) -> bool:
-    if before == after or before.mesh != after.mesh or before.unreduced or after.unreduced:
-        return False
-    return after.refines(before)
+def _is_moved(before: TensorSharding, after: TensorSharding) -> bool:
+    return before != after and before.mesh == after.mesh and not before.unreduced and not after.unreduced

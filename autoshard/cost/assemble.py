@@ -18,7 +18,7 @@ from autoshard.cost.again import GathersAgain
 from autoshard.cost.edges import EdgeTables, edge_ends
 from autoshard.cost.gathering import Gathered, GatheredOperands
 from autoshard.cost.graph import Graph, KernelSpace
-from autoshard.cost.kernel import KernelPrices, compute_ns, price_kernel
+from autoshard.cost.kernel import KernelPrices, compute_ns, merges_sum, price_kernel
 from autoshard.cost.layouts import Ints
 from autoshard.cost.looped import Looped, looped_sums
 from autoshard.cost.lowering import CollectivePrices, Lowering
@@ -106,7 +106,7 @@ def assemble_at(
     ties = find_ties(graph)
     hardware = collectives.hardware
     reshards = ReshardPrices(graph.mesh, collectives, graph.layouts, decompose)
-    _announce(graph, reshards)
+    _announce(graph, reshards, collectives)
     reshards.resolve()
     prices = {
         space: price_kernel(
@@ -160,7 +160,7 @@ def kernel_work_ns(priced: PricedGraph, hardware: Hardware) -> Ints:
     return found
 
 
-def _announce(graph: Graph, reshards: ReshardPrices) -> None:
+def _announce(graph: Graph, reshards: ReshardPrices, prices: CollectivePrices) -> None:
     seen: set[tuple[tuple[int, ...], int, int]] = set()
     for edge in graph.edges:
         supply, demand = edge_ends(graph, edge)
@@ -169,10 +169,13 @@ def _announce(graph: Graph, reshards: ReshardPrices) -> None:
             seen.add(key)
             reshards.want(edge.type.shape, supply, demand)
     for space in graph.spaces.values():
-        for type_, produced, settled in zip(
-            space.shape.results, space.produced, space.choices.supplies, strict=True
+        for number, (type_, produced, settled) in enumerate(
+            zip(space.shape.results, space.produced, space.choices.supplies, strict=True)
         ):
             reshards.want_pairs(type_.shape, produced, settled)
+            merged = [row for row, one in enumerate(space.strategies) if merges_sum(one, number, prices)]
+            addends = (space.strategies[row].addends(number, graph.mesh) for row in merged)
+            reshards.want_pairs(type_.shape, graph.layouts[type_.rank].ids_of(addends), settled[merged])
 
 
 def _add_nodes(

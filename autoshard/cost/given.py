@@ -60,7 +60,7 @@ def look_through(
 
     Args:
         values: as in `Given`, of the listing with those ops.
-        merges_slices: whether the compiler makes a reduce-scatter, and a slice, of a sum that is sliced by more axes than its own.
+        merges_slices: whether the compiler makes a reduce-scatter of a sum and the slice that its change of sharding begins with.
     """
     grouped = frozenset(member.value for group in listing.groups for member in group.members)
     moves = {
@@ -260,8 +260,8 @@ class _Reading:
     def _sliced_behind(
         self, made: TensorSharding, sliced: TensorSharding, reduced: tuple[AxisRef, ...]
     ) -> TensorSharding | None:
-        """What a sum over these axes is scattered to before the rest of the slice."""
-        if made.unreduced or not sliced.refines(made):
+        """What a sum over these axes is scattered to on the way."""
+        if made.unreduced or made == sliced:
             return None
         (steps,) = self._decompose(
             self._listing.mesh, [(made.rank, replace(made, unreduced=reduced), sliced)]

@@ -1,8 +1,9 @@
 """What a kernel costs under each of its strategies: a roofline on local shapes, plus the collectives that belong to the op itself.
 
 Those are: the all-reduce of partial sums over the reduced axes (a reduce-scatter where the result settles split over exactly
-those, which may go on while the product runs: `cost.scattering`), the halo exchange of windows, slices, pads and reverses along split
-dimensions, and the collective itself where the user wrote one. Work that is replicated costs its full price on every device.
+those, which may go on while the product runs: `cost.scattering`; Shardy's steps from addends where it settles otherwise), the halo
+exchange of windows, slices, pads and reverses along split dimensions, and the collective itself where the user wrote one. Work that is
+replicated costs its full price on every device.
 
     flops_local = flops * prod_f ceil(size_f / shards_f) / size_f        over the factors f of the rule
 
@@ -220,10 +221,12 @@ def _own_collectives(
     for number, type_ in enumerate(shape.results):
         produced, settled = strategy.produced[number], strategy.settled[number]
         ids, leaves = layouts[type_.rank], shape.leaves[number]
-        ends = ids.id_of(produced), ids.id_of(settled)
+        is_merged = merges_sum(strategy, number, prices)
+        made = strategy.addends(number, mesh) if is_merged else produced
+        ends = ids.id_of(made), ids.id_of(settled)
         is_summed = bool(produced.unreduced and strategy.added)
         steps = reshards.collectives(type_, *ends, type_ if is_summed else leaves) if type_.rank else []
-        if strategy.reduced and not strategy.leaves_sum:
+        if strategy.reduced and not strategy.leaves_sum and not is_merged:
             kind = "reduce_scatter" if strategy.is_scattered else "all_reduce"
             sent = shape.sent(number) if prices.narrows_maxima else type_
             bytes_ = produced.local_bytes(sent)
@@ -238,6 +241,13 @@ def _own_collectives(
             found.append(sum_ if inside is None else inside)
         found.extend([] if strategy.is_scattered else steps)  # a scattered sum has its part already
     return found
+
+
+def merges_sum(strategy: Strategy, result: int, prices: CollectivePrices) -> bool:
+    """Whether a result is brought from addends to what it settles as in one change of sharding."""
+    produced, settled = strategy.produced[result], strategy.settled[result]
+    is_moved = produced != settled and not settled.is_foreign
+    return prices.merges_slices and bool(strategy.reduced) and is_moved and not strategy.is_scattered
 
 
 def inner_sums(shape: KernelShape, strategy: Strategy) -> tuple[int, ...]:

@@ -83,6 +83,11 @@ class CollectivePrices:
         return self.lowering == "xla-tpu"
 
     @property
+    def merges_slices(self) -> bool:
+        """Whether the compiler makes a reduce-scatter of a sum and the slice that alone reads it."""
+        return self.lowering == "shardy"
+
+    @property
     def gathers_ahead(self) -> bool:
         """Whether the compiler starts gathers early, and has shards of arguments and of casts of them ready for that, whatever a plan
         assumes.

@@ -93,6 +93,7 @@ class ReshardPrices:
         self._steps: dict[int, _Steps] = {}
         self._matrices: dict[tuple[TensorType, frozenset[str] | None, bool, int], Ints] = {}
         self._runs: dict[tuple[TensorType, int], _Runs] = {}
+        self._scattered: dict[int, Ints] = {}
 
     def want(self, shape: tuple[int, ...], origins: Ints, targets: Ints) -> None:
         """Announce that every pair of these shardings may be asked for of such values; those that are not possible are left out."""
@@ -159,6 +160,7 @@ class ReshardPrices:
             self._steps[rank] = self._flatten(rank)
         self._matrices.clear()
         self._runs.clear()
+        self._scattered.clear()
 
     def _is_summed_first(self, rank: int, origin: int) -> bool:
         return self._prices.sums_first and bool(self._layouts[rank].shardings[origin].unreduced)
@@ -252,6 +254,18 @@ class ReshardPrices:
     def kinds(self, rank: int, origin: int, target: int) -> list[str]:
         """Of those steps."""
         return [step.kind for step in self._sequence(rank, origin, target)]
+
+    def scattered_first(self, rank: int) -> Ints:
+        """[from, to] what a reduce-scatter, the first of the steps, leaves; -1 where there is none."""
+        if rank not in self._scattered:
+            count = len(self._layouts[rank].shardings)
+            found = self._scattered[rank] = np.full((count, count), -1, dtype=np.int64)
+            steps = self._steps.get(rank)
+            if steps is not None:
+                are_scatters = np.asarray([kind == "reduce_scatter" for kind, _ in self._groups])
+                mine = np.flatnonzero(are_scatters[steps.group[steps.which]])
+                found[steps.origin[mine], steps.target[mine]] = steps.after[steps.which[mine]]
+        return self._scattered[rank]
 
     def _sequence(self, rank: int, origin: int, target: int) -> tuple[CollectiveStep, ...]:
         return self._sequences[rank, origin, target] if origin != target else ()

@@ -1,9 +1,9 @@
-"""Sums that a demand is on and whose one reader slices them: Shardy's passes merge the all-reduce and the slice.
+"""Sums whose one reader begins with a slice of them: Shardy's passes merge the all-reduce and the slice.
 
-Where the slice is over all axes of the sum they make a reduce-scatter of both, and slice behind it by whatever more there is; constraints
-in between change nothing. So a kernel may leave such a sum to its reader, constraints hand it on, and the reader's reshard, from addends,
-has the steps of both. What is held, written and recorded stays as it is demanded. Several readers, and one that reads more often than the
-sum is made, find it summed.
+Where the slice is over all axes of the sum they make a reduce-scatter of both, and behind it whatever more there is to do for the reader;
+constraints in between change nothing. So a kernel may leave its sum to its reader, constraints hand it on, and the reader's reshard, from
+addends, has the steps of both. What is held, written and recorded is the sum. Several readers, and one that reads more often than the sum
+is made, find it summed.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ from autoshard.space import Strategy
 
 
 def sums_left(program: Program, partial: Collection[int] = ()) -> frozenset[int]:
-    """The values from what a kernel sums to what the reader reads, where there is a demand on the way.
+    """The values from what a kernel sums to what the reader reads.
 
     Args:
         partial: values that may be written as partial sums.
@@ -54,16 +54,15 @@ def _lone_readers(program: Program) -> dict[int, tuple[int, Kernel | None]]:
 def _way(
     kernel: Kernel, readers: Mapping[int, tuple[int, Kernel | None]], partial: Collection[int]
 ) -> list[int]:
-    """What it makes and what constraints hand on of that; nothing where there is no demand, the last reader's own too if that is one."""
-    way, is_demanded, repeat = list[int](), False, kernel.repeat
+    """What it makes and what constraints hand on of that."""
+    way, repeat = list[int](), kernel.repeat
     while kernel.results[0] not in partial:
-        is_demanded |= kernel.shape.demands[0] is not None
         times, reader = readers.get(kernel.results[0], (0, None))
         if times != repeat:
-            return way if is_demanded else []
+            return way
         way.append(kernel.results[0])
         if reader is None or reader.shape.name not in MOVES:
-            return way if is_demanded else []
+            return way
         kernel = reader
     return []
 
@@ -99,15 +98,17 @@ def _handing_on(strategy: Strategy, sum_: TensorSharding) -> Strategy:
 
 
 def left_pairs(graph: Graph, reshards: ReshardPrices, edge: Edge, supply: Ints, demand: Ints) -> Bools:
-    """[from, to] what a reader may ask of what may be a sum left to it: that, handed on as it is, or sliced evenly so that Shardy
-    scatters it.
+    """[from, to] what a reader may ask of what may be a sum left to it: that, handed on as it is, or what Shardy scatters it on the way
+    to, in equal parts.
     """
     layouts, rank = graph.layouts[edge.type.rank], edge.type.rank
     is_left, is_taken = (layouts.reduced(ids) != ids for ids in (supply, demand))
     found = np.where(is_left[:, None], supply[:, None] == demand[None, :], ~is_taken[None, :])
-    sliced = is_left[:, None] & layouts.are_slices(supply, demand) & layouts.divide(edge.type, demand)[None]
-    for i, j in np.argwhere(sliced & ~is_taken[None, :]).tolist():
-        found[i, j] = reshards.kinds(rank, int(supply[i]), int(demand[j]))[:1] == ["reduce_scatter"]
+    rows, columns = np.flatnonzero(is_left), np.flatnonzero(~is_taken)
+    first = reshards.scattered_first(rank)[np.ix_(supply[rows], demand[columns])]
+    found[np.ix_(rows, columns)] = (first >= 0) & layouts.divide(edge.type, first.ravel()).reshape(
+        first.shape
+    )
     return found
 
 

@@ -35,10 +35,11 @@ def decompose_reshards(mesh: Mesh, requests: Sequence[Request]) -> list[tuple[Co
     """
     if not requests:
         return []
-    partial = [i for i, (_, *ends) in enumerate(requests) if any(end.unreduced for end in ends)]
+    are_partial = [any(end.unreduced for end in ends) for _, *ends in requests]
+    partial = [i for i, is_partial in enumerate(are_partial) if is_partial]
     if not partial:
         return _decomposed(mesh, requests, TO_COLLECTIVES)
-    ordinary = [i for i in range(len(requests)) if i not in set(partial)]
+    ordinary = [i for i, is_partial in enumerate(are_partial) if not is_partial]
     found = dict(
         zip(partial, _decomposed(mesh, [requests[i] for i in partial], SUMS_TO_COLLECTIVES), strict=True)
     )
@@ -72,10 +73,13 @@ def _decomposed(mesh: Mesh, requests: Sequence[Request], passes: str) -> list[tu
 
 def _through_replicated(request: Request) -> tuple[CollectiveStep, ...]:
     rank, before, after = request
-    assert before.unreduced == after.unreduced, "sums are left to the passes"
     whole = replace(TensorSharding.replicated_closed(rank), unreduced=after.unreduced)
+    summed = tuple(axis for axis in before.unreduced if axis not in after.unreduced)
     gathered, sliced = tuple(before.used_axes()), tuple(after.used_axes())
-    steps = [CollectiveStep("all_gather", gathered, whole)] if gathered else []
+    steps = (
+        [CollectiveStep("all_reduce", summed, replace(before, unreduced=after.unreduced))] if summed else []
+    )
+    steps += [CollectiveStep("all_gather", gathered, whole)] if gathered else []
     return (*steps, CollectiveStep("all_slice", sliced, after.as_closed())) if sliced else tuple(steps)
 
 

@@ -58,6 +58,12 @@ class Strategy:
             return False
         return is_scatter(self.produced[0], self.settled[0], self.reduced)
 
+    def addends(self, result: int, mesh: Mesh) -> TensorSharding:
+        """Of a result, before the sum."""
+        made = self.produced[result]
+        axes = sorted({*made.unreduced, *self.reduced}, key=mesh.order)
+        return replace(made, unreduced=merge_sub_axes(axes, mesh))
+
     @property
     def leaves_sum(self) -> bool:
         """Whether the reader completes the sums."""

@@ -102,6 +102,11 @@ _SLICED_BY_A_CONSTRAINT = {
     "closed": ('[{}, {"z", "y", "x"}]', '[{}, {"z", "y", "x"}]'),
     "a priority": ('[{"x"}, {"y"}]', '[{"x"}p1, {"y"}]'),
 }
+_SLICED_FIRST = {
+    "a gather": ('[{}, {"y"}]', '[{"x"}, {}]'),
+    "an exchange": ('[{}, {"y"}]', '[{"x", "y"}, {}]'),
+    "what its own op is demanded as": ('[{"x"}, {}]', '[{}, {"x"}]'),
+}
 _SUMMED_FIRST = {
     "an axis before that of the sum": _summed(_KEPT + _exponential("%1"), '[{"y", "x"}, {}]'),
     "a part of the sum's axes": _summed(_KEPT + _exponential("%1"), axes='"x", "y"'),
@@ -148,6 +153,29 @@ def test_sums_that_a_constraint_slices(demand: str, result: str, hardware: str, 
     loaded = pipeline.load_module(module, request)
     plan = pipeline.plan_loaded(loaded)
     assert "reduce_scatter" in _kinds(plan)
+    assert pipeline.check_plan(module, plan, deep=True).passed
+    written = pipeline.write_planned(loaded, plan).encode()
+    assert pipeline.cost_loaded(pipeline.load_module(written, request)).price.step_ns == plan.price.step_ns
+
+
+@pytest.mark.parametrize(("demand", "result"), _SLICED_FIRST.values(), ids=_SLICED_FIRST)
+@pytest.mark.parametrize(("hardware", "form"), [("h100", "xla"), ("tpu-v5e", "shardy")])
+def test_sums_that_are_sliced_before_more(demand: str, result: str, hardware: str, form: Form) -> None:
+    """The slice is the first of the steps to what the reader, or the demand on the sum itself, asks for."""
+    module = f"""
+      sdy.mesh @mesh = <["x"=4, "y"=2]>
+      func.func @main(%a: {_MADE} {{sdy.sharding = #sdy.sharding<@mesh, [{{}}, {{"x"}}]>}},
+          %b: {_MADE} {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{"y"}}]>}})
+          -> ({_MADE} {{sdy.sharding = #sdy.sharding<@mesh, {result}>}}) {{
+        %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+          {{sdy.sharding = #sdy.sharding_per_value<[<@mesh, {demand}>]>}} : ({_MADE}, {_MADE}) -> {_MADE}
+        return %0 : {_MADE}
+      }}""".encode()
+    request = pipeline.Request(hardware=hardware, form=form)
+    loaded = pipeline.load_module(module, request)
+    plan = pipeline.plan_loaded(loaded)
+    assert "reduce_scatter" in _kinds(plan)
+    assert "all_reduce" not in _kinds(plan)
     assert pipeline.check_plan(module, plan, deep=True).passed
     written = pipeline.write_planned(loaded, plan).encode()
     assert pipeline.cost_loaded(pipeline.load_module(written, request)).price.step_ns == plan.price.step_ns
