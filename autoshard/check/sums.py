@@ -185,10 +185,11 @@ def is_scattered_sum(planned: Planned, read: KernelRead, value: int) -> bool:
 
 def is_summed_on_the_way(planned: Planned, read: KernelRead, value: int, prices: Prices) -> bool:
     """Whether what the kernel adds up is brought from addends to what settles in one change of sharding."""
-    made, settled = planned.produced.get(value), planned.settled.get(value)
-    is_moved = made is not None and settled is not None and made != settled and not settled.is_foreign
-    is_sum = prices.merges_slices and is_moved and bool(summed_parts(planned, read))
-    return is_sum and not is_scattered_sum(planned, read, value)
+    if value not in planned.produced or not prices.merges_slices or not summed_parts(planned, read):
+        return False
+    made, settled = planned.produced[value], planned.settled[value]
+    is_moved = made != settled and made.unreduced == settled.unreduced and not settled.is_foreign
+    return is_moved and not is_scattered_sum(planned, read, value)
 
 
 def looped_sums(planned: Planned, reads: Reads, prices: Prices) -> frozenset[int]:

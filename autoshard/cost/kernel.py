@@ -246,7 +246,7 @@ def _own_collectives(
 def merges_sum(strategy: Strategy, result: int, prices: CollectivePrices) -> bool:
     """Whether a result is brought from addends to what it settles as in one change of sharding."""
     produced, settled = strategy.produced[result], strategy.settled[result]
-    is_moved = produced != settled and not settled.is_foreign
+    is_moved = produced != settled and produced.unreduced == settled.unreduced and not settled.is_foreign
     return prices.merges_slices and bool(strategy.reduced) and is_moved and not strategy.is_scattered
 
 
