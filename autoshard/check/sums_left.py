@@ -1,7 +1,8 @@
 """Sums whose all-reduce Shardy's passes merge with a slice behind it: what is left of both is a reduce-scatter, and the steps behind it.
 
 They do so where all that reads the sum begins with the slice, through constraints that change nothing, as often as the sum is made. A plan
-pays for that where there is one reader and the parts are equal; what Shardy merges beside that shows only as written.
+pays for that where a demand keeps the sum as it is made, or asks for the slice, of one reader and in equal parts; what Shardy merges beside
+that shows only as written.
 """
 
 from collections.abc import Iterator, Mapping
@@ -61,15 +62,16 @@ def _is_merged(planned: Planned, one: _Sum, first: CollectiveStep, prices: Price
 
 
 def _sums(planned: Planned, reads: Reads, prices: Prices) -> Iterator[_Sum]:
-    """Those with one reader that asks for something else."""
+    """Those that are moved."""
     by_op = {read.kernel.ops[-1]: read for read in reads.kernels}
     for made in reads.kernels:
         if not summed_parts(planned, made) or len(made.kernel.results) != 1:
             continue
         value = sliced = made.kernel.results[0]
-        held = planned.produced.get(value)
+        held, is_demanded = planned.produced.get(value), made.kernel.shape.demands[0] is not None
         read = _only_read(planned, reads, value, prices)
         while read is not None and (mover := by_op.get(read.op)) is not None and _is_move(mover):
+            is_demanded = True
             if not _keeps(planned, mover, held):
                 break
             sliced = mover.kernel.results[0]
@@ -81,7 +83,7 @@ def _sums(planned: Planned, reads: Reads, prices: Prices) -> Iterator[_Sum]:
             or planned.settled[value] != held
         ):
             continue
-        is_paid = not made.kernel.shape.manual_axes
+        is_paid = is_demanded and not made.kernel.shape.manual_axes
         if (is_paid or prices.leaves_loops) and _is_moved(held, read.sharding):
             yield _Sum(value, sliced, addends_of(planned, made, value), read.sharding)
 

@@ -1,9 +1,9 @@
-"""Sums whose one reader begins with a slice of them: Shardy's passes merge the all-reduce and the slice.
+"""Sums that a demand is on and whose one reader begins with a slice of them: Shardy's passes merge the all-reduce and the slice.
 
 Where the slice is over all axes of the sum they make a reduce-scatter of both, and behind it whatever more there is to do for the reader;
 constraints in between change nothing. So a kernel may leave its sum to its reader, constraints hand it on, and the reader's reshard, from
-addends, has the steps of both. What is held, written and recorded is the sum. Several readers, and one that reads more often than the sum
-is made, find it summed.
+addends, has the steps of both. What is held, written and recorded stays as it is demanded. Several readers, and one that reads more often
+than the sum is made, find it summed.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ from autoshard.space import Strategy
 
 
 def sums_left(program: Program, partial: Collection[int] = ()) -> frozenset[int]:
-    """The values from what a kernel sums to what the reader reads.
+    """The values from what a kernel sums to what the reader reads, where there is a demand on the way.
 
     Args:
         partial: values that may be written as partial sums.
@@ -54,15 +54,16 @@ def _lone_readers(program: Program) -> dict[int, tuple[int, Kernel | None]]:
 def _way(
     kernel: Kernel, readers: Mapping[int, tuple[int, Kernel | None]], partial: Collection[int]
 ) -> list[int]:
-    """What it makes and what constraints hand on of that."""
-    way, repeat = list[int](), kernel.repeat
+    """What it makes and what constraints hand on of that; nothing where there is no demand, the last reader's own too if that is one."""
+    way, is_demanded, repeat = list[int](), False, kernel.repeat
     while kernel.results[0] not in partial:
+        is_demanded |= kernel.shape.demands[0] is not None
         times, reader = readers.get(kernel.results[0], (0, None))
         if times != repeat:
-            return way
+            return way if is_demanded else []
         way.append(kernel.results[0])
         if reader is None or reader.shape.name not in MOVES:
-            return way
+            return way if is_demanded else []
         kernel = reader
     return []
 
