@@ -52,6 +52,7 @@ from autoshard.program.picking import picked_beside
 from autoshard.program.pieces import in_pieces
 from autoshard.program.prefetch import made_at_start
 from autoshard.program.records import (
+    MOVES,
     XLA_TPU,
     Compiler,
     Kernel,
@@ -106,7 +107,7 @@ def build_program(
     roots = {value: frozenset({source}) for value, source in behind.items()}
     permanent = permanent_arguments(listing, pairs)
     zeros = zero_values(listing)
-    may_repeat = repeatable(listing, zeros, pinned)
+    may_repeat = repeatable(listing, zeros, pinned, MOVES if compiler.products_apart else frozenset())
     widths = Widths(listing)
     made_once = _with_renamed(pinned.difference(behind.values()), listing)
     constants = free_values(listing, demanded=True)
@@ -127,7 +128,7 @@ def build_program(
         addends,
         constants,
         joined,
-        segment=Segment(set(undonated_arguments(listing, pairs))),
+        segment=Segment({value: value for value in undonated_arguments(listing, pairs)}),
         apart=_apart(listing, pairs, inside) if compiler.products_apart else None,
         roots=roots,
     )

@@ -274,8 +274,10 @@ def read_behind(kernel: Kernel, names: Mapping[int, Kernel]) -> set[int]:
     return found
 
 
-def repeatable(listing: Listing, zeros: frozenset[int], pinned: frozenset[int]) -> Repeatable:
-    """Args: values that are zero everywhere, and those that keep a buffer of their own."""
+def repeatable(
+    listing: Listing, zeros: frozenset[int], pinned: frozenset[int], renaming: frozenset[str]
+) -> Repeatable:
+    """Args: values that are zero everywhere, and those that keep a buffer of their own; ops that products look through."""
     gathered, others = set[int](), set(pinned)
     for op in reversed(listing.ops):
         is_name = op.name == RESHAPE and op.results[0] in gathered
@@ -285,7 +287,7 @@ def repeatable(listing: Listing, zeros: frozenset[int], pinned: frozenset[int]) 
         others.update(op.operands[1:] if is_for_gathers else op.operands)
     return Repeatable(
         zeros,
-        into_matmuls(listing, zeros, pinned),
+        into_matmuls(listing, zeros, pinned, renaming),
         frozenset(gathered),
         frozenset(gathered - others),
         Gates(listing),
@@ -332,11 +334,16 @@ def _buffers(value: int, roots: Mapping[int, frozenset[int]]) -> Iterator[int]:
         yield from roots.get(buffer, (buffer,))
 
 
-def into_matmuls(listing: Listing, zeros: frozenset[int], pinned: frozenset[int]) -> frozenset[int]:
+def into_matmuls(
+    listing: Listing, zeros: frozenset[int], pinned: frozenset[int], renaming: frozenset[str] = frozenset()
+) -> frozenset[int]:
     """Values that matmuls alone read, transposed or padded by zeros: those take their operands in any order of dimensions, and pad.
 
     What is transposed they may read as one matrix. XLA folds zeros around an image into the convolutions that read it (MobileNet with
     keras), and what is padded to be pooled into the pooling (its ResNets and DenseNets; libtpu 0.0.52, v5e and v6e).
+
+    Args:
+        renaming: ops whose results they read as the operands.
     """
     multiplied, as_matrix, others, found = set[int](), set[int](), set(pinned), set[int]()
     pooled, not_pooled = set[int](), set(pinned)
@@ -348,9 +355,10 @@ def into_matmuls(listing: Listing, zeros: frozenset[int], pinned: frozenset[int]
         if is_for_pools or (is_for_products and (op.name == "stablehlo.transpose" or is_padded)):
             found.add(value)
         (pooled if op.name == POOL else not_pooled).update(op.operands)
-        is_named = is_for_products and merges_rows(op, listing)
-        (multiplied if op.is_matmul or is_named else others).update(op.operands)
-        as_matrix.update(op.operands if is_named else ())
+        is_matrix = is_for_products and merges_rows(op, listing)
+        is_renamed = is_for_products and op.name in renaming
+        (multiplied if op.is_matmul or is_matrix or is_renamed else others).update(op.operands)
+        as_matrix.update(op.operands if is_matrix or (is_renamed and value in as_matrix) else ())
     return frozenset(found)
 
 

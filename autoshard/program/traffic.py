@@ -54,11 +54,11 @@ class Segment:
     """What kernels since the last matrix product have on the chip, by region: what is behind values; where products are apart, single
     buffers that sums of rows have read or made, and, whatever comes between, those that the update of state has.
 
-    Of the whole program so far: `kept` are arguments that it may not write over and names of them, `names` are of what has a buffer,
+    Of the whole program so far: `kept` says which argument that it may not write over is behind a value, `names` are of what has a buffer,
     `casts` says how many bytes are read for one of a value without a buffer.
     """
 
-    kept: set[int] = field(default_factory=set[int])
+    kept: dict[int, int] = field(default_factory=dict[int, int])
     names: set[int] = field(default_factory=set[int])
     casts: dict[int, int] = field(default_factory=dict[int, int])
     on_chip: set[tuple[int, frozenset[int]]] = field(default_factory=set[tuple[int, frozenset[int]]])
@@ -73,7 +73,7 @@ class Segment:
         if len(read) != 1 or not root.results:
             return
         if read[0] in self.kept:
-            self.kept.update(root.results)
+            self.kept.update(dict.fromkeys(root.results, self.kept[read[0]]))
         if root.name in MOVES_NOTHING and (read[0] not in buffers or read[0] in self.names):
             self.names.update(root.results)
         made, stored = (listing.values[value].type for value in (root.results[0], read[0]))
@@ -134,7 +134,7 @@ def _updated(
     """Of an update in place; what is kept is copied for it, and where products are apart, what has no buffer is made."""
     is_whole = [any(p < len(root.results) for p in positions) for _, positions in uses]
     updated = {value for is_it, (value, _) in zip(is_whole, uses, strict=True) if is_it}
-    is_kept = bool(updated) and updated <= segment.kept
+    is_kept = bool(updated) and updated <= segment.kept.keys()
     is_made = int(is_kept or (is_apart and updated <= buffers.keys() - segment.names))
     return tuple(is_made if is_it else 2 for is_it in is_whole), is_made
 
@@ -151,7 +151,8 @@ def _apart(
     is_reduction = root.name == _REDUCE and _is_of_rows(root)
     counts: list[int] = []
     for value, _ in uses:
-        read = {(root.region, buffer) for buffer in buffers.get(value, (value,))}
+        behind = {segment.kept[value]} if value in segment.kept else buffers.get(value, {value})
+        read = {(root.region, buffer) for buffer in behind}
         counts.append(0 if read <= segment.rows or (is_update and read <= segment.updating) else 1)
         if is_update:
             segment.updating |= read

@@ -146,6 +146,41 @@ def test_a_reduction_and_the_work_behind_it_read_once() -> None:
     )
 
 
+def test_what_is_an_argument_under_another_name_is_read() -> None:
+    """As the argument is: once for a sum of its rows and what is behind it."""
+    text = """
+sdy.mesh @mesh = <["x"=2]>
+func.func @main(%x: tensor<64x32xf32>) -> (tensor<64xf32>, tensor<64x32xf32>) {
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %n = sdy.sharding_constraint %x <@mesh, [{"x"}, {}]> : tensor<64x32xf32>
+  SUM
+  %e = stablehlo.negate %n : tensor<64x32xf32>
+  return %r, %e : tensor<64xf32>, tensor<64x32xf32>
+}
+"""
+    sum_ = (
+        "%r = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [1]"
+        " : (tensor<64x32xf32>, tensor<f32>) -> tensor<64xf32>"
+    )
+    other = "%r = stablehlo.constant dense<0.0> : tensor<64xf32>"
+    assert apart(text.replace("SUM", sum_))["stablehlo.negate"].shape.reads == (0,)
+    assert apart(text.replace("SUM", other))["stablehlo.negate"].shape.reads == (1,)
+
+
+def test_a_constraint_is_no_reader_of_what_products_read_transposed() -> None:
+    """A library's product takes its operands in any order of dimensions, constrained or not."""
+    text = """
+sdy.mesh @mesh = <["x"=2]>
+func.func @main(%x: tensor<32x64xf32>, %w: tensor<32x16xf32>) -> tensor<64x16xf32> {
+  %t = stablehlo.transpose %x, dims = [1, 0] : (tensor<32x64xf32>) -> tensor<64x32xf32>
+  %c = sdy.sharding_constraint %t <@mesh, [{"x"}, {}]> : tensor<64x32xf32>
+  %y = stablehlo.dot_general %c, %w, contracting_dims = [1] x [0] : (tensor<64x32xf32>, tensor<32x16xf32>) -> tensor<64x16xf32>
+  return %y : tensor<64x16xf32>
+}
+"""
+    assert apart(text)["stablehlo.transpose"].shape.writes == 0
+
+
 def test_state_is_updated_side_by_side() -> None:
     """Momentum and parameter: what the one writes the other does not read again, and the gradient goes to both."""
     text = """
