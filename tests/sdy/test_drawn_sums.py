@@ -25,7 +25,7 @@ def _drawn_sharding(draw: random.Random, axes: list[str]) -> str:
 
 
 def _summed(seed: int) -> bytes:
-    """A product that is summed over some axes and split over others, demands on the way, and a result."""
+    """A product that is summed over some axes and split over others, one demand or more on the way, and a result."""
     draw = random.Random(seed)
     mesh = draw.choice(_MESHES)
     axes = [f'"{axis}"' for axis in "xyz" if f'"{axis}"' in mesh]
@@ -45,7 +45,7 @@ def _summed(seed: int) -> bytes:
     body = [
         f"%0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] {own} : ({left}, {right}) -> {result}"
     ]
-    for number in range(draw.randint(0, 2)):
+    for number in range(draw.randint(0 if own else 1, 2)):
         body.append(f"%{number + 1} = sdy.sharding_constraint %{number} <@mesh, {demanded()}> : {result}")
     if draw.random() < 0.5:
         body.append(f"%{len(body)} = stablehlo.exponential %{len(body) - 1} : {result}")
