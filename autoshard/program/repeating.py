@@ -54,6 +54,7 @@ _POLYNOMIALS = frozenset({"chlo.erf", "chlo.erf_inv", "chlo.erfc"})
 _WORD_BYTES = 4
 _MATRIX_RANK = 2
 _PAD, POOL = "stablehlo.pad", "stablehlo.reduce_window"
+_CUTS = frozenset({_PAD, "stablehlo.slice"})
 
 
 def is_widened(root: Op, listing: Listing) -> bool:
@@ -340,7 +341,7 @@ def into_matmuls(
     """Values that matmuls alone read, transposed or padded by zeros: those take their operands in any order of dimensions, and pad.
 
     What is transposed they may read as one matrix. XLA folds zeros around an image into the convolutions that read it (MobileNet with
-    keras), and what is padded to be pooled into the pooling (its ResNets and DenseNets; libtpu 0.0.52, v5e and v6e).
+    keras), and what is padded or cut to be pooled into the pooling (its ResNets, DenseNets and NASNets; libtpu 0.0.52, v5e and v6e).
 
     Args:
         renaming: ops whose results they read as the operands.
@@ -351,10 +352,10 @@ def into_matmuls(
         value = op.results[0] if op.results else -1
         is_for_products = value in multiplied and value not in others
         is_padded = op.name == _PAD and op.operands[1] in zeros and value not in as_matrix
-        is_for_pools = op.name == _PAD and value in pooled and value not in not_pooled
+        is_for_pools = op.name in _CUTS and value in pooled and value not in not_pooled
         if is_for_pools or (is_for_products and (op.name == "stablehlo.transpose" or is_padded)):
             found.add(value)
-        (pooled if op.name == POOL else not_pooled).update(op.operands)
+        (pooled if op.name == POOL or is_for_pools else not_pooled).update(op.operands)
         is_matrix = is_for_products and merges_rows(op, listing)
         is_renamed = is_for_products and op.name in renaming
         (multiplied if op.is_matmul or is_matrix or is_renamed else others).update(op.operands)
