@@ -10,8 +10,10 @@ densely connected blocks; of two to 40 parts, along features and rows.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, islice
+from typing import NamedTuple
 
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.additions import PASSED
@@ -61,7 +63,7 @@ def made_where_read(
             else (one,)
             for one in op.operands
         )
-        found = of_all[value] = tuple(part for parts_ in inner for part in parts_)
+        found = of_all[value] = tuple(islice(chain.from_iterable(inner), MOST_PARTS + 1))  # or too many
         is_of_few = len(found) <= MOST_PARTS and len(set(op.operands) - free) > 1
         if is_of_few and value not in stored | read_whole and in_rows.isdisjoint(found):
             parts[value] = found
@@ -102,20 +104,22 @@ def written_into_whole(
     readers, found = readers_of(kernels), dict(lives)
     made = {kernel.results[0]: kernel for kernel in kernels if len(kernel.results) == 1}
     written: defaultdict[int, set[int]] = defaultdict(set)  # of each buffer, when it is written into wholes
+    joined, buffers = _joined(made, listing), _buffers(made, listing)
     of_many = [
-        (kernel, joined, {_buffer(part, made, listing) for part in joined})
+        (kernel, parts.values, {buffers.get(part, part) for part in parts.values})
         for kernel in kernels
-        if kernel.shape.name == CONCATENATE
-        and not kernel.is_alias
-        and len(joined := _joined(kernel, made, listing)) > MOST_PARTS
+        if not kernel.is_alias
+        and len(kernel.results) == 1
+        and (parts := joined.get(kernel.results[0])) is not None
+        and parts.number > MOST_PARTS
     ]
     counts = Counter(part for _, _, parts in of_many for part in parts)
-    for kernel, joined, all_parts in of_many:
+    for kernel, values, all_parts in of_many:
         (whole,), op = kernel.results, listing.ops[kernel.time]
         are_many = _rows(op, listing) >= FULL_LANES * devices
         parts = {part for part in all_parts if are_many or counts[part] == 1}
         makers = [maker for part in parts if (maker := _maker(part, made, kernel, listing)) is not None]
-        if found[whole].is_own_buffer and makers and _are_aligned(op, joined, makers, listing):
+        if found[whole].is_own_buffer and makers and _are_aligned(op, values, makers, listing):
             begin = min(_fused_with(maker, made).time for maker in makers)
             found[whole] = replace(found[whole], begin=min(begin, found[whole].begin))
             for maker in makers:
@@ -129,15 +133,16 @@ def written_into_whole(
     return found
 
 
-def _buffer(value: int, made: Mapping[int, Kernel], listing: Listing) -> int:
-    """What elementwise work without a buffer is done on."""
-    while value in made and made[value].is_alias and len(made[value].uses) == 1:
-        (use,) = made[value].uses
-        before, after = (listing.values[one].type for one in (use.value, value))
-        if before is None or after is None or before.num_elements != after.num_elements:
-            break
-        value = use.value
-    return value
+def _buffers(made: Mapping[int, Kernel], listing: Listing) -> dict[int, int]:
+    """Of elementwise work without a buffer, what it is done on."""
+    found: dict[int, int] = {}
+    for value, kernel in made.items():
+        if kernel.is_alias and len(kernel.uses) == 1:
+            (use,) = kernel.uses
+            before, after = (listing.values[one].type for one in (use.value, value))
+            if before is not None and after is not None and before.num_elements == after.num_elements:
+                found[value] = found.get(use.value, use.value)
+    return found
 
 
 def _maker(value: int, made: Mapping[int, Kernel], reader: Kernel, listing: Listing) -> Kernel | None:
@@ -163,21 +168,33 @@ def _rows(op: Op, listing: Listing) -> int:
     return type_.shape[0] if type_ is not None and type_.rank else 0
 
 
-def _joined(kernel: Kernel, made: Mapping[int, Kernel], listing: Listing) -> list[int]:
-    """The parts of a concatenation, for those that are concatenations along the same dimension the parts of these."""
-    op = listing.ops[kernel.time]
-    along, found = joined_along(op, listing), list[int]()
-    for value in op.operands:
-        maker = made.get(value)
-        is_inner = maker is not None and maker.shape.name == CONCATENATE
-        if maker is not None and is_inner and joined_along(listing.ops[maker.time], listing) == along:
-            found += _joined(maker, made, listing)
-        else:
-            found.append(value)
+class _Joined(NamedTuple):
+    """What a concatenation is of: so many parts, some of which may be the same."""
+
+    number: int
+    values: frozenset[int]
+
+
+def _joined(made: Mapping[int, Kernel], listing: Listing) -> dict[int, _Joined]:
+    """The parts of each concatenation, for those that are concatenations along the same dimension the parts of these."""
+    found: dict[int, _Joined] = {}
+    along: dict[int, int] = {}
+    for value, kernel in made.items():
+        if kernel.shape.name != CONCATENATE:
+            continue
+        op = listing.ops[kernel.time]
+        along[value] = joined_along(op, listing)
+        parts = [
+            found[one] if along.get(one) == along[value] else _Joined(1, frozenset({one}))
+            for one in op.operands
+        ]
+        found[value] = _Joined(
+            sum(part.number for part in parts), frozenset[int]().union(*(part.values for part in parts))
+        )
     return found
 
 
-def _are_aligned(op: Op, joined: Sequence[int], makers: Sequence[Kernel], listing: Listing) -> bool:
+def _are_aligned(op: Op, joined: Collection[int], makers: Sequence[Kernel], listing: Listing) -> bool:
     """Whether each part begins with a tile."""
     dim = joined_along(op, listing)
     types = [type_ for value in joined if (type_ := listing.values[value].type) is not None]

@@ -272,3 +272,22 @@ def test_channels_that_are_joined_one_by_one_are_written_into_each_whole(
     ]
     assert len(begins) == 1
     assert (begins[0] == 0) == is_written
+
+
+def test_what_is_joined_with_itself_again_and_again_takes_no_longer_than_it_is_to_read() -> None:
+    """Each level has twice the parts of the one before: 2^31 in all, of two tensors."""
+    levels, lines = (
+        30,
+        ["%c0 = stablehlo.concatenate %a, %b, dim = 0 : (tensor<1xf32>, tensor<1xf32>) -> tensor<2xf32>"],
+    )
+    for level in range(1, levels + 1):
+        before, after = f"tensor<{2**level}xf32>", f"tensor<{2 ** (level + 1)}xf32>"
+        one = f"%c{level - 1}"
+        lines.append(
+            f"%c{level} = stablehlo.concatenate {one}, {one}, dim = 0 : ({before}, {before}) -> {after}"
+        )
+    whole = f"tensor<{2 ** (levels + 1)}xf32>"
+    lines.append(f"return %c{levels} : {whole}")
+    module = main_of("\n".join(lines), "%a: tensor<1xf32>, %b: tensor<1xf32>", whole)
+    program = build_program(listed(module), compiler=TPU)
+    assert len(program.kernels) == levels + 1
