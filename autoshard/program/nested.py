@@ -1,12 +1,13 @@
 """Products that leave no buffer: convolutions that run inside the convolution that reads them, and what is finished before it is stored.
 
-XLA:TPU fuses a convolution, with the elementwise work on its result, into a depthwise one that alone reads it, as no element is needed
-for several blocks of channels; and a depthwise one into what reads it, where that makes float32 and the depthwise one reads no argument.
-One of neither kind runs inside another where that saves time (`nested_gain`). What reads images of few channels runs inside others on some
-chips only, and what is padded in between the outer one pads. Each takes part in one such pair, those with a depthwise one first, in
-program order, then those that save most. Seen in what libtpu 0.0.51 compiles for v5e of 40 small chains (the first kind in 15 of 16, the
-second in 7 of 7; none in bfloat16, between two depthwise ones, or where groups have several channels) and in all blocks of Xception,
-NASNet and EfficientNet, forward.
+XLA:TPU fuses a convolution, with the elementwise work on its result, into a depthwise one that alone reads it, as no element is needed for
+several blocks of channels; and a depthwise one into what reads it, where that makes float32 and the depthwise one reads no argument. One of
+neither kind runs inside another where that saves time (`nested_gain`). What reads images of few channels runs inside others on some chips
+only, and what is padded in between the outer one pads. Each takes part in one such pair, those with a depthwise one first, in program
+order, then those that save most; a convolution of fewer than eight channels, images, runs inside a depthwise one last of all (libtpu
+0.0.52, v6e: MobileNet forward, which runs the depthwise one inside the next). Seen in what libtpu 0.0.51 compiles for v5e of 40 small
+chains (the first kind in 15 of 16, the second in 7 of 7; none in bfloat16, between two depthwise ones, or where groups have several
+channels) and in all blocks of Xception, NASNet and EfficientNet, forward.
 
 What enters such a pair as a sum of two buffers, as at the end of a residual stage, is added up inside, unless others read the sum too
 (libtpu 0.0.52, v6e, v5p and v4: EfficientNet V2 and MobileNet V3, forward); on v5e the convolution before it adds it up.
@@ -222,7 +223,8 @@ def _gain(kernel: Kernel, outer: Kernel, listing: Listing, compiler: Compiler, i
     """Above 0 where it runs inside."""
     is_first = not is_depthwise(kernel) and channels_of(kernel)[0] < compiler.nested_from_channels
     if is_depthwise(outer) and not is_depthwise(kernel):
-        return 0 if is_first else _LEAST_GAIN if channels_of(kernel)[0] < _FEW_CHANNELS else inf
+        reads_images = channels_of(kernel)[0] < _FEW_CHANNELS
+        return 0 if is_first else (_LEAST_GAIN if reads_images else inf)
     if is_depthwise(kernel) and not is_depthwise(outer):
         is_wide = dtype_bits(outer.shape.results[0].dtype) >= _WIDE_BITS
         return inf if is_wide and not is_of_argument else 0
