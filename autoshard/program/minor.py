@@ -30,8 +30,8 @@ _LINEAR_ALGEBRA = frozenset({"Eigh", "LuDecomposition", "ProductOfElementaryHous
 
 
 def minor_dims(kernels: Sequence[Kernel], listing: Listing, compiler: Compiler) -> dict[int, MinorDims]:
-    """Of every value that a matmul or a gather makes, or that has no other maker with a say and is read by a matmul, a scatter or a
-    pooling, also as a part of what these make where they read it."""
+    """Of every value that a matmul, a gather or linear algebra makes, or that has no other maker with a say and is read by a matmul, a
+    scatter, a pooling or linear algebra, also as a part of what these make where they read it."""
     found: dict[int, MinorDims] = {}
     for kernel in kernels:
         dims = _written(kernel, listing, found)
