@@ -3,7 +3,8 @@
     operations on one device = operations * prod_f ceil(size_f / shards_f) / size_f      over the factors f of the root op's rule
 
 A matrix product is [m, k] by [k, n]: factors of both operands and the result are its batch, those that the result lacks its k;
-operations that the factors do not show (taps of a window) lengthen k. A product whose result the shape says is not written is worked on as
+operations that the factors do not show (taps of a window) lengthen k; libraries for GPUs take longer for short rows, and for windows
+that they go through in turn (`matmul_roofline`). A product whose result the shape says is not written is worked on as
 it leaves the matrix unit, unless it is summed over devices or resharded before: then it is written, and read as it settles. What stays near
 in a loop, in vector memory, moves nothing.
 """
@@ -14,8 +15,9 @@ from autoshard.check.parts import num_shards
 from autoshard.check.planned import Planned
 from autoshard.check.reads import KernelRead, Reads, summed_parts
 from autoshard.check.sums_left import LeftSums
+from autoshard.program import DOTS
 from autoshard.sharding import OpShardingRule, TensorSharding, TensorType
-from costmodels import Hardware
+from costmodels import Hardware, whole_ns
 
 
 def compute_ns(planned: Planned, reads: Reads, left: LeftSums, hardware: Hardware) -> int:
@@ -85,7 +87,23 @@ def _kernel_ns(
             else launched
         )
     m, k, n, batch = _matmul_sizes(rule, sizes, shape.flops)
-    return int(hardware.matmul_ns(m=m, k=k, n=n, batch=batch, dtype=shape.dtype, bytes=bytes_))
+    line = hardware.matmul_roofline(
+        m=m,
+        k=k,
+        n=n,
+        batch=batch,
+        dtype=shape.dtype,
+        bytes=bytes_,
+        rows=_rows(rule, sizes) if shape.name in DOTS else (),
+        in_turn=shape.in_turn,
+    )
+    return int(whole_ns(line.ns))
+
+
+def _rows(rule: OpShardingRule, sizes: list[int]) -> tuple[int, ...]:
+    """Elements of the last dimension of a dot's operands and result on one device."""
+    mappings = (*rule.operands, *rule.results)
+    return tuple(math.prod(sizes[factor] for factor in mapping[-1]) if mapping else 1 for mapping in mappings)
 
 
 def _matmul_sizes(rule: OpShardingRule, sizes: list[int], flops: int) -> tuple[int, float, int, int]:

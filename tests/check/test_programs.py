@@ -19,6 +19,7 @@ from autoshard.mlir.source import load
 from autoshard.overlaps import Overlap
 from autoshard.problem import Problem, evaluate
 from autoshard.solve import Solution, Status
+from tests.cost.test_in_turn import DILATED, module
 from tests.problem.possible import mended
 from tests.programs import PROGRAMS, gated_train
 
@@ -240,3 +241,20 @@ def test_products_that_share_float32_operands(hardware: str, monkeypatch: pytest
     plan = pipeline.plan_loaded(loaded)
     report = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan)
     assert report.passed, report.to_text()
+
+
+SHORT_ROWS = """
+  sdy.mesh @mesh = <["x"=2]>
+  func.func @main(%a: tensor<16x1024x4x128xbf16>, %b: tensor<16x1024x4x4x128xbf16>) -> tensor<16x4x1024x1024x4xbf16> {
+    %0 = stablehlo.dot_general %a, %b, batching_dims = [0, 2] x [0, 3], contracting_dims = [3] x [4]
+      : (tensor<16x1024x4x128xbf16>, tensor<16x1024x4x4x128xbf16>) -> tensor<16x4x1024x1024x4xbf16>
+    return %0 : tensor<16x4x1024x1024x4xbf16>
+  }"""
+
+
+@pytest.mark.parametrize("text", [SHORT_ROWS, module(DILATED)], ids=["rows of four", "in turn"])
+def test_products_that_libraries_for_gpus_are_slow_at(text: str) -> None:
+    """Grouped queries whose heads come last, and a convolution that is gone through position by position."""
+    loaded = pipeline.load_module(text.encode(), pipeline.Request(hardware="h100"))
+    subject = Subject(loaded.program, loaded.hardware, loaded.communication)
+    assert check(subject, pipeline.plan_loaded(loaded)).passed
