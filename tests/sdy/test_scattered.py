@@ -122,18 +122,23 @@ def _kinds(plan: Plan) -> set[str]:
     return {one.kind for one in plan.price.collectives}
 
 
-@pytest.mark.parametrize("module", _SLICED_ONCE.values(), ids=_SLICED_ONCE)
-@pytest.mark.parametrize(("hardware", "form"), [("h100", "xla"), ("tpu-v5e", "shardy")])
-def test_sums_that_a_demand_keeps_whole(module: bytes, hardware: str, form: Form) -> None:
-    """Shardy merges such a sum with the one slice that reads it, and a plan pays for that, as does what prices the written module."""
+def _merged(module: bytes, hardware: str, form: Form) -> Plan:
+    """The plan, which has a reduce-scatter, as Shardy's passes and what prices the written module have it."""
     request = pipeline.Request(hardware=hardware, form=form)
     loaded = pipeline.load_module(module, request)
     plan = pipeline.plan_loaded(loaded)
     assert "reduce_scatter" in _kinds(plan)
-    assert "all_reduce" not in _kinds(plan)
     assert pipeline.check_plan(module, plan, deep=True).passed
     written = pipeline.write_planned(loaded, plan).encode()
     assert pipeline.cost_loaded(pipeline.load_module(written, request)).price.step_ns == plan.price.step_ns
+    return plan
+
+
+@pytest.mark.parametrize("module", _SLICED_ONCE.values(), ids=_SLICED_ONCE)
+@pytest.mark.parametrize(("hardware", "form"), [("h100", "xla"), ("tpu-v5e", "shardy")])
+def test_sums_that_a_demand_keeps_whole(module: bytes, hardware: str, form: Form) -> None:
+    """Shardy merges such a sum with the one slice that reads it, and a plan pays for that, as does what prices the written module."""
+    assert "all_reduce" not in _kinds(_merged(module, hardware, form))
 
 
 @pytest.mark.parametrize(("demand", "result"), _SLICED_BY_A_CONSTRAINT.values(), ids=_SLICED_BY_A_CONSTRAINT)
@@ -149,13 +154,7 @@ def test_sums_that_a_constraint_slices(demand: str, result: str, hardware: str, 
         %1 = sdy.sharding_constraint %0 <@mesh, {demand}> : {_MADE}
         return %1 : {_MADE}
       }}""".encode()
-    request = pipeline.Request(hardware=hardware, form=form)
-    loaded = pipeline.load_module(module, request)
-    plan = pipeline.plan_loaded(loaded)
-    assert "reduce_scatter" in _kinds(plan)
-    assert pipeline.check_plan(module, plan, deep=True).passed
-    written = pipeline.write_planned(loaded, plan).encode()
-    assert pipeline.cost_loaded(pipeline.load_module(written, request)).price.step_ns == plan.price.step_ns
+    _merged(module, hardware, form)
 
 
 @pytest.mark.parametrize(("demand", "result"), _SLICED_FIRST.values(), ids=_SLICED_FIRST)
@@ -171,14 +170,7 @@ def test_sums_that_are_sliced_before_more(demand: str, result: str, hardware: st
           {{sdy.sharding = #sdy.sharding_per_value<[<@mesh, {demand}>]>}} : ({_MADE}, {_MADE}) -> {_MADE}
         return %0 : {_MADE}
       }}""".encode()
-    request = pipeline.Request(hardware=hardware, form=form)
-    loaded = pipeline.load_module(module, request)
-    plan = pipeline.plan_loaded(loaded)
-    assert "reduce_scatter" in _kinds(plan)
-    assert "all_reduce" not in _kinds(plan)
-    assert pipeline.check_plan(module, plan, deep=True).passed
-    written = pipeline.write_planned(loaded, plan).encode()
-    assert pipeline.cost_loaded(pipeline.load_module(written, request)).price.step_ns == plan.price.step_ns
+    assert "all_reduce" not in _kinds(_merged(module, hardware, form))
 
 
 @pytest.mark.parametrize("module", _SUMMED_FIRST.values(), ids=_SUMMED_FIRST)
