@@ -2,7 +2,7 @@
 
 from autoshard.mlir.explicit import collectives
 from autoshard.mlir.isolated import run_isolated
-from autoshard.mlir.propagate import propagate, propagation
+from autoshard.mlir.propagate import propagation
 from autoshard.mlir.reshards import decompose_reshards
 
-__all__ = ["collectives", "decompose_reshards", "propagate", "propagation", "run_isolated"]
+__all__ = ["collectives", "decompose_reshards", "propagation", "run_isolated"]

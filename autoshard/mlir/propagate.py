@@ -38,19 +38,6 @@ _PASSES = ",".join(
 )
 
 
-def propagate(
-    handles: Handles, listing: Listing, demands: Mapping[int, TensorSharding], *, as_xla: bool = False
-) -> dict[int, TensorSharding]:
-    """The sharding that Shardy propagates to each ranked value, closed; replicated where it propagates none.
-
-    `demands` and `as_xla`: as of `Propagation`.
-
-    Raises:
-        NativeAbortError: Shardy's passes died on the module.
-    """
-    return propagation(handles, listing, as_xla=as_xla).of(demands)
-
-
 def propagation(handles: Handles, listing: Listing, *, as_xla: bool = False) -> "Propagation":
     """Through a clone of the module that was listed."""
     walked = walk(handles.walked.module.clone().operation, handles.entry)
@@ -79,6 +66,9 @@ class Propagation:
 
         `demands` are shardings of arguments by value number, beside those that the module has; a value that Shardy copies for each user
         has the sharding of one copy.
+
+        Raises:
+            NativeAbortError: Shardy's passes died on the module.
         """
         self._demand(demands)
         done = run_isolated(self._walked.module, _PASSES).operation

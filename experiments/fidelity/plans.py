@@ -229,7 +229,7 @@ def _propagated(loaded: Loaded, priced: PricedGraph, numbers: random.Random) -> 
         if numbers.random() < share
     }
     try:
-        given = passes.propagate(loaded.handles, loaded.listing, demands)
+        given = passes.propagation(loaded.handles, loaded.listing).of(demands)
         return follow(priced, {value: replace(sharding, unreduced=()) for value, sharding in given.items()})
     except AutoshardError:
         return None

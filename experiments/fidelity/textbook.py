@@ -280,7 +280,7 @@ def _propagated_state(loaded: Loaded, model: Split, axis: AxisRef) -> dict[int, 
         dims: list[list[str]] = [[] for _ in type_.shape]
         dims[dim] = [axis.name]
         demands[value] = _sharding(loaded, dims)
-    given = passes.propagate(loaded.handles, loaded.listing, demands)
+    given = passes.propagation(loaded.handles, loaded.listing).of(demands)
     state = {loaded.listing.arguments[argument].value for _, argument in loaded.program.carried_pairs}
     found: dict[int, int] = {}
     for value in state - model.arguments.keys():

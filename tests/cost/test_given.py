@@ -42,7 +42,7 @@ def test_a_written_plan_costs_what_was_planned(name: str, form: Form, overlap: O
 def read(body: str, arguments: str, result: str, form: Form = "xla") -> tuple[Listing, Given, Listing]:
     text = f"{HEADER}func.func @main({arguments}) -> {result} {{\n{body}\n}}\n}}"
     loaded = pipeline.load_module(text.encode(), pipeline.Request(form=form))
-    values = passes.propagate(loaded.handles, loaded.listing, {})
+    values = passes.propagation(loaded.handles, loaded.listing).of({})
     return *look_through(loaded.listing, values, passes.decompose_reshards), loaded.listing
 
 
@@ -83,7 +83,7 @@ def test_constants_have_no_say_in_what_follows() -> None:
     lines = "\n".join(body)
     text = f"{HEADER}func.func @main(%b: tensor<8x8xf32>) -> ({ROWS}) {{\n{lines}\n}}\n}}"
     loaded = pipeline.load_module(text.encode(), pipeline.Request())
-    values = dict(passes.propagate(loaded.handles, loaded.listing, {}))
+    values = dict(passes.propagation(loaded.handles, loaded.listing).of({}))
     (constant,) = loaded.listing.ops[0].results
     values[constant] = TensorSharding((DimSharding(()), DimSharding((loaded.mesh.axis("y"),))))
     listing, _ = look_through(loaded.listing, values, passes.decompose_reshards)

@@ -5,7 +5,7 @@ import pytest
 from autoshard import pipeline
 from autoshard.mlir.forms import Form
 from autoshard.mlir.listing import Listing
-from autoshard.mlir.passes import propagate
+from autoshard.mlir.passes import propagation
 from tests.mlir.modules import counted_loop, listed, main_of, read_text, sharding
 from tests.sdy.constructs import on
 
@@ -265,7 +265,7 @@ def test_a_dropped_constraint_still_tells_apart_what_is_equal(asked: str) -> Non
     arguments = f"%at: tensor<i32>, {KNOWN}, %b: {T}, %c: {T}, %b2: {T}"
     _, listing, handles = read_text(main_of(body, arguments, f"{T}, {T}"))
     assert "sharding_constraint" not in names(listing)
-    found = propagate(handles, listing, {}, as_xla=True)
+    found = propagation(handles, listing, as_xla=True).of({})
     first, second = (str(found[op.results[0]]) for op in listing.ops if op.name == "stablehlo.select")
     assert first == ROWS
     assert second == ("[{}, {}]" if asked else ROWS)
@@ -282,7 +282,7 @@ def test_dropped_constraints_start_propagation() -> None:
         return %3 : {wide}"""
     _, listing, handles = read_text(main_of(body, f"%s: tensor<f32>, %b: {wide}", wide))
     assert "sharding_constraint" not in names(listing)
-    assert str(propagate(handles, listing, {}, as_xla=True)[listing.results[0].value]) == ROWS
+    assert str(propagation(handles, listing, as_xla=True).of({})[listing.results[0].value]) == ROWS
 
 
 @pytest.mark.parametrize("form", ["xla", "shardy", "shardy-collectives"])

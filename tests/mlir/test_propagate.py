@@ -3,7 +3,7 @@
 import pytest
 
 from autoshard.mlir.meshes import all_meshes
-from autoshard.mlir.passes import propagate
+from autoshard.mlir.passes import propagation
 from autoshard.mlir.propagate import Propagation
 from autoshard.mlir.signature import set_attributes
 from autoshard.mlir.tensors import Shardings
@@ -27,7 +27,7 @@ def test_a_batch_sharding_reaches_what_depends_on_it() -> None:
             "tensor<32xf32>",
         )
     )
-    found = propagate(handles, listing, {0: sharding('[{"x", "y"}, {}]')})
+    found = propagation(handles, listing).of({0: sharding('[{"x", "y"}, {}]')})
     by_name = {op.name: str(found[op.results[0]]) for op in listing.ops}
     assert str(found[0]) == '[{"x", "y"}, {}]'
     assert str(found[1]) == "[{}, {}]"
@@ -52,7 +52,7 @@ def test_loops_branches_and_barriers_carry_shardings() -> None:
             return %n : {T}"""
         )
     )
-    found = propagate(handles, listing, {0: sharding('[{"x"}, {"z"}]')})
+    found = propagation(handles, listing).of({0: sharding('[{"x"}, {"z"}]')})
     ranked = [value for value, of in enumerate(listing.values) if of.type is not None and of.type.rank]
     assert {str(found[value]) for value in ranked} == {'[{"x"}, {"z"}]'}
 
@@ -69,7 +69,7 @@ def test_a_constant_takes_no_side() -> None:
             f"{T}, {T}",
         )
     )
-    found = propagate(handles, listing, {0: sharding('[{"x"}, {}]'), 1: sharding('[{}, {"x"}]')})
+    found = propagation(handles, listing).of({0: sharding('[{"x"}, {}]'), 1: sharding('[{}, {"x"}]')})
     assert [str(found[op.results[0]]) for op in listing.ops[1:]] == ['[{"x"}, {}]', '[{}, {"x"}]']
 
 
@@ -79,14 +79,14 @@ def test_the_users_own_shardings_take_part() -> None:
             f'%0 = sdy.sharding_constraint %a <@mesh, [{{"y"}}, {{?}}]> : {T}\n%1 = stablehlo.abs %0 : {T}\nreturn %1 : {T}'
         )
     )
-    found = propagate(handles, listing, {})
+    found = propagation(handles, listing).of({})
     assert str(found[listing.ops[1].results[0]]) == '[{"y"}, {}]'
 
 
 def test_the_entry_may_have_another_name() -> None:
     text = main_of(f"%0 = stablehlo.abs %a : {T}\nreturn %0 : {T}").replace("@main", "@forward")
     _, listing, handles = read_text(text + "")
-    assert str(propagate(handles, listing, {0: sharding('[{"x"}, {}]')})[1]) == '[{"x"}, {}]'
+    assert str(propagation(handles, listing).of({0: sharding('[{"x"}, {}]')})[1]) == '[{"x"}, {}]'
 
 
 def test_xla_propagates_through_ops_that_are_equal() -> None:
@@ -163,7 +163,7 @@ def test_xla_carries_what_does_not_change_as_all_in_the_loop_ask_for_it(
             results="tensor<i32>",
         )
     )
-    found = propagate(handles, listing, {0: sharding('[{"x", "y"}, {}]')}, as_xla=True)
+    found = propagation(handles, listing, as_xla=True).of({0: sharding('[{"x", "y"}, {}]')})
     (flow,) = (flow for flow in listing.data_flows if str(found[flow.target]) != "[]")
     assert str(found[flow.target]) == carried
 
@@ -189,7 +189,7 @@ def test_what_is_made_of_a_transposition_is_what_is_made_before_it() -> None:
         )
         last = listing.ops[-1].results[0]
         assert transposed_before(handles.walked) == ({} if kept else {last: len(listing.ops) - 2})
-        found.append(str(propagate(handles, listing, {0: sharding('[{"x"}, {}]')}, as_xla=True)[last]))
+        found.append(str(propagation(handles, listing, as_xla=True).of({0: sharding('[{"x"}, {}]')})[last]))
     assert found == ['[{"x"}, {}]', '[{}, {"x"}]']
 
 

@@ -10,7 +10,7 @@ from autoshard.mlir.decisions import Decisions
 from autoshard.mlir.forms import Form
 from autoshard.mlir.isolated import run_isolated
 from autoshard.mlir.listing import RESULT_SITE, Listing
-from autoshard.mlir.passes import collectives, propagate
+from autoshard.mlir.passes import collectives, propagation
 from autoshard.mlir.read import Handles, read
 from autoshard.mlir.source import SourceModule, load, resolve_mesh
 from autoshard.mlir.write import write
@@ -93,7 +93,7 @@ def seen_by_users(written: str) -> list[str]:
     """Sharding of the ranked operands of each elementwise op and dot, in order, after propagation."""
     source = load(written.encode())
     listing, handles = read(source, resolve_mesh(source, None))
-    found = propagate(handles, listing, {})
+    found = propagation(handles, listing).of({})
     return [
         str(found[op.operands[0]])
         for op in listing.ops
