@@ -35,8 +35,7 @@ ELEMENTWISE_CUSTOM_CALLS = (
 
 def own_rule(op: TypedOp) -> OpShardingRule | None:
     """The rule of an op that Shardy has none for, or None where nobody knows which dimensions may be split."""
-    is_custom = op.name == "stablehlo.custom_call"
-    maker = _CUSTOM_CALLS.get(called_by(op.op)) if is_custom else _RULES.get(op.name)
+    maker = _CUSTOM_CALLS.get(called_by(op.op)) or _RULES.get(op.name)
     if maker is not None:
         return maker(op)
     return _whole(op) if all(_rank(t) == 0 for t in (*op.operands, *op.results)) else None

@@ -338,7 +338,8 @@ def _buffers(value: int, roots: Mapping[int, frozenset[int]]) -> Iterator[int]:
 def into_matmuls(
     listing: Listing, zeros: frozenset[int], pinned: frozenset[int], renaming: frozenset[str] = frozenset()
 ) -> frozenset[int]:
-    """Values that matmuls alone read, transposed or padded by zeros: those take their operands in any order of dimensions, and pad.
+    """Values that matmuls alone read, transposed or padded by zeros, as those take their operands in any order of dimensions, and pad; and
+    what pools alone read, padded or cut.
 
     What is transposed they may read as one matrix. XLA folds zeros around an image into the convolutions that read it (MobileNet with
     keras), and what is padded or cut to be pooled into the pooling (its ResNets, DenseNets and NASNets; libtpu 0.0.52, v5e and v6e).
