@@ -6,7 +6,7 @@ module is analysed anew as if the user had written no others. Carried state and 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import pairwise
 
@@ -77,14 +77,18 @@ def explain_read(
     threads: int = 2,
     progress: Progress = silent,
     whole: Clock | None = None,
+    is_infeasible: bool = False,
 ) -> Explanation:
     """Why the module has no plan as it is asked for, or that it has one.
 
     Args:
         whole: as of `solve`.
+        is_infeasible: whether it is proved already that it has none, with all demands and the budget.
     """
     clock = Clock(time_limit_s, whole=whole)
     asked = _Asked(read, _demands(read), clock.part(_SEARCH_SHARE), seed, threads)
+    if is_infeasible:
+        asked.known[frozenset(range(len(asked.demands)))] = False
     progress("looking for demands that clash", None)
     found = _clash(asked)
     if isinstance(found, Explanation):
@@ -107,6 +111,7 @@ class _Asked:
     clock: Clock
     seed: int
     threads: int
+    known: dict[frozenset[int], bool] = field(default_factory=dict[frozenset[int], bool])
 
     @property
     def budget(self) -> int | None:
@@ -115,6 +120,14 @@ class _Asked:
 
     def holds(self, members: frozenset[int]) -> bool | None:
         """Do these demands, and no others, have a plan?"""
+        if members not in self.known:
+            answer = self._answer(members)
+            if answer is None:
+                return None
+            self.known[members] = answer
+        return self.known[members]
+
+    def _answer(self, members: frozenset[int]) -> bool | None:
         if self.clock.over():
             return None
         try:

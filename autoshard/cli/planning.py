@@ -149,7 +149,7 @@ def plan(
         except ClashError as error:
             raise explained(error, explain()) from None
         is_first = confirmed is None or not confirmed.tries  # the budget is the one that was asked for
-        clash = explain() if found.status == "infeasible" and is_first else None
+        clash = explain(is_infeasible=True) if found.status == "infeasible" and is_first else None
         has_plan = found.fits and found.status in ("optimal", "feasible")
         has_plan = has_plan and (confirmed is None or confirmed.fits)
         if has_plan and output is not None:

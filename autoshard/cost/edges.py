@@ -110,14 +110,14 @@ class EdgeTables:
             if priced not in self._tables:
                 cost = self._exposed_ns(sent, widening, supply, demand, hidden) * edge.repeat
                 if more:
-                    inside = self._reshards.matrix(sent, only_inside=True, widening=widening)
-                    cost += inside[np.ix_(supply, demand)] * more
+                    inside = self._reshards.ns(sent, supply, demand, only_inside=True, widening=widening)
+                    cost += inside * more
                 possible = self._reshards.possible(edge.type.rank, supply, demand)
                 self._tables[priced] = Table(cost, possible)
             key = (self._sizes.narrowed(edge.type, edge.travels), *ends, sent, widening)
             if key not in self._copies:
                 sized = (self._sizes, key[0], supply, demand)
-                are_laid = self._reshards.are_laid_out(sent, widening)[np.ix_(supply, demand)]
+                are_laid = self._reshards.are_laid_out(sent, supply, demand, widening)
                 self._copies[key] = _Copies(copy_bytes(*sized), shard_bytes(*sized), are_laid)
             self._moved[quick] = self._tables[priced], self._copies[key]
         return self._moved[quick]
@@ -126,11 +126,10 @@ class EdgeTables:
         self, type_: TensorType, widening: int, supply: Ints, demand: Ints, hidden: Hideable
     ) -> Ints:
         """[from, to] ns of one run that the step waits for."""
-        pairs = np.ix_(supply, demand)
-        whole = self._reshards.matrix(type_, widening=widening)[pairs]
+        whole = self._reshards.ns(type_, supply, demand, widening=widening)
         if hidden == NOTHING:
             return whole
-        asynchronous = self._reshards.matrix(type_, hidden.kinds, widening=widening)[pairs]
+        asynchronous = self._reshards.ns(type_, supply, demand, hidden.kinds, widening=widening)
         return whole - hidden.hidden_ns(asynchronous)
 
     def _in_product(self, edge: Edge, pairs: Pairs | None) -> Gathered | None:

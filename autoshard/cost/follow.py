@@ -67,10 +67,11 @@ def _settling_cost(priced: PricedGraph, number: int, wanted: int) -> NDArray[np.
     if node.space is None or not graph.adds_first:
         return cost
     type_, repeat = node.space.shape.results[0], graph.program.kernels[node.kernel].repeat
-    shardings, prices = graph.layouts[type_.rank].shardings, priced.reshards.matrix(type_)
+    shardings = graph.layouts[type_.rank].shardings
+    summed_ns = priced.reshards.ns(type_, supplies, np.asarray([wanted]))[:, 0]
     for row, supply in enumerate(supplies.tolist()):
         if shardings[supply].unreduced and _sums_to(shardings[supply], shardings[wanted]):
-            cost[row] = prices[supply, wanted] * repeat
+            cost[row] = summed_ns[row] * repeat
     return cost
 
 
@@ -118,10 +119,10 @@ def _read_cost(
     """[K of reader] ns to bring the provider's sharding to each demand, infinite where that is not possible."""
     nodes = priced.graph.nodes
     read = priced.graph.edges[edge]
-    supply = int(nodes[provider].choices.supplies[result][choice[provider]])
+    supply = nodes[provider].choices.supplies[result][[choice[provider]]]
     demands = nodes[reader].choices.demands[operand]
-    cost = (priced.reshards.matrix(read.type)[supply, demands] * read.repeat).astype(np.float64)
-    possible = priced.reshards.possible(read.type.rank, np.asarray([supply]), demands)
+    cost = (priced.reshards.ns(read.type, supply, demands)[0] * read.repeat).astype(np.float64)
+    possible = priced.reshards.possible(read.type.rank, supply, demands)
     return cost if possible is None else np.where(possible[0], cost, np.inf)
 
 

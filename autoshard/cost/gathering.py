@@ -202,9 +202,7 @@ class GatheredOperands:
         hardware = self._prices.hardware
         product_ns = self._kernel_prices[space].compute_ns.tolist()
         covered_ns = np.asarray([hardware.covered_ns(ns) for ns in product_ns])[None, :]
-        before_ns = reshards.matrix(sent, widening=self._prices.widening(edge.type, sent))[
-            np.ix_(supplies, demands)
-        ]
+        before_ns = reshards.ns(sent, supplies, demands, widening=self._prices.widening(edge.type, sent))
         ahead_ns = 0 if hardware.is_scheduled else one_pass
         exposed = np.minimum(ahead_ns + np.maximum(count // 2 * one_pass - covered_ns, 0), before_ns)
         shape = is_looped.shape

@@ -6,9 +6,10 @@ local bytes at every step, which come from the tensor type.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autoshard.cost.layouts import Ints, LayoutsByRank
 from autoshard.cost.loops import made_inside
@@ -62,6 +63,29 @@ class Collective:
     emitted: tuple[Emitted, ...] = ()  # what the compiler makes of it
 
 
+class _Ends(NamedTuple):
+    """The shardings that were announced of a shape, and the steps of its rank between them."""
+
+    ids: Ints  # in order
+    step: Ints  # of `_Steps`: those of pairs of them,
+    origin: Ints  # whose places in `ids` are these
+    target: Ints
+
+    def places(self, layouts: Ints) -> Ints:
+        """In tables of these shardings, whose last row and column are of others."""
+        found = np.searchsorted(self.ids, layouts)
+        is_mine = np.append(self.ids, -1)[found] == layouts
+        return np.where(is_mine, found, len(self.ids))
+
+    def table(self, dtype: type[np.generic], nothing: int = 0) -> NDArray[Any]:
+        """[from, to] of these shardings and of others."""
+        return np.full((len(self.ids) + 1, len(self.ids) + 1), nothing, dtype=dtype)
+
+    def between(self, table: NDArray[Any], origins: Ints, targets: Ints) -> NDArray[Any]:
+        """[from, to] of such a table."""
+        return table[np.ix_(self.places(origins), self.places(targets))]
+
+
 @dataclass(frozen=True, slots=True)
 class _Steps:
     """The steps of all pairs of one rank, flat, and the distinct ones among them, which many pairs share."""
@@ -76,8 +100,36 @@ class _Steps:
     sized_by: Ints  # and whose bytes count
 
 
+class _Wanted:
+    """Pairs of shardings of one rank, kept by the order in which their ends were first named."""
+
+    def __init__(self) -> None:
+        self._ids: dict[int, int] = {}
+        self._pairs: Bools = np.zeros((0, 0), dtype=np.bool_)
+
+    def add(self, origins: Ints, targets: Ints) -> None:
+        """One origin for each target."""
+        ends, places = np.unique(np.concatenate([origins, targets]), return_inverse=True)
+        mine = np.asarray(
+            [self._ids.setdefault(one, len(self._ids)) for one in ends.tolist()], dtype=np.int64
+        )
+        if len(self._pairs) < len(self._ids):
+            self._pairs = np.pad(self._pairs, (0, len(self._ids) - len(self._pairs)))
+        froms, tos = mine[places].reshape(2, -1)
+        self._pairs[froms, tos] = True
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """In order."""
+        ids = np.asarray(list(self._ids), dtype=np.int64)
+        order = np.argsort(ids)
+        return list(map(tuple, ids[order][np.argwhere(self._pairs[np.ix_(order, order)])].tolist()))
+
+
 class ReshardPrices:
-    """Prices of reshards; ask for pairs with `want`, then read matrices."""
+    """Prices of reshards; ask for pairs with `want`, then `resolve`, then read prices.
+
+    A rank has the shardings that sequences pass through beside those that its shapes are announced with: tables are of a shape's alone.
+    """
 
     def __init__(
         self, mesh: Mesh, prices: CollectivePrices, layouts: LayoutsByRank, decompose: Decompose
@@ -86,14 +138,18 @@ class ReshardPrices:
         self._prices = prices
         self._layouts = layouts
         self._decompose = decompose
-        self._wanted: dict[int, Bools] = {}  # by rank: [from, to]
-        self._ends: dict[tuple[int, ...], set[int]] = {}  # by shape: the shardings that were announced of it
+        self._wanted: dict[int, _Wanted] = {}  # by rank
+        self._announced: dict[
+            tuple[int, ...], set[int]
+        ] = {}  # by shape: the shardings that were announced of it
+        self._ends: dict[tuple[int, ...], _Ends] = {}
         self._sequences: dict[tuple[int, int, int], tuple[CollectiveStep, ...]] = {}
         self._groups: dict[tuple[str, tuple[AxisRef, ...]], int] = {}
         self._steps: dict[int, _Steps] = {}
-        self._matrices: dict[tuple[TensorType, frozenset[str] | None, bool, int], Ints] = {}
+        self._tables: dict[tuple[TensorType, frozenset[str] | None, bool, int], Ints] = {}
         self._runs: dict[tuple[TensorType, int], _Runs] = {}
-        self._scattered: dict[int, Ints] = {}
+        self._laid_out: dict[tuple[TensorType, int], Bools] = {}
+        self._scattered: dict[tuple[int, ...], Ints] = {}
 
     def want(self, shape: tuple[int, ...], origins: Ints, targets: Ints) -> None:
         """Announce that every pair of these shardings may be asked for of such values; those that are not possible are left out."""
@@ -110,16 +166,13 @@ class ReshardPrices:
 
     def _want_pairs(self, shape: tuple[int, ...], origins: Ints, targets: Ints) -> None:
         rank = len(shape)
-        self._ends.setdefault(shape, set()).update(origins.tolist(), targets.tolist())
+        self._announced.setdefault(shape, set()).update(origins.tolist(), targets.tolist())
         is_move = origins != targets
         origins, targets = origins[is_move], targets[is_move]
         summed = self._layouts[rank].reduced(origins) if self._prices.sums_first else origins
-        count = len(self._layouts[rank].shardings)
-        wanted = self._wanted.get(rank, np.zeros((0, 0), dtype=np.bool_))
-        if len(wanted) < count:
-            wanted = self._wanted[rank] = np.pad(wanted, (0, count - len(wanted)))
-        wanted[origins, targets] = True
-        wanted[summed, targets] = True
+        wanted = self._wanted.setdefault(rank, _Wanted())
+        for froms in (origins, summed):
+            wanted.add(froms, targets)
 
     def possible(self, rank: int, origins: Ints, targets: Ints) -> Bools | None:
         """[from, to] which pairs can be resharded; None where all can."""
@@ -138,8 +191,8 @@ class ReshardPrices:
         """Ask for the sequences of all pairs announced since the last call, in one go."""
         missing = [
             (rank, a, b)
-            for rank, pairs in self._wanted.items()
-            for a, b in np.argwhere(pairs).tolist()
+            for rank, wanted in self._wanted.items()
+            for a, b in wanted.pairs()
             if a != b and (rank, a, b) not in self._sequences
         ]
         self._wanted.clear()
@@ -158,9 +211,8 @@ class ReshardPrices:
             self._sequences[key] = self._sum_first(*key)
         for rank in {rank for rank, _, _ in missing}:
             self._steps[rank] = self._flatten(rank)
-        self._matrices.clear()
-        self._runs.clear()
-        self._scattered.clear()
+        for known in (self._ends, self._tables, self._runs, self._laid_out, self._scattered):
+            known.clear()
 
     def _is_summed_first(self, rank: int, origin: int) -> bool:
         return self._prices.sums_first and bool(self._layouts[rank].shardings[origin].unreduced)
@@ -183,14 +235,16 @@ class ReshardPrices:
             found.append(self._sequences[rank, layouts.id_of(before), layouts.id_of(after)])
         return found
 
-    def matrix(
+    def ns(
         self,
         type_: TensorType,
+        origins: Ints,
+        targets: Ints,
         kinds: frozenset[str] | None = None,
         only_inside: bool = False,
         widening: int = 1,
     ) -> Ints:
-        """[from, to] ns between all shardings of this rank, of what is sent; pairs not announced are 0 and mean nothing.
+        """[from, to] ns of what is sent between shardings; of pairs not announced of the shape it is 0 and means nothing.
 
         Args:
             kinds: of the collectives to count; None counts all.
@@ -198,10 +252,10 @@ class ReshardPrices:
             widening: as of `CollectivePrices.ns`.
         """
         key = (type_, kinds, only_inside, widening)
-        found = self._matrices.get(key)
+        found = self._tables.get(key)
         if found is None:
-            found = self._matrices[key] = self._price(*key)
-        return found
+            found = self._tables[key] = self._price(*key)
+        return self._ends_of(type_.shape).between(found, origins, targets)
 
     def collectives(
         self, type_: TensorType, origin: int, target: int, travels: TensorType | None = None
@@ -229,16 +283,17 @@ class ReshardPrices:
         """Whether the compiler carries out once what several readers ask for alike."""
         return self._prices.merges_equal
 
-    def are_laid_out(self, type_: TensorType, widening: int) -> Bools:
+    def are_laid_out(self, type_: TensorType, origins: Ints, targets: Ints, widening: int) -> Bools:
         """[from, to] whether what is sent so is gathered along several dimensions on the way, and laid out anew behind that."""
-        count = len(self._layouts[type_.rank].shardings)
-        found = np.zeros((count, count), dtype=np.bool_)
-        steps = self._steps.get(type_.rank)
-        if steps is not None:
-            copies = self._runs_of(steps, type_, widening).copies[steps.which]
-            is_laid = (copies > 0) & self._is_asked(steps, type_)
-            found[steps.origin[is_laid], steps.target[is_laid]] = True
-        return found
+        ends, key = self._ends_of(type_.shape), (type_, widening)
+        found = self._laid_out.get(key)
+        if found is None:
+            found = self._laid_out[key] = ends.table(np.bool_)
+            steps = self._steps.get(type_.rank)
+            if steps is not None:
+                copies = self._runs_of(steps, type_, widening).copies[steps.which[ends.step]]
+                found[ends.origin[copies > 0], ends.target[copies > 0]] = True
+        return ends.between(found, origins, targets)
 
     def _passes(self, rank: int, before: Ints, after: Ints) -> Ints:
         """How often what is gathered from one sharding to another is written anew; between meshes never."""
@@ -255,17 +310,32 @@ class ReshardPrices:
         """Of those steps."""
         return [step.kind for step in self._sequence(rank, origin, target)]
 
-    def scattered_first(self, rank: int) -> Ints:
+    def scattered_first(self, shape: tuple[int, ...], origins: Ints, targets: Ints) -> Ints:
         """[from, to] what a reduce-scatter, the first of the steps, leaves; -1 where there is none."""
-        if rank not in self._scattered:
-            count = len(self._layouts[rank].shardings)
-            found = self._scattered[rank] = np.full((count, count), -1, dtype=np.int64)
-            steps = self._steps.get(rank)
+        ends = self._ends_of(shape)
+        found = self._scattered.get(shape)
+        if found is None:
+            found = self._scattered[shape] = ends.table(np.int64, -1)
+            steps = self._steps.get(len(shape))
             if steps is not None:
+                which = steps.which[ends.step]
                 are_scatters = np.asarray([kind == "reduce_scatter" for kind, _ in self._groups])
-                mine = np.flatnonzero(are_scatters[steps.group[steps.which]])
-                found[steps.origin[mine], steps.target[mine]] = steps.after[steps.which[mine]]
-        return self._scattered[rank]
+                mine = are_scatters[steps.group[which]]
+                found[ends.origin[mine], ends.target[mine]] = steps.after[which[mine]]
+        return ends.between(found, origins, targets)
+
+    def _ends_of(self, shape: tuple[int, ...]) -> _Ends:
+        found = self._ends.get(shape)
+        if found is None:
+            assert shape in self._announced, f"no reshard of a tensor of {shape} was announced"
+            ids = np.asarray(sorted(self._announced[shape]), dtype=np.int64)
+            steps = self._steps.get(len(shape))
+            place = np.full(len(self._layouts[len(shape)].shardings), -1, dtype=np.int64)
+            place[ids] = np.arange(len(ids))
+            ends = np.empty((2, 0), dtype=np.int64) if steps is None else place[[steps.origin, steps.target]]
+            step = np.flatnonzero((ends >= 0).all(axis=0))
+            found = self._ends[shape] = _Ends(ids, step, *ends[:, step])
+        return found
 
     def _sequence(self, rank: int, origin: int, target: int) -> tuple[CollectiveStep, ...]:
         return self._sequences[rank, origin, target] if origin != target else ()
@@ -304,8 +374,8 @@ class ReshardPrices:
     def _price(
         self, type_: TensorType, kinds: frozenset[str] | None, only_inside: bool, widening: int
     ) -> Ints:
-        count = len(self._layouts[type_.rank].shardings)
-        prices = np.zeros((count, count), dtype=np.int64)
+        ends = self._ends_of(type_.shape)
+        prices: Ints = ends.table(np.int64)
         steps = self._steps.get(type_.rank)
         if steps is None:
             return prices
@@ -313,10 +383,10 @@ class ReshardPrices:
         if kinds is not None:
             counts = np.asarray([kind in kinds for kind, _ in self._groups], dtype=np.bool_)
             ns = np.where(counts[steps.group], ns - waited_ns, 0)
-        counted = self._is_asked(steps, type_)
+        run_ns = ns[steps.which[ends.step]]
         if only_inside:
-            counted &= steps.is_inside
-        np.add.at(prices, (steps.origin[counted], steps.target[counted]), ns[steps.which[counted]])
+            run_ns = np.where(steps.is_inside[ends.step], run_ns, 0)
+        np.add.at(prices, (ends.origin, ends.target), run_ns)
         return prices
 
     def _runs_of(self, steps: _Steps, type_: TensorType, widening: int) -> "_Runs":
@@ -325,7 +395,7 @@ class ReshardPrices:
         if found is None:
             layouts, names = self._layouts[type_.rank], list(self._groups)
             is_taken = np.zeros(len(steps.group), dtype=np.bool_)
-            is_taken[steps.which[self._is_asked(steps, type_)]] = True
+            is_taken[steps.which[self._ends_of(type_.shape).step]] = True
             is_uneven = self._is_uneven(steps, type_)
             bytes_ = layouts.local_bytes(type_)[steps.sized_by]
             often = self._passes(type_.rank, steps.before, steps.after)
@@ -349,13 +419,6 @@ class ReshardPrices:
                     every[index] = one
             self._runs[type_, widening] = found
         return found
-
-    def _is_asked(self, steps: _Steps, type_: TensorType) -> Bools:
-        """[N of all pairs] whether both ends were announced of the shape: shardings of its rank may be of other shapes alone."""
-        is_end = np.zeros(len(self._layouts[type_.rank].shardings), dtype=np.bool_)
-        assert type_.shape in self._ends, f"no reshard of {type_} was announced"
-        is_end[list(self._ends[type_.shape])] = True
-        return is_end[steps.origin] & is_end[steps.target]
 
     def _is_uneven(self, steps: _Steps, type_: TensorType) -> Bools:
         """[N] whether the compiler may send something else than the step's bytes."""

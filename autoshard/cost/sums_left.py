@@ -102,11 +102,11 @@ def left_pairs(graph: Graph, reshards: ReshardPrices, edge: Edge, supply: Ints, 
     """[from, to] what a reader may ask of what may be a sum left to it: that, handed on as it is, or what Shardy scatters it on the way
     to, in equal parts.
     """
-    layouts, rank = graph.layouts[edge.type.rank], edge.type.rank
+    layouts = graph.layouts[edge.type.rank]
     is_left, is_taken = (layouts.reduced(ids) != ids for ids in (supply, demand))
     found = np.where(is_left[:, None], supply[:, None] == demand[None, :], ~is_taken[None, :])
     rows, columns = np.flatnonzero(is_left), np.flatnonzero(~is_taken)
-    first = reshards.scattered_first(rank)[np.ix_(supply[rows], demand[columns])]
+    first = reshards.scattered_first(edge.type.shape, supply[rows], demand[columns])
     found[np.ix_(rows, columns)] = (first >= 0) & layouts.divide(edge.type, first.ravel()).reshape(
         first.shape
     )

@@ -97,14 +97,22 @@ class Graph:
         """Items of the edge, bytes [Ku, Kv] in this order."""
         if u < v:
             return self.edge_items.get((u, v), [])
-        return [(begin, end, usage.T) for begin, end, usage in self.edge_items.get((v, u), [])]
+        return self._transposed_items(self.edge_items.get((v, u), []))
 
     def add_items_between(self, u: int, v: int, items: list[Item]) -> None:
         if not items:
             return
         if u > v:
-            u, v, items = v, u, [(begin, end, usage.T) for begin, end, usage in items]
+            u, v, items = v, u, self._transposed_items(items)
         self.edge_items.setdefault((u, v), []).extend(items)
+
+    def _transposed_items(self, items: list[Item]) -> list[Item]:
+        return [(begin, end, self.memo.call(_transposed, usage)) for begin, end, usage in items]
+
+    def rows_of_items(self, items: list[Item], rows: Ints) -> list[Item]:
+        """Of items of an edge, those rows; what several share stays one array."""
+        taken = self.memo.intern(rows)
+        return [(begin, end, self.memo.call(_rows_of, usage, taken)) for begin, end, usage in items]
 
     def set_matrix(self, u: int, v: int, matrix: Ints) -> None:
         matrix = self.memo.intern(matrix)
@@ -144,7 +152,7 @@ class Graph:
                 self._keep_edge_items(node, other, keep)
 
     def _keep_edge_items(self, node: int, other: int, keep: Ints) -> None:
-        items = [(begin, end, usage[keep]) for begin, end, usage in self.items_between(node, other)]
+        items = self.rows_of_items(self.items_between(node, other), keep)
         del self.edge_items[min(node, other), max(node, other)]
         self.add_items_between(node, other, items)
 

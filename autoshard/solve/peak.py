@@ -31,6 +31,7 @@ _CPSAT_PAIRS = 2_000
 _PRESOLVE_SHARE = 0.5  # of the time that is left
 _QUIET_ROUNDS = 12  # without progress before the search ends
 _CLOSE = 1e-3  # of the peak
+_MOST_PAIRS = 100_000_000  # of a core that is searched, at some forty bytes each; alike nodes alike have been tried by then
 _UNLIMITED = 2**60  # bytes: more than everything together in a valid Problem
 
 
@@ -43,6 +44,8 @@ def smallest_peak(
     offer: Callable[[Ints], bool],
 ) -> int:
     """Offer choices of ever smaller peak until one fits or the search ends; returns a bound on every peak.
+
+    What is left of a problem may be too large to search: then nothing is offered.
 
     Raises:
         ContradictionError: no choice is allowed, even with all the memory in the world.
@@ -68,6 +71,8 @@ def smallest_peak(
         if answer.choice is not None:
             offer(whole(answer.choice))
         return certain + max(0, answer.lower_bound or 0)
+    if core.pair_count() > _MOST_PAIRS:
+        return certain
     projected = [graph.project(start)[core.graph_nodes] for start in starts]
     limit = _UNLIMITED if problem.memory_limit is None else problem.memory_limit - certain
     return certain + _descend(

@@ -26,6 +26,7 @@ from autoshard.solve.moves import Memory, Weights
 
 _SCALED_TOTAL = 52  # bits of the scaled sum of all costs
 _MOST_SCALE = 16  # bits
+_LONG = 4_096  # bytes of so many strategies or pairs are priced one item after the other, without an index of each
 _LARGEST_PRICED = 2.0**60  # scaled sum of all priced bytes; lowering a price keeps a bound a bound
 _LARGEST_MESSAGE = 2.0**57  # scaled; any messages make a bound
 _LARGEST_RECEIVED = 2.0**60  # scaled sum of the messages to one node
@@ -122,7 +123,11 @@ class Relaxation:
 
 
 class _Prices:
-    """Items -> priced bytes of the strategies of nodes, and of the pairs of the edges that have items."""
+    """Items -> priced bytes of the strategies of nodes, and of the pairs of the edges that have items.
+
+    Items of one owner that take the same bytes are one with the price of them all: few are of their own where values are read again and
+    again.
+    """
 
     def __init__(self, core: Core, clock: Clock | None) -> None:
         nodes = core.node_count
@@ -133,22 +138,31 @@ class _Prices:
         self._pairs = int(sizes[nodes + has_items].sum())
         self._has_items = has_items
         self._sizes = sizes
-        lengths = sizes[core.item_owner]
+        owner_and_usage = np.stack([core.item_owner, core.item_usage], axis=1).reshape(-1, 2)
+        alike, self._alike = np.unique(owner_and_usage, axis=0, return_inverse=True)
+        self._alike = self._alike.reshape(-1)
+        owner, usage = alike.T
+        lengths = sizes[owner]
         check(clock)
+        at = np.where(
+            owner < nodes,
+            core.start[np.minimum(owner, nodes)],
+            len(core.cost) + self.edge_bytes[np.maximum(owner - nodes, 0)] if len(core.ends) else 0,
+        )
+        self._bytes = core.usage_pool
+        is_long = lengths > _LONG
+        self._long = np.stack([np.arange(len(lengths)), at, usage, lengths], axis=1)[is_long].tolist()
+        self._short = np.flatnonzero(~is_long)
+        at, usage, lengths = at[self._short], usage[self._short], lengths[self._short]
         self._item = np.repeat(np.arange(len(lengths)), lengths)
         within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         check(clock)
-        at = np.where(
-            core.item_owner < nodes,
-            core.start[np.minimum(core.item_owner, nodes)],
-            len(core.cost) + self.edge_bytes[np.maximum(core.item_owner - nodes, 0)] if len(core.ends) else 0,
-        )
         self._target = np.repeat(at, lengths) + within
         check(clock)
-        self._usage = core.usage_pool[np.repeat(core.item_usage, lengths) + within].astype(np.float64)
+        self._usage = core.usage_pool[np.repeat(usage, lengths) + within].astype(np.float64)
         self._begin, self._end = core.item_begin, core.item_end
         self._strategies = len(core.cost)
-        terms = np.bincount(self._target, minlength=1).max() if len(self._target) else 0
+        terms = np.bincount(core.item_owner, minlength=1).max()
         self._downward = 1.0 - (float(terms) + 16.0) * 2.0**-52
 
     def private_tables(self, core: Core) -> tuple[Ints, Ints]:
@@ -164,11 +178,7 @@ class _Prices:
     def of_bytes(self, multipliers: Floats) -> tuple[Floats, Floats]:
         """([sum K], [pairs]) sum over the items of (sum of the multipliers of its rows) * bytes."""
         sums = np.concatenate([[0.0], np.cumsum(multipliers)])
-        price = sums[self._end] - sums[self._begin]
-        total = np.bincount(
-            self._target, price[self._item] * self._usage, minlength=self._strategies + self._pairs
-        )
-        prices = np.asarray(total, dtype=np.float64)
+        prices = self._priced_bytes(sums[self._end] - sums[self._begin])
         return prices[: self._strategies], prices[self._strategies :]
 
     def scaled(self, core: Core, multipliers: Floats, scale: int, copied: Ints) -> tuple[Ints, Ints, int]:
@@ -180,10 +190,7 @@ class _Prices:
         bits = int(np.floor(50 - np.log2(max(float(multipliers.sum()), 2.0**-900))))
         whole = np.floor(np.ldexp(multipliers, bits)).astype(np.int64)
         sums = np.concatenate([[0], np.cumsum(whole)])
-        price = (sums[self._end] - sums[self._begin]).astype(np.float64)
-        exact = np.bincount(
-            self._target, price[self._item] * self._usage, minlength=self._strategies + self._pairs
-        )
+        exact = self._priced_bytes((sums[self._end] - sums[self._begin]).astype(np.float64))
         largest = _LARGEST_PRICED / (core.node_count + len(core.ends))
         lowered = np.minimum(np.ldexp(exact * scale, -bits) * self._downward, largest)
         lowered = np.floor(lowered).astype(np.int64)
@@ -195,6 +202,19 @@ class _Prices:
         )
         offset = -(-offset >> bits) if bits >= 0 else offset << -bits
         return cost + lowered[: self._strategies], np.concatenate([pool, copies]), offset
+
+    def _priced_bytes(self, price: Floats) -> Floats:
+        """[sum K + pairs] price * bytes of every item, by what it belongs to."""
+        priced = np.bincount(self._alike, price).astype(np.float64)
+        counted = np.bincount(
+            self._target,
+            priced[self._short][self._item] * self._usage,
+            minlength=self._strategies + self._pairs,
+        )
+        total = np.asarray(counted, dtype=np.float64)
+        for item, at, usage, length in self._long:
+            total[at : at + length] += priced[item] * self._bytes[usage : usage + length]
+        return total
 
 
 def _largest_per_node(core: Core) -> int:

@@ -29,14 +29,16 @@ def tighten_memory(graph: Graph, clock: Clock | None = None) -> list[int]:
         raise ContradictionError("what is certain to be used exceeds the memory limit")
     begin, end = onto_rows(rows, begin, end)
     before = (graph.node_items, graph.edge_items)
+    lowered: dict[tuple[int, int], Ints] = {}  # by identity: what several items share stays one array
     graph.node_items, graph.edge_items = [[] for _ in graph.cost], {}
     for index in np.flatnonzero((begin < end) & (high > low)).tolist():
-        (u, v), usage = owners[index], items[index][2]
-        item = (
-            int(begin[index]),
-            int(end[index]),
-            np.maximum(usage - low[index], 0) if low[index] else usage,
-        )
+        (u, v), usage, least = owners[index], items[index][2], int(low[index])
+        if least:
+            key = (id(usage), least)
+            if key not in lowered:
+                lowered[key] = np.maximum(usage - least, 0)
+            usage = lowered[key]
+        item = (int(begin[index]), int(end[index]), usage)
         if u == v:
             graph.node_items[u].append(item)
         else:

@@ -98,7 +98,8 @@ def _keep_if_no_more_memory(graph: Graph, node: int, dominates: Bools) -> None:
     for _, _, usage in graph.node_items[node]:
         dominates &= usage[:, None] <= usage[None, :]
     for other in graph.adjacent[node] if graph.edge_items else ():
-        for _, _, usage in graph.items_between(node, other):
+        usages = {id(usage): usage for _, _, usage in graph.items_between(node, other)}
+        for usage in usages.values():
             a, b = np.nonzero(dominates)
             step = max(1, _AT_ONCE // max(1, usage.shape[1]))
             for begin in range(0, len(a), step):

@@ -43,7 +43,7 @@ def _merge(graph: Graph, u: int, v: int, image: Ints) -> list[int]:
     graph.remove_edge(u, v)
     moved = list(graph.adjacent[v])
     for other in moved:
-        items = [(begin, end, usage[image]) for begin, end, usage in graph.items_between(v, other)]
+        items = graph.rows_of_items(graph.items_between(v, other), image)
         graph.add_matrix(u, other, graph.memo.call(_rows, graph.adjacent[v][other], graph.memo.intern(image)))
         graph.add_items_between(u, other, items)
     graph.log.append(Contracted(u, v, image))
