@@ -118,7 +118,7 @@ def ns_of_one(prices: Prices, kind: str, bytes_: int, axes: Sequence[AxisRef]) -
         stored = math.prod(axis.size for axis in axes) if prices.lowering == "xla-tpu" else 1
         return math.ceil(prices.hardware.copy_ns(bytes_ * stored))
     communication, group = prices.communication, _group(axes)
-    if prices.lowering == "xla-tpu" and kind in ("all_reduce", "reduce_scatter"):
+    if prices.lowering == "xla-tpu" and kind == "all_reduce":
         latency = communication.all_reduce_ns(0, group)
         return communication.all_reduce_ns(bytes_, group) - latency + latency // 4
     match kind:

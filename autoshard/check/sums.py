@@ -8,6 +8,7 @@ windows           rows of an operand that a split window needs from other device
                   to the partitioner: a halo exchange
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -30,8 +31,8 @@ from autoshard.check.scattering import (
     part_bytes,
 )
 from autoshard.check.sums_left import LeftSums
-from autoshard.program import MOVES, AddedUp, Kernel, minor_of_sum
-from autoshard.sharding import AxisRef, FactorKind, TensorSharding, dtype_bits
+from autoshard.program import MOVES, AddedUp, Kernel, minor_of_sum, stays_scatter
+from autoshard.sharding import AxisRef, FactorKind, TensorSharding, TensorType, dtype_bits
 
 
 def sent_by_kernel(
@@ -168,11 +169,24 @@ def sent_by_user(planned: Planned, read: KernelRead, reads: Reads, prices: Price
             runs, held = total.runs, -(-held * total.bytes // kernel.shape.results[0].num_bytes)
     travels = narrow if collective.is_move else held
     times = max(held // max(travels, 1), 1)
-    each = (
+    each = [
         Moved(kind, axes, held, runs, kernel.ops[-1], sent_for(prices.compiler, kind, axes, travels, times))
         for axes in collective.groups
-    )
+    ]
+    if kind == "reduce_scatter" and prices.lowering == "xla-tpu":
+        each = [_as_users_scatter(planned, kernel, moved, prices) for moved in each]
     return max(each, key=lambda moved: ns_of(prices, moved))
+
+
+def _as_users_scatter(planned: Planned, kernel: Kernel, moved: Moved, prices: Prices) -> Moved:
+    collective, type_ = planned.listing.ops[kernel.ops[-1]].collective, kernel.shape.results[0]
+    assert collective is not None, "a reduce-scatter is one"
+    sharding = planned.produced.get(kernel.results[0], TensorSharding.replicated_closed(type_.rank))
+    part = TensorType(sharding.local_shape(type_.shape), type_.dtype)
+    devices = math.prod(axis.size for axis in moved.axes)
+    if not stays_scatter(part, collective.scatter_dim, devices, prices.compiler.devices):
+        return moved
+    return replace(moved, sent=(Sent("reduce_scatter", moved.axes, moved.bytes),))
 
 
 def is_scattered_sum(planned: Planned, read: KernelRead, value: int) -> bool:

@@ -27,7 +27,7 @@ from autoshard.cost.padding import scattered
 from autoshard.cost.reshard import Collective, ReshardPrices
 from autoshard.cost.running import emitted_spanning, spans_all
 from autoshard.cost.scattering import scattered_in_product
-from autoshard.program import DOTS, KernelShape, minor_of_sum
+from autoshard.program import DOTS, KernelShape, minor_of_sum, stays_scatter
 from autoshard.sharding import (
     AxisRef,
     FactorKind,
@@ -309,10 +309,17 @@ def _user_collective(
         sent += sharding.local_bytes(prices.sent(type_, leaves) if user.is_move else type_)
     held, sent = held * user.bytes_per_result_byte, sent * user.bytes_per_result_byte
     widening = max(held // max(sent, 1), 1)
-    yield max(
-        (replace(_one(user.kind, axes, sent, prices, widening), bytes=held) for axes in user.groups),
-        key=lambda one: one.ns,
-    )
+    found: list[Collective] = []
+    for axes in user.groups:
+        one = replace(_one(user.kind, axes, sent, prices, widening), bytes=held)
+        if user.kind == "reduce_scatter" and prices.lowering == "xla-tpu":
+            type_ = shape.results[0]
+            part = TensorType(strategy.produced[0].local_shape(type_.shape), type_.dtype)
+            if stays_scatter(part, user.scatter_dim, total_size(axes), prices.devices):
+                left = Emitted("reduce_scatter", axes, sent)
+                one = replace(one, ns=prices.ns_of_emitted(left), emitted=(left,))
+        found.append(one)
+    yield max(found, key=lambda one: one.ns)
 
 
 def _halo(shape: KernelShape, strategy: Strategy, prices: CollectivePrices) -> list[Collective]:

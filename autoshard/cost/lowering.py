@@ -162,7 +162,9 @@ class CollectivePrices:
         return Emitted("all_reduce", one.axes, one.bytes) if one.kind == "reduce_scatter" else one
 
     def ns_of_emitted(self, one: Emitted, widening: int = 1) -> int:
-        """Of one run; what is a gather here is priced as what it is carried out as."""
+        """Of one run; what is a gather here is priced as what it is carried out as, a reduce-scatter as itself."""
+        if one.kind == "reduce_scatter":
+            return int(self._itself(one.kind, np.asarray(one.bytes, dtype=np.int64), one.axes))
         bytes_ = one.bytes * total_size(one.axes) if one.kind == "all_gather" else one.bytes
         return self.ns_of_one(one.kind, bytes_, one.axes, widening)
 

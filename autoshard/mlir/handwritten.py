@@ -51,7 +51,10 @@ def user_collective(op: ir.Operation, mesh: Mesh) -> UserCollective | None:
     axes = _axes(groups, positions, mesh)
     choices = tuple(_as_large(size, mesh)) if axes is None else (axes,)
     is_sum = op.name == "stablehlo.all_reduce" and reducer_name(op) == "stablehlo.add"
-    return UserCollective(kind, choices, size if kind == "reduce_scatter" else 1, axes is not None, is_sum)
+    if kind == "reduce_scatter":
+        dimension = ir.IntegerAttr(op.attributes["scatter_dimension"]).value
+        return UserCollective(kind, choices, size, axes is not None, scatter_dim=dimension)
+    return UserCollective(kind, choices, is_exact=axes is not None, is_sum=is_sum)
 
 
 def _numbers(attribute: ir.Attribute) -> Ints:

@@ -56,6 +56,7 @@ class UserCollective:
     bytes_per_result_byte: int = 1  # of a reduce_scatter the size of its groups
     is_exact: bool = True  # whether the axes are those that the user named
     is_sum: bool = False  # an all-reduce that adds
+    scatter_dim: int = -1  # of a reduce_scatter
 
     @property
     def is_move(self) -> bool:

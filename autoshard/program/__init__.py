@@ -60,6 +60,7 @@ from autoshard.program.records import (
 )
 from autoshard.program.renamed import lies_as_read
 from autoshard.program.reuse import SHORT_SHARE
+from autoshard.program.scatters import stays_scatter
 from autoshard.program.slicing import sliced_values
 from autoshard.program.sources import Sources
 from autoshard.program.unreduced import refuse_unsound, without_unreduced
@@ -130,6 +131,7 @@ __all__ = [
     "restricted",
     "scattered_addends",
     "sliced_values",
+    "stays_scatter",
     "stored_beside",
     "sums_after_loops",
     "sums_rows",

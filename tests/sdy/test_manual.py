@@ -320,3 +320,14 @@ def test_partial_sums_over_manual_axes_are_refused() -> None:
     text = programs.handed_on('"data"', '[{}, {}], unreduced={"data"}', tensor(64, 64))
     with pytest.raises(AutoshardError, match=r"<bytes>:3: .*partial sum over a manual axis"):
         planned(text)
+
+
+def test_a_reduce_scatter_that_the_compiler_leaves() -> None:
+    """Over four of eight devices it is sent and priced as one, where a sum of the plan's own is an all-reduce."""
+    text = programs.all_kinds()
+    _, plan = planned(text, "xla")
+    report = pipeline.check_plan(text.encode(), plan)
+    assert report.passed, report.to_text()
+    (one,) = (one for one in plan.price.collectives if one.kind == "reduce_scatter")
+    assert [each.kind for each in one.emitted] == ["reduce_scatter"]
+    assert one.ns == PLACED.reduce_scatter_ns(one.bytes, ["data"])
