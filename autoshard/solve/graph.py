@@ -19,6 +19,7 @@ from autoshard.problem.model import Bools, Ints
 
 FORBIDDEN = 2**61
 FINITE_BELOW = 2**60
+_MOST_KEPT_BYTES = 2 << 30  # of what a memo has computed
 _INTERN_UP_TO = 4096  # entries; larger matrices rarely repeat and cost more to compare
 
 Item = tuple[int, int, Ints]  # rows [begin, end), bytes by strategy or by pair
@@ -42,12 +43,15 @@ class Undo(Protocol):
 
 
 class Memo:
-    """Results by the identity of interned arrays; it keeps them alive, so an id is never reused."""
+    """Results by the identity of interned arrays; an entry keeps its arrays alive, so an id is never reused while it is known.
+
+    Of large problems the entries that were not asked for the longest are forgotten.
+    """
 
     def __init__(self) -> None:
         self._arrays: dict[tuple[tuple[int, ...], bytes], Ints] = {}
-        self._results: dict[tuple[object, ...], object] = {}
-        self._alive: dict[int, Ints] = {}
+        self._results: dict[tuple[object, ...], tuple[object, tuple[Ints, ...], int]] = {}  # the latest last
+        self._kept_bytes = 0
 
     def intern(self, array: Ints) -> Ints:
         """An array of the same content, the same object for every equal one."""
@@ -58,11 +62,22 @@ class Memo:
     def call(self, function: Callable[..., T], *arrays: Ints) -> T:
         """function(*arrays), computed once for these very arrays."""
         key = (function, *map(id, arrays))
-        if key not in self._results:
-            self._results[key] = function(*arrays)
-            for array in arrays:
-                self._alive[id(array)] = array
-        return self._results[key]  # type: ignore[return-value]  # stored under this function
+        found = self._results.pop(key, None)
+        if found is None:
+            result = function(*arrays)
+            found = (result, arrays, _array_bytes(result))
+            self._kept_bytes += found[2]
+            while self._kept_bytes > _MOST_KEPT_BYTES and self._results:
+                self._kept_bytes -= self._results.pop(next(iter(self._results)))[2]
+        self._results[key] = found
+        return found[0]  # type: ignore[return-value]  # stored under this function
+
+
+def _array_bytes(result: object) -> int:
+    if isinstance(result, np.ndarray):
+        return result.nbytes
+    parts = result if isinstance(result, tuple) else getattr(result, "__dict__", {}).values()
+    return sum(part.nbytes for part in parts if isinstance(part, np.ndarray))
 
 
 @dataclass(slots=True)
