@@ -24,7 +24,7 @@ from autoshard.program import (
     repeated_values,
     stored_beside,
 )
-from autoshard.sharding import TensorSharding, TensorType, dtype_bits
+from autoshard.sharding import TensorSharding, TensorType, cuts_rows, dtype_bits
 from costmodels import Hardware
 
 _PARTS = 6  # that a loop which scatters a sum works on
@@ -149,14 +149,26 @@ def _gathered(planned: Planned, stored: Stored, compiled: Compiled, hardware: Ha
         working = _PARTS_PASSED * stored.at_least(kernel.shape.travels[loop.number], loop.held)
         working += made if loop.is_summed else 2 * made // planned.mesh.num_devices
         for number, (use, sharding) in enumerate(zip(kernel.uses, read.shardings, strict=True)):
-            if number != loop.number and (evaluated := repeated.get(use.value)) is not None:
-                other = stored.at_least(kernel.shape.travels[number], sharding)
+            if number == loop.number:
+                continue
+            other = stored.at_least(kernel.shape.travels[number], sharding)
+            if (evaluated := repeated.get(use.value)) is not None:
                 yield Buffer(evaluated.stored_from(planned.program.lifetimes, time), time + 1, other)
+            if loop.is_summed and _is_cut_in_rows(planned, loop, number):
+                yield Buffer(time, time + 1, other)
         yield Buffer(time, time + 1, working)
         if (when := results.stored(kernel)) is not None:
             yield Buffer(*when, made)
         if hardware.lays_looped_columns and loop.is_in_columns:
             yield from (Buffer(behind, behind + 1, made) for behind in results.copied(kernel))
+
+
+def _is_cut_in_rows(planned: Planned, loop: GatheringLoop, other: int) -> bool:
+    """Whether the loop takes parts of the other operand's last dimension that are no whole rows of lanes."""
+    rule, operands = loop.run.run.rule, loop.run.kernel.shape.operands
+    cut = next(dim for dim, axes in enumerate(loop.held.axes) if axes)
+    is_last = rule.operands[other][-1:] == (rule.operands[loop.number][cut],)
+    return is_last and cuts_rows(operands[other].shape[-1], planned.mesh.num_devices)
 
 
 def _copied_shards(planned: Planned, reads: Reads, stored: Stored, compiled: Compiled) -> Iterator[Buffer]:

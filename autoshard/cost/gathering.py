@@ -14,8 +14,9 @@ whose experts are cut along a batch dimension, for 2226 instead of 3.
 
 The operand never lies in memory whole: of its parts a loop both ways round has four, two on their way. Where it is cut along what the
 product sums over, the loop adds into a second result; else it makes two parts of the result at a time, apart from it. Elementwise work on
-the other operand is done for the loop. The result is stored (`program.LoopedResults`); made column by column, it lies so on some chips
-(`Hardware.lays_looped_columns`). Seen of products on v5p 2x2x4, v6e 4x4 and v5e 4x4 (libtpu 0.0.52), bytes as counted.
+the other operand is done for the loop, and it may be laid out anew (`sharding.scattering`). The result is stored
+(`program.LoopedResults`); made column by column, it lies so on some chips (`Hardware.lays_looped_columns`). Seen of products on v5p 2x2x4,
+v6e 4x4 and v5e 4x4 (libtpu 0.0.52), bytes as counted.
 """
 
 from collections.abc import Iterator
@@ -40,6 +41,7 @@ from autoshard.sharding import (
     TensorType,
     batch_dims,
     cut_in_groups,
+    cuts_rows,
     is_cut_over_all,
     is_split_over_all,
     is_whole,
@@ -232,10 +234,12 @@ class GatheredOperands:
         for number, use in enumerate(kernel.uses):
             if number == edge.operand:
                 continue
+            others = self._sizes.temporary(shape.travels[number], choices.demands[number])[None, :]
             if (repeated := self._repeated.get(use.value)) is not None:
-                others = self._sizes.temporary(shape.travels[number], choices.demands[number])
                 begin = repeated.stored_from(graph.program.lifetimes, kernel.time)
-                yield begin, kernel.time + 1, np.where(gathered.is_looped, others[None, :], 0)
+                yield begin, kernel.time + 1, np.where(gathered.is_looped, others, 0)
+            is_turned = gathered.is_looped & self._cut_rows(shape, number, cuts, gathered.devices)[:, None]
+            yield kernel.time, kernel.time + 1, np.where(is_turned, others, 0)
         working = parts + np.where(summed[:, None], results, ways * results // devices)
         yield kernel.time, kernel.time + 1, np.where(gathered.is_looped, working, 0)
         if (stored := self._looped.stored(kernel)) is not None:
@@ -244,6 +248,15 @@ class GatheredOperands:
             in_columns = np.asarray([shape.rule.results[0][-1:] == (cut,) for cut in cuts])[:, None]
             for time in sorted(self._looped.copied(kernel)):
                 yield time, time + 1, np.where(gathered.is_looped & in_columns, results, 0)
+
+    def _cut_rows(self, shape: KernelShape, other: int, cuts: list[tuple[int, ...]], devices: Ints) -> Bools:
+        """[strategy of the provider] whether the loop takes parts of the other operand's last dimension that are no whole rows of lanes."""
+        size, last = shape.operands[other].shape[-1], shape.rule.operands[other][-1:]
+        found = [
+            _are_summed(shape, cut) and last == (cut,) and cuts_rows(size, count)
+            for cut, count in zip(cuts, devices.tolist(), strict=True)
+        ]
+        return np.asarray(found, dtype=np.bool_)
 
     def _product(self, edge: Edge, value: int) -> KernelSpace | None:
         node = self._graph.nodes[edge.reader]

@@ -17,6 +17,10 @@ cut over all of them as the other operand is; and no constraint on the whole ope
 hardware for operands on either side, cut along dimensions that are summed over or kept, cast before or not. Operands that are cut along a
 batch dimension of the product (experts) are gathered so too, but wait for most of it.
 
+Where parts go both ways and are cut along what is summed over, which is the last dimension of the other operand, in other than whole rows
+of 128 lanes, that is laid out anew in front of the loop, so that parts of it lie along the sublanes (18944 and 16512 by eight, 33024 by
+sixteen, bfloat16 and float32, v6e and v5p; not 18944 by four, one way round, and not where that is not the last dimension).
+
 Convolutions are such loops too, unless they are in groups or depthwise (3x3, 1x1 and 7x7, of stride 1 and 2, bfloat16 and float32, v5e 4x4,
 v6e 4x4, v5p 2x2x4). Their parts have few channels: what a training step of few images stores for them lies by images, padded to the lanes
 (0.96 GB of a U-Net's that takes 0.49 otherwise). Plans have constraints there; modules as they are written have those loops.
@@ -32,6 +36,14 @@ from autoshard.sharding.tensor import TensorSharding
 PRODUCT, CONVOLUTION = "stablehlo.dot_general", "stablehlo.convolution"
 _FEWEST_DEVICES, _MOST_DEVICES = 8, 16
 _FEWEST_IN_GROUP = 4
+
+
+_LANES = 128
+
+
+def cuts_rows(size: int, devices: int) -> bool:
+    """Whether a loop over so many devices, both ways round, takes parts of a last dimension that are no whole rows of lanes."""
+    return devices > 4 and size // devices % _LANES != 0
 
 
 def may_loop(name: str, rule: OpShardingRule) -> bool:

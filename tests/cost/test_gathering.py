@@ -188,6 +188,9 @@ def peak(hardware: str, weights: Sequence[tuple[int, int, int]], body: str, widt
         ("tpu-v5p", False, False, 8192, 32768, "", 537_025_568),
         ("tpu-v5p", False, True, 16384, 8192, "", 352_475_680),
         ("tpu-v5p", False, True, 16384, 8192, "tanh", 419_568_160),
+        ("tpu-v6e", False, True, 33024, 2048, "", 600_299_552),  # parts of 2064 along the lanes
+        ("tpu-v5p", False, True, 33024, 2048, "", 617_044_000),
+        ("tpu-v6e", True, True, 33024, 2048, "", 600_299_552),
         ("tpu-v5e", True, False, 2048, 32768, "", 293_923_840),
         ("tpu-v5e", False, False, 2048, 32768, "tanh", 562_359_296),
     ],
@@ -279,8 +282,21 @@ IN_COLUMNS = """
     return %1 : tensor<64x256x16384xbf16>
   }"""
 
+NO_WHOLE_ROWS = """
+  sdy.mesh @mesh = <["x"=8]>
+  func.func @main(%a: tensor<64x1024x16512xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}, {}]>},
+                  %w: tensor<16512x2048xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>})
+      -> (tensor<64x1024x2048xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}, {}]>}) {
+    %0 = stablehlo.tanh %a : tensor<64x1024x16512xbf16>
+    %1 = stablehlo.dot_general %0, %w, contracting_dims = [2] x [0]
+      : (tensor<64x1024x16512xbf16>, tensor<16512x2048xbf16>) -> tensor<64x1024x2048xbf16>
+    return %1 : tensor<64x1024x2048xbf16>
+  }"""
 
-@pytest.mark.parametrize(("text", "topology"), [(WITH_ITSELF, (4, 4)), (IN_COLUMNS, (2, 4))])
+
+@pytest.mark.parametrize(
+    ("text", "topology"), [(WITH_ITSELF, (4, 4)), (IN_COLUMNS, (2, 4)), (NO_WHOLE_ROWS, (2, 4))]
+)
 def test_the_checker_has_the_same_buffers(text: str, topology: tuple[int, int]) -> None:
     """Of an operand that the product reads as it is too, and of copies that fit into vector memory one by one."""
     loaded = pipeline.load_module(text.encode(), pipeline.Request(hardware="tpu-v6e", topology=topology))
