@@ -24,6 +24,7 @@ from autoshard.mlir.linearity import is_zero
 from autoshard.mlir.listing import DataFlow, Listing, Op, Source, Value
 from autoshard.mlir.locations import Locations
 from autoshard.mlir.manual import crossing_of, manual_axes_of, own_axes, refuse_useless, target_demand
+from autoshard.mlir.matrices import refuse_malformed
 from autoshard.mlir.meshes import add_mesh, all_meshes, lift_meshes
 from autoshard.mlir.pipeline import run_pipeline
 from autoshard.mlir.precision import has_default_precision
@@ -72,6 +73,7 @@ def read(
     walked = walk(module, source.main)
     locations = Locations(source.name)
     refuse_useless(walked, locations)
+    refuse_malformed(walked, locations)
     user_rules = _user_rules(walked, locations)
     types = _value_types(walked, locations)
     run_pipeline(module, "sdy-manual-axes-cleanup,func.func(sdy-populate-op-sharding-rules)")
