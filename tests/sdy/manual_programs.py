@@ -181,6 +181,23 @@ def all_kinds() -> str:
     return main(f"%x: {big}", big, f"%0 = {op}return %0 : {big}\n")
 
 
+def scattered(columns: int) -> str:
+    """Rows that are summed over data, of which each device keeps its part."""
+    whole, part = tensor(256, columns), tensor(64, columns)
+    body = f"""%c = "stablehlo.reduce_scatter"(%a) <{{scatter_dimension = 0 : i64, {grouped(DATA)}}}> {SUM} : ({whole}) -> {part}
+      sdy.return %c : {part}"""
+    op = manual(
+        "%x",
+        ["[{}, {}]"],
+        ['[{"data"}, {}]'],
+        '"data", "model"',
+        f"%a: {whole}",
+        body,
+        f"({whole}) -> {whole}",
+    )
+    return main(f"%x: {whole}", whole, f"%0 = {op}return %0 : {whole}\n")
+
+
 def handed_on(axes: str, sharding: str, local: str, x: str = tensor(64, 64)) -> str:
     """A computation that returns what it gets."""
     op = manual(

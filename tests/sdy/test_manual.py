@@ -322,12 +322,13 @@ def test_partial_sums_over_manual_axes_are_refused() -> None:
         planned(text)
 
 
-def test_a_reduce_scatter_that_the_compiler_leaves() -> None:
-    """Over four of eight devices it is sent and priced as one, where a sum of the plan's own is an all-reduce."""
-    text = programs.all_kinds()
+@pytest.mark.parametrize(("columns", "sent"), [(512, "reduce_scatter"), (32, "all_reduce")])
+def test_a_reduce_scatter_that_the_compiler_leaves(columns: int, sent: str) -> None:
+    """Over four of eight devices it is sent and priced as one, where a sum of the plan's own, and one of little, is an all-reduce."""
+    text = programs.scattered(columns)
     _, plan = planned(text, "xla")
     report = pipeline.check_plan(text.encode(), plan)
     assert report.passed, report.to_text()
-    (one,) = (one for one in plan.price.collectives if one.kind == "reduce_scatter")
-    assert [each.kind for each in one.emitted] == ["reduce_scatter"]
-    assert one.ns == PLACED.reduce_scatter_ns(one.bytes, ["data"])
+    (one,) = plan.price.collectives
+    assert (one.kind, [each.kind for each in one.emitted]) == ("reduce_scatter", [sent])
+    assert (one.ns == PLACED.reduce_scatter_ns(one.bytes, ["data"])) == (sent == "reduce_scatter")
