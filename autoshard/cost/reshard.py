@@ -319,7 +319,9 @@ class ReshardPrices:
             steps = self._steps.get(len(shape))
             if steps is not None:
                 which = steps.which[ends.step]
-                are_scatters = np.asarray([kind == "reduce_scatter" for kind, _ in self._groups])
+                are_scatters = np.asarray(
+                    [kind == "reduce_scatter" for kind, _ in self._groups], dtype=np.bool_
+                )
                 mine = are_scatters[steps.group[which]]
                 found[ends.origin[mine], ends.target[mine]] = steps.after[which[mine]]
         return ends.between(found, origins, targets)
