@@ -1,11 +1,11 @@
 """What the plan's compiler makes of a collective, and of a reshard's step where parts do not divide.
 
 `shardy`     the collective itself
-`xla-tpu`    sums everywhere instead of reduce-scatters; sums of zero-padded arrays instead of gathers of short vectors whose parts break
-             rows of 512 bytes, of dimensions shorter than half of their parts, and of what lies over all of many devices, of little or
-             on a torus of three dimensions; an exchange in parts of one size; rows moved by a permute first, or a gather over all
-             devices instead of an exchange, where the parts of two shardings of a dimension do not begin at the same rows; gathers of
-             results that are reduced together
+`xla-tpu`    sums everywhere instead of reduce-scatters, but for some that the user wrote (`sums.sent_by_user`); sums of zero-padded arrays
+             instead of gathers of short vectors whose parts break rows of 512 bytes, of dimensions shorter than half of their parts, and of
+             what lies over all of many devices, of little or on a torus of three dimensions; an exchange in parts of one size; rows moved
+             by a permute first, or a gather over all devices instead of an exchange, where the parts of two shardings of a dimension do not
+             begin at the same rows; gathers of results that are reduced together
 """
 
 import math

@@ -5,7 +5,7 @@ Kinds, axes and bytes of a plan's collectives are Shardy's; what is emitted, and
 - `shardy`: each collective is itself.
 - `xla-tpu`: what libtpu 0.0.51 compiles for v5e (4x4, 8x8, 16x16) and v5p (2x2x4) where a change of sharding is written step by step.
     - Sums go everywhere, and each device slices its part: an all-reduce where Shardy has a reduce-scatter,
-      of padded parts (`cost.padding`).
+      of padded parts (`cost.padding`). Of those that the user wrote in manual computations some stay (`program.scatters`).
     - What lies over all devices of a slice of more than 32 is gathered by summing zero-padded arrays, in its own type where it would travel
       in a narrower one: up to 16 MiB in all (v5e and v6e, 4x16, 8x8, 8x16 and 16x16: 256 KiB a device over 64 and 64 over 256, not 4 KiB
       more), and any size on a torus of three dimensions (v4, v5p and tpu7x, 64 to 256 devices, shards of 32 KiB to 128 MiB). On two
