@@ -13,13 +13,16 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import autoshard
-from autoshard import pipeline
+from autoshard import clashes, pipeline
+from autoshard.clashes import explain_read
 from autoshard.errors import ClashError
 from autoshard.explanations import Clashing, Explanation
 from autoshard.pipeline import Request
+from autoshard.problem import Problem
 from autoshard.report.clash import clash_text
-from autoshard.solve import Required, Status, Tied, minimal, structural_clash
+from autoshard.solve import Clock, Required, Status, Tied, minimal, structural_clash
 from autoshard.solve.brute import brute_force
+from autoshard.solve.fit import Fit
 
 T = "tensor<8x16xf32>"
 MESH = 'sdy.mesh @mesh = <["x"=2]>\n'
@@ -203,6 +206,26 @@ def test_the_budget_alone() -> None:
     assert members(found) == {"memory"}
     assert found.smallest_peak_bytes == found.peak_bound_bytes == peaks()[0]
     assert found.clashing[0].step_ns is not None
+
+
+@pytest.mark.parametrize("memory", [None, 1])
+def test_what_is_proved_is_not_asked_again(memory: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else changes, and no question about memory is of all demands."""
+    wishes = Wishes(a=ON_ROWS, b=ON_COLUMNS, sine=WHOLE, first=("%a", "%b"), memory=memory)
+    if memory is not None:
+        wishes = Wishes(a=WHOLE, memory=memory)
+    read = pipeline.read_module(wishes.text().encode(), wishes.request())
+    expected, asked, fit = explain_read(read), list[int](), clashes.find_fit
+
+    def counted(problem: Problem, clock: Clock, *, seed: int, threads: int) -> Fit:
+        asked.append(1)
+        return fit(problem, clock, seed=seed, threads=threads)
+
+    monkeypatch.setattr(clashes, "find_fit", counted)
+    again = explain_read(read)
+    often = len(asked)
+    assert explain_read(read, is_infeasible=True) == again == expected
+    assert len(asked) - often == often - (0 if memory is None else 1)
 
 
 def test_what_dropping_one_brings() -> None:

@@ -251,6 +251,19 @@ def test_an_interrupt_keeps_the_bound_on_the_peak(monkeypatch: pytest.MonkeyPatc
     assert certain < bound <= min(peaks)
 
 
+def test_a_core_that_is_too_large_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is offered, and the bound is what is certain."""
+    monkeypatch.setattr(peak, "_CPSAT_PAIRS", -1)
+    monkeypatch.setattr(peak, "_MOST_PAIRS", 100)
+    problem = copies(100, limit=149)
+    certain = certain_peak(problem)
+
+    def offer(choice: Ints) -> bool:
+        raise AssertionError(choice)
+
+    assert smallest_peak(problem, certain, Clock(60), 0, [], offer) == certain
+
+
 def test_a_peak_of_half_of_all_that_can_be_counted() -> None:
     """The only strategy that is left uses 2**59 bytes: a peak like any other."""
     builder = ProblemBuilder()
