@@ -108,6 +108,9 @@ def _why(priced: PricedGraph, choice: NDArray[np.int64], c: ChosenCollective) ->
     space = priced.graph.nodes[c.node].space
     assert space is not None, "only kernels have collectives of their own"
     name, strategy = _short(space.shape.name), space.strategies[int(choice[c.node])]
+    user = space.shape.collective
+    if user is not None and c.collective.kind == user.kind and c.collective.axes in user.groups:
+        return f"the user wrote {name}"
     axes = ",".join(str(axis).replace('"', "") for axis in c.collective.axes)
     if c.collective.axes == strategy.reduced and c.collective.kind in ("all_reduce", "reduce_scatter"):
         kept = ", each device keeps its part" if c.collective.kind == "reduce_scatter" else ""

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.sdy.manual_programs import scattered
 from tests.test_cli import Terminal
 from tests.test_cli import autoshard as terminal
 
@@ -44,6 +45,16 @@ def test_the_parts_add_up(form: str, terminal: Terminal) -> None:
     assert sum(row["share"] for row in found["kernels"] + found["explained"]) == pytest.approx(1)
     assert {group["bound"] for group in found["kernels"]} <= {"matrix", "vector", "memory", "overhead"}
     assert all(c["why"] and c["op"] for c in found["explained"] if c["ns"])
+
+
+def test_the_users_own(terminal: Terminal) -> None:
+    """What is written in a manual computation is there as that."""
+    (one,) = explained(terminal, scattered(512))["explained"]
+    assert (one["kind"], one["axes"], one["why"]) == (
+        "reduce_scatter",
+        ["data"],
+        "the user wrote reduce_scatter",
+    )
 
 
 def test_a_split_contraction_is_summed(terminal: Terminal) -> None:
