@@ -198,7 +198,9 @@ def _alternative(
     clash = None
     if is_asked and status == "infeasible":
         seconds = _CLASH_SHARE * clock.time_limit_s
-        clash = explain_read(asking, time_limit_s=seconds, seed=seed, threads=threads, whole=clock)
+        clash = explain_read(
+            asking, time_limit_s=seconds, seed=seed, threads=threads, whole=clock, is_infeasible=True
+        )
     return Alternative(str(sharding), note=note, clash=clash)
 
 

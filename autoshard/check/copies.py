@@ -165,10 +165,8 @@ def _gathered(planned: Planned, stored: Stored, compiled: Compiled, hardware: Ha
 
 def _is_cut_in_rows(planned: Planned, loop: GatheringLoop, other: int) -> bool:
     """Whether the loop takes parts of the other operand's last dimension that are no whole rows of lanes."""
-    rule, operands = loop.run.run.rule, loop.run.kernel.shape.operands
-    cut = next(dim for dim, axes in enumerate(loop.held.axes) if axes)
-    is_last = rule.operands[other][-1:] == (rule.operands[loop.number][cut],)
-    return is_last and cuts_rows(operands[other].shape[-1], planned.mesh.num_devices)
+    is_last = loop.run.run.rule.operands[other][-1:] == (loop.factors,)
+    return is_last and cuts_rows(loop.run.kernel.shape.operands[other].shape[-1], planned.mesh.num_devices)
 
 
 def _copied_shards(planned: Planned, reads: Reads, stored: Stored, compiled: Compiled) -> Iterator[Buffer]:

@@ -78,7 +78,8 @@ class Loop:
     number: int  # of the operand
     held: TensorSharding
     axes: tuple[AxisRef, ...]
-    is_summed: bool  # over the dimension that the operand is cut along
+    factors: tuple[int, ...]  # of the dimension that the operand is cut along
+    is_summed: bool  # over that dimension
     is_in_columns: bool  # of the result, which that dimension is the last of
 
 
@@ -112,7 +113,8 @@ def gathering_loop(
     if any({*factors} & {f for dim in other for f in dim} for other in _batched(run, numbers[0])):
         return None
     is_summed = any(run.run.rule.factors[factor].kind is FactorKind.REDUCTION for factor in factors)
-    return Loop(run, numbers[0], held, held.axes[cut], is_summed, run.run.rule.results[0][-1:] == (factors,))
+    is_in_columns = run.run.rule.results[0][-1:] == (factors,)
+    return Loop(run, numbers[0], held, held.axes[cut], factors, is_summed, is_in_columns)
 
 
 def _batched(run: KernelRead, operand: int) -> list[TensorMapping]:

@@ -8,7 +8,6 @@ windows           rows of an operand that a split window needs from other device
                   to the partitioner: a halo exchange
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -183,10 +182,9 @@ def _as_users_scatter(planned: Planned, kernel: Kernel, moved: Moved, prices: Pr
     assert collective is not None, "a reduce-scatter is one"
     sharding = planned.produced.get(kernel.results[0], TensorSharding.replicated_closed(type_.rank))
     part = TensorType(sharding.local_shape(type_.shape), type_.dtype)
-    devices = math.prod(axis.size for axis in moved.axes)
-    if not stays_scatter(part, collective.scatter_dim, devices, prices.compiler.devices):
-        return moved
-    return replace(moved, sent=(Sent("reduce_scatter", moved.axes, moved.bytes),))
+    left = Sent("reduce_scatter", moved.axes, moved.bytes)
+    stays = stays_scatter(part, collective.scatter_dim, left.devices, prices.compiler.devices)
+    return replace(moved, sent=(left,)) if stays else moved
 
 
 def is_scattered_sum(planned: Planned, read: KernelRead, value: int) -> bool:

@@ -33,6 +33,7 @@ from autoshard.cost.sizes import Sizes
 from autoshard.problem.model import Bools
 from autoshard.program import KernelShape, LoopedResults, product_reads, repeated_values
 from autoshard.sharding import (
+    ONE_WAY,
     PRODUCT,
     AxisRef,
     FactorKind,
@@ -48,8 +49,6 @@ from autoshard.sharding import (
     may_loop,
     total_size,
 )
-
-_ONE_WAY = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,7 @@ def _passed_over(operand: Operand, mesh: Mesh) -> tuple[AxisRef, ...]:
 
 def passes(devices: int) -> int:
     """How often each of so many devices passes a part on: groups of 4 one way round, without a pass ahead."""
-    return devices - 1 if devices == _ONE_WAY else devices + 1
+    return devices - 1 if devices == ONE_WAY else devices + 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -228,7 +227,7 @@ class GatheredOperands:
         cuts = [_cut_factors(shape, edge.operand, layouts[s], read) for s in supplies]
         summed = np.asarray([_are_summed(shape, cut) for cut in cuts])
         devices = gathered.devices[:, None]
-        ways = np.where(devices == _ONE_WAY, 1, 2)
+        ways = np.where(devices == ONE_WAY, 1, 2)
         parts = 2 * ways * self._sizes.temporary(edge.travels, supplies)[:, None]
         results = self._sizes.temporary(shape.results[0], node.space.produced[0])[None, :]
         for number, use in enumerate(kernel.uses):

@@ -101,28 +101,27 @@ class _Steps:
 
 
 class _Wanted:
-    """Pairs of shardings of one rank, kept by the order in which their ends were first named."""
+    """Pairs of shardings of one rank, in a table of those that were named."""
 
     def __init__(self) -> None:
-        self._ids: dict[int, int] = {}
+        self._place: Ints = np.zeros(0, dtype=np.int64)  # in the table, -1 of those not named
         self._pairs: Bools = np.zeros((0, 0), dtype=np.bool_)
 
     def add(self, origins: Ints, targets: Ints) -> None:
         """One origin for each target."""
-        ends, places = np.unique(np.concatenate([origins, targets]), return_inverse=True)
-        mine = np.asarray(
-            [self._ids.setdefault(one, len(self._ids)) for one in ends.tolist()], dtype=np.int64
-        )
-        if len(self._pairs) < len(self._ids):
-            self._pairs = np.pad(self._pairs, (0, len(self._ids) - len(self._pairs)))
-        froms, tos = mine[places].reshape(2, -1)
-        self._pairs[froms, tos] = True
+        ends = np.concatenate([origins, targets])
+        more = int(ends.max(initial=-1)) + 1 - len(self._place)
+        self._place = np.pad(self._place, (0, max(more, 0)), constant_values=-1)
+        new = np.unique(ends[self._place[ends] < 0])
+        self._place[new] = len(self._pairs) + np.arange(len(new))
+        self._pairs = np.pad(self._pairs, (0, len(new)))
+        self._pairs[self._place[origins], self._place[targets]] = True
 
     def pairs(self) -> list[tuple[int, int]]:
         """In order."""
-        ids = np.asarray(list(self._ids), dtype=np.int64)
-        order = np.argsort(ids)
-        return list(map(tuple, ids[order][np.argwhere(self._pairs[np.ix_(order, order)])].tolist()))
+        ids = np.flatnonzero(self._place >= 0)
+        places = self._place[ids]
+        return list(map(tuple, ids[np.argwhere(self._pairs[np.ix_(places, places)])].tolist()))
 
 
 class ReshardPrices:
@@ -139,9 +138,7 @@ class ReshardPrices:
         self._layouts = layouts
         self._decompose = decompose
         self._wanted: dict[int, _Wanted] = {}  # by rank
-        self._announced: dict[
-            tuple[int, ...], set[int]
-        ] = {}  # by shape: the shardings that were announced of it
+        self._announced: dict[tuple[int, ...], set[int]] = {}  # by shape: its shardings
         self._ends: dict[tuple[int, ...], _Ends] = {}
         self._sequences: dict[tuple[int, int, int], tuple[CollectiveStep, ...]] = {}
         self._groups: dict[tuple[str, tuple[AxisRef, ...]], int] = {}
@@ -169,10 +166,10 @@ class ReshardPrices:
         self._announced.setdefault(shape, set()).update(origins.tolist(), targets.tolist())
         is_move = origins != targets
         origins, targets = origins[is_move], targets[is_move]
-        summed = self._layouts[rank].reduced(origins) if self._prices.sums_first else origins
         wanted = self._wanted.setdefault(rank, _Wanted())
-        for froms in (origins, summed):
-            wanted.add(froms, targets)
+        wanted.add(origins, targets)
+        if self._prices.sums_first:
+            wanted.add(self._layouts[rank].reduced(origins), targets)
 
     def possible(self, rank: int, origins: Ints, targets: Ints) -> Bools | None:
         """[from, to] which pairs can be resharded; None where all can."""

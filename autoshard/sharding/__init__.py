@@ -14,6 +14,7 @@ from autoshard.sharding.projection import FactorAxes, factor_axes_of, tensor_sha
 from autoshard.sharding.rule import Factor, FactorKind, OpShardingRule, TensorMapping, parse_rule
 from autoshard.sharding.scattering import (
     CONVOLUTION,
+    ONE_WAY,
     PRODUCT,
     batch_dims,
     cut_in_groups,
@@ -30,6 +31,7 @@ from autoshard.sharding.written import sharding_of_user
 
 __all__ = [
     "CONVOLUTION",
+    "ONE_WAY",
     "PRODUCT",
     "AxisRef",
     "Crossing",

@@ -38,12 +38,13 @@ _FEWEST_DEVICES, _MOST_DEVICES = 8, 16
 _FEWEST_IN_GROUP = 4
 
 
+ONE_WAY = 4  # devices that pass parts on one way round
 _LANES = 128
 
 
 def cuts_rows(size: int, devices: int) -> bool:
     """Whether a loop over so many devices, both ways round, takes parts of a last dimension that are no whole rows of lanes."""
-    return devices > 4 and size // devices % _LANES != 0
+    return devices > ONE_WAY and size // devices % _LANES != 0
 
 
 def may_loop(name: str, rule: OpShardingRule) -> bool:

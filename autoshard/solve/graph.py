@@ -127,7 +127,7 @@ class Graph:
     def rows_of_items(self, items: list[Item], rows: Ints) -> list[Item]:
         """Of items of an edge, those rows; what several share stays one array."""
         taken = self.memo.intern(rows)
-        return [(begin, end, self.memo.call(_rows_of, usage, taken)) for begin, end, usage in items]
+        return [(begin, end, self.memo.call(rows_of, usage, taken)) for begin, end, usage in items]
 
     def set_matrix(self, u: int, v: int, matrix: Ints) -> None:
         matrix = self.memo.intern(matrix)
@@ -162,7 +162,7 @@ class Graph:
         self.origin[node] = self.origin[node][keep]
         self.node_items[node] = [(begin, end, usage[keep]) for begin, end, usage in self.node_items[node]]
         for other, matrix in list(self.adjacent[node].items()):
-            self.set_matrix(node, other, self.memo.call(_rows_of, matrix, self.memo.intern(keep)))
+            self.set_matrix(node, other, self.memo.call(rows_of, matrix, self.memo.intern(keep)))
             if (min(node, other), max(node, other)) in self.edge_items:
                 self._keep_edge_items(node, other, keep)
 
@@ -230,5 +230,5 @@ def _transposed(matrix: Ints) -> Ints:
     return np.ascontiguousarray(matrix.T)
 
 
-def _rows_of(matrix: Ints, keep: Ints) -> Ints:
+def rows_of(matrix: Ints, keep: Ints) -> Ints:
     return matrix[keep]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from autoshard.problem.model import Ints
-from autoshard.solve.graph import FINITE_BELOW, Graph
+from autoshard.solve.graph import FINITE_BELOW, Graph, rows_of
 
 _MOST_GROWTH = 20_000  # entries that the matrices of v may gain by the merge
 
@@ -44,7 +44,9 @@ def _merge(graph: Graph, u: int, v: int, image: Ints) -> list[int]:
     moved = list(graph.adjacent[v])
     for other in moved:
         items = graph.rows_of_items(graph.items_between(v, other), image)
-        graph.add_matrix(u, other, graph.memo.call(_rows, graph.adjacent[v][other], graph.memo.intern(image)))
+        graph.add_matrix(
+            u, other, graph.memo.call(rows_of, graph.adjacent[v][other], graph.memo.intern(image))
+        )
         graph.add_items_between(u, other, items)
     graph.log.append(Contracted(u, v, image))
     graph.remove_node(v)
@@ -67,7 +69,3 @@ class Contracted:
 def _image(matrix: Ints) -> Ints | None:
     allowed = matrix < FINITE_BELOW
     return allowed.argmax(axis=1) if (np.count_nonzero(allowed, axis=1) == 1).all() else None
-
-
-def _rows(matrix: Ints, image: Ints) -> Ints:
-    return matrix[image]
