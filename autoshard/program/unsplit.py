@@ -1,6 +1,6 @@
-"""Ops that the form's compiler does not split, whatever Shardy's rule leaves free: each device works out all of them."""
+"""Ops that the form's compiler does not split, or not along all dimensions, whatever Shardy's rule leaves free."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from autoshard.mlir.listing import Listing
@@ -8,25 +8,29 @@ from autoshard.sharding import FactorKind, OpShardingRule
 
 _GENERATOR = "stablehlo.rng_bit_generator"
 _EIGEN = "Eigh"
+_UPDATE = "stablehlo.dynamic_update_slice"
 
 
 def with_whole_ops(listing: Listing) -> Listing:
-    """The same listing with these ops whole on each device, as XLA's partitioner has them, and warnings that say so.
+    """The same listing with these ops whole on each device, as XLA's partitioner has them, and warnings that say so of the first two.
 
     Shardy's rules leave the dimensions of random numbers and the batch of eigendecompositions free. XLA has no way to split either: each
     device makes all numbers and keeps its part (libtpu 0.0.51; JAX's documentation of `jax.random` names the flag that lets TPUs split
     `rng_bit_generator`, which changes the numbers), or gathers all matrices (libtpu 0.0.52; of `Qr` it splits the batch).
+
+    Of what is updated in place they leave the dimension free along which the update is shorter. One row XLA writes where it lies; for more
+    of them it gathers that dimension, updates the whole and slices (libtpu 0.0.52, v5e 4x4 and v6e 16x16; where an index is a constant and
+    the rows lie with one device, it does not, which depends on the sharding: that is left out).
     """
-    warnings, rules = list[str](), dict[int, OpShardingRule]()
+    warnings, rules = list[str](), _updates(listing)
     for found, told in _unsplit(listing):
         if found:
-            rules |= found
+            rules |= {number: _whole(rule) for number, rule in found.items()}
             warnings.append(f"{len(found)} {told}; first {listing.ops[min(found)].location}")
     if not rules:
         return listing
     ops = (
-        replace(op, rule=_whole(rules[number])) if number in rules else op
-        for number, op in enumerate(listing.ops)
+        replace(op, rule=rules[number]) if number in rules else op for number, op in enumerate(listing.ops)
     )
     return replace(listing, ops=tuple(ops), warnings=(*listing.warnings, *warnings))
 
@@ -50,7 +54,27 @@ def _unsplit(listing: Listing) -> Iterator[tuple[dict[int, OpShardingRule], str]
     )
 
 
-def _whole(rule: OpShardingRule) -> OpShardingRule:
+def _updates(listing: Listing) -> dict[int, OpShardingRule]:
+    """Rules of updates of several rows, which take the dimension whole."""
+    found = dict[int, OpShardingRule]()
+    for number, op in enumerate(listing.ops):
+        if op.name != _UPDATE or op.rule is None:
+            continue
+        whole, update = (listing.values[value].type for value in op.operands[:2])
+        assert whole is not None and update is not None, "tensors"
+        sizes = zip(op.rule.operands[0], whole.shape, update.shape, strict=True)
+        cut = {factor for factors, size, rows in sizes for factor in factors if 1 < rows < size}
+        if cut:
+            found[number] = _whole(op.rule, cut)
+    return found
+
+
+def _whole(rule: OpShardingRule, factors: Collection[int] | None = None) -> OpShardingRule:
+    """With these factors whole, or all of them."""
     return replace(
-        rule, factors=tuple(replace(one, kind=FactorKind.NEED_REPLICATION) for one in rule.factors)
+        rule,
+        factors=tuple(
+            replace(one, kind=FactorKind.NEED_REPLICATION) if factors is None or number in factors else one
+            for number, one in enumerate(rule.factors)
+        ),
     )

@@ -1,4 +1,4 @@
-"""Random numbers and eigendecompositions are made whole where XLA runs the plan, and split where Shardy's rule alone counts."""
+"""Random numbers, eigendecompositions and updates of several rows are whole where XLA runs the plan, and split by Shardy's rule alone."""
 
 import pytest
 
@@ -58,3 +58,17 @@ def test_eigendecompositions_gather_all_matrices() -> None:
     assert "all_gather" in {one.kind for one in plan.price.collectives}
     assert any("Eigh" in warning and "shard_map" in warning for warning in plan.warnings)
     assert not autoshard.plan(EIGENVALUES.encode(), hardware="tpu-v5e", form="shardy").price.collectives
+
+
+@pytest.mark.parametrize(("rows", "whole"), [(1, {1}), (16, {16, 1024}), (1024, set[int]())])
+def test_updates_of_several_rows_take_the_dimension_whole(rows: int, whole: set[int]) -> None:
+    """One row is written where it lies, and an update of all rows leaves nothing to be found."""
+    cache, update = "tensor<8x1024xf32>", f"tensor<8x{rows}xf32>"
+    body = f"""%z = stablehlo.constant dense<0> : tensor<i32>
+  %0 = stablehlo.dynamic_update_slice %c, %u, %z, %i : ({cache}, {update}, tensor<i32>, tensor<i32>) -> {cache}
+  return %0 : {cache}"""
+    listing = with_whole_ops(listed(main_of(body, f"%c: {cache}, %u: {update}, %i: tensor<i32>", cache)))
+    rule = next(op.rule for op in listing.ops if op.name == "stablehlo.dynamic_update_slice")
+    assert rule is not None
+    assert {one.size for one in rule.factors if one.kind is FactorKind.NEED_REPLICATION} == whole
+    assert not listing.warnings
