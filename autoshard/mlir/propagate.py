@@ -4,12 +4,12 @@ Ops carry their number through the passes as an attribute, because Shardy gives 
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from autoshard.mlir.carried import constrain_what_loops_are_handed
 from autoshard.mlir.confirmed import put_back
-from autoshard.mlir.context import ir
+from autoshard.mlir.context import Value, ir
 from autoshard.mlir.emit import WITH_SHARDING
 from autoshard.mlir.isolated import run_isolated
 from autoshard.mlir.listing import Listing
@@ -25,7 +25,9 @@ from autoshard.sharding import Mesh, TensorSharding, TensorType
 
 _TAG = "autoshard.op"
 _FLOW_TAG = "autoshard.flow"
+_READER_TAG = "autoshard.reader"
 BROADCAST = "stablehlo.broadcast_in_dim"
+_CONSTRAINT = "sdy.sharding_constraint"
 _PASSES = ",".join(
     (
         "sdy-constant-or-scalar-splitter",
@@ -42,6 +44,20 @@ def propagation(handles: Handles, listing: Listing, *, as_xla: bool = False) -> 
     """Through a clone of the module that was listed."""
     walked = walk(handles.walked.module.clone().operation, handles.entry)
     return Propagation(walked, listing, handles.mesh, as_xla=as_xla)
+
+
+@dataclass(frozen=True, slots=True)
+class Propagated:
+    """What Shardy makes of the annotations of a module.
+
+    Attributes:
+        shardings: of each ranked value, closed; replicated where there is none.
+        redirected: values of which a reader, by Shardy's passes, reads what a constraint brought another reader. So they do with the
+            readers behind a chain of constraints, and with all others of what is carried into a region, where that is the one that it has.
+    """
+
+    shardings: dict[int, TensorSharding]
+    redirected: frozenset[int]
 
 
 class Propagation:
@@ -70,8 +86,23 @@ class Propagation:
         Raises:
             NativeAbortError: Shardy's passes died on the module.
         """
+        return self._shardings_of(self._run(demands))
+
+    def with_redirected(self) -> Propagated:
+        """Of the module as it is, and whose readers the passes redirect.
+
+        Raises:
+            NativeAbortError: as in `of`.
+        """
+        reads = _tag_readers(self._walked)
+        done = self._run({})
+        return Propagated(self._shardings_of(done), _redirected(done, reads))
+
+    def _run(self, demands: Mapping[int, TensorSharding]) -> ir.Operation:
         self._demand(demands)
-        done = run_isolated(self._walked.module, _PASSES).operation
+        return run_isolated(self._walked.module, _PASSES).operation
+
+    def _shardings_of(self, done: ir.Operation) -> dict[int, TensorSharding]:
         shardings = Shardings(self._mesh, all_meshes(done), done.context)
         found = _read_back(done, self._walked, self._listing, shardings)
         ops = self._listing.ops
@@ -147,6 +178,47 @@ def _tag(walked: Walked) -> None:
         op.attributes[_TAG] = ir.IntegerAttr.get(number_type, number)
     for number, owner in enumerate(_flows_by_owner(walked)):
         owner.attributes[_FLOW_TAG] = ir.IntegerAttr.get(number_type, number)
+
+
+def _tag_readers(walked: Walked) -> list[tuple[int | None, ...]]:
+    """Number the ops that read something; what each reads, but of constraints."""
+    reads: list[tuple[int | None, ...]] = []
+    number_type = ir.IntegerType.get_signless(64, walked.module.context)
+
+    def tag(view: ir.Operation) -> ir.WalkResult:
+        op = view.operation
+        if len(op.operands) and op.name != _CONSTRAINT:
+            op.attributes[_READER_TAG] = ir.IntegerAttr.get(number_type, len(reads))
+            reads.append(
+                tuple(None if _is_constrained(value) else walked.ids.get(value) for value in op.operands)
+            )
+        return ir.WalkResult.ADVANCE
+
+    walked.main.walk(tag, ir.WalkOrder.PRE_ORDER)
+    return reads
+
+
+def _redirected(done: ir.Operation, reads: Sequence[tuple[int | None, ...]]) -> frozenset[int]:
+    """What is read behind a constraint that was not."""
+    found: set[int] = set()
+
+    def note(view: ir.Operation) -> ir.WalkResult:
+        op = view.operation
+        if _READER_TAG in op.attributes:
+            mine = reads[ir.IntegerAttr(op.attributes[_READER_TAG]).value]
+            found.update(
+                value
+                for value, operand in zip(mine, op.operands, strict=True)
+                if value is not None and _is_constrained(operand)
+            )
+        return ir.WalkResult.ADVANCE
+
+    done.walk(note, ir.WalkOrder.PRE_ORDER)
+    return frozenset(found)
+
+
+def _is_constrained(value: Value) -> bool:
+    return not isinstance(value.owner, ir.Block) and value.owner.name == _CONSTRAINT
 
 
 def _flows_by_owner(walked: Walked) -> dict[ir.Operation, list[Flow]]:

@@ -28,7 +28,7 @@ from autoshard.mlir.forms import Form
 from autoshard.mlir.listing import Listing, Op
 from autoshard.mlir.meshes import all_meshes
 from autoshard.mlir.pipeline import run_pipeline
-from autoshard.mlir.propagate import Propagation
+from autoshard.mlir.propagate import Propagated, Propagation
 from autoshard.mlir.read import Handles
 from autoshard.mlir.signature import ALIASING, DONOR, attributes_of, set_attributes
 from autoshard.mlir.source import SourceModule
@@ -141,18 +141,19 @@ def _constrained(
     emission = replace(emission, pinned=split_noise(listing, choices).union(narrowed))
     found = _propagated(handles, listing, choices, emission)
     transposed = transposed_before(handles.walked)
-    apart = frozenset(op for value, op in transposed.items() if _differs(value, found, choices))
+    apart = frozenset(op for value, op in transposed.items() if _differs(value, found.shardings, choices))
     if apart:
         emission = replace(emission, transposed=apart)
         found = _propagated(handles, listing, choices, emission)
     for attempt in range(_ROUNDS):
         free = emission.pinned | left
-        differing = {n for n in ranked if n not in free and _differs(n, found, choices)}
-        if not differing:
+        differing = {n for n in ranked if n not in free and _differs(n, found.shardings, choices)}
+        redirected = found.redirected - emission.pinned
+        if not differing and not redirected:
             break
         is_last = attempt == _ROUNDS - 1
         more = differing if is_last else _behind_transposes(_first(differing, listing), listing, choices)
-        emission = replace(emission, pinned=emission.pinned | more)
+        emission = replace(emission, pinned=emission.pinned | more | redirected)
         if not is_last:
             found = _propagated(handles, listing, choices, emission)
     return emission
@@ -175,12 +176,10 @@ def _left_to_readers(
     return widened - kept
 
 
-def _propagated(
-    handles: Handles, listing: Listing, choices: Choices, emission: Emission
-) -> dict[int, TensorSharding]:
+def _propagated(handles: Handles, listing: Listing, choices: Choices, emission: Emission) -> Propagated:
     """What propagation makes of the module so written."""
     walked = _emitted(handles, listing, choices, emission)
-    return Propagation(walked, listing, listing.mesh, as_xla=True).of({})
+    return Propagation(walked, listing, listing.mesh, as_xla=True).with_redirected()
 
 
 def _differs(value: int, found: Mapping[int, TensorSharding], choices: Choices) -> bool:

@@ -283,7 +283,8 @@ def _places(kernel: Kernel) -> dict[int, int] | None:
     operand, result = kernel.shape.operands[0].shape, kernel.shape.results[0].shape
     if kernel.shape.name == "stablehlo.transpose":
         rule = kernel.shape.rule
-        return {d: rule.operands[0].index(factors) for d, factors in enumerate(rule.results[0]) if factors}
+        places = {factors: place for place, factors in enumerate(rule.operands[0])}
+        return {d: places[factors] for d, factors in enumerate(rule.results[0]) if factors in places}
     if kernel.shape.name != "stablehlo.reshape" or len(result) >= len(operand):
         return None
     found: dict[int, int] = {}

@@ -209,3 +209,27 @@ def test_what_is_transposed_twice_and_made_each_time() -> None:
     )
     found = Propagation(handles.walked, listing, listing.mesh, as_xla=True).of({})
     assert {str(found[result.value]) for result in listing.results} == {"[{}, {}]"}
+
+
+TWICE = f"""%1 = sdy.sharding_constraint %0 <@mesh, [{{"x"}}, {{}}]> : {T}
+  %2 = sdy.sharding_constraint %1 <@mesh, [{{}}, {{"x"}}]> : {T}"""
+READ = f"%3 = stablehlo.negate %0 : {T}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_redirected"),
+    [
+        ((TWICE, READ), True),
+        ((READ, TWICE), False),  # a reader before the constraints
+        ((f"%1 = sdy.sharding_constraint %0 <@mesh, [{{}}, {{}}]> : {T}", TWICE.replace("%0", "%1").replace("%1 =", "%4 =").replace(
+            "constraint %1 <@mesh, [{}, {", "constraint %4 <@mesh, [{}, {"), READ.replace("%0", "%1")), False),
+    ],
+    ids=["behind a chain", "before it", "behind a constraint of its own"],
+)  # fmt: skip
+def test_readers_that_shardys_passes_redirect(lines: tuple[str, ...], is_redirected: bool) -> None:
+    text = "\n".join((f"%0 = stablehlo.abs %a : {T}", *lines, f"return %2, %3 : {T}, {T}"))
+    _, listing, handles = read_text(main_of(text, f"%a: {T}", f"{T}, {T}"))
+    walked = walk(handles.walked.module.clone().operation, handles.entry)
+    found = Propagation(walked, listing, handles.mesh, as_xla=True).with_redirected()
+    assert found.redirected == ({listing.ops[0].results[0]} if is_redirected else frozenset())
+    assert found.shardings.keys() == {n for n, value in enumerate(listing.values) if value.type is not None}

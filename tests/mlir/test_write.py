@@ -11,8 +11,10 @@ from autoshard.mlir.forms import Form
 from autoshard.mlir.isolated import run_isolated
 from autoshard.mlir.listing import RESULT_SITE, Listing
 from autoshard.mlir.passes import collectives, propagation
+from autoshard.mlir.propagate import Propagation
 from autoshard.mlir.read import Handles, read
 from autoshard.mlir.source import SourceModule, load, resolve_mesh
+from autoshard.mlir.walk import walk
 from autoshard.mlir.write import write
 from autoshard.sharding import TensorSharding
 from tests import programs
@@ -87,6 +89,16 @@ def test_the_xla_form_propagates_to_the_plan(name: str, constraints: str) -> Non
     assert found
     wanted = wanted_by_users(listing, plan)
     assert found == wanted
+
+
+@pytest.mark.parametrize(("name", "seed"), [("scan", 1), ("loop", 1), ("mlp", 0)])
+def test_no_reader_reads_what_a_constraint_brings_another(name: str, seed: int) -> None:
+    """Shardy's passes would have the others of what the scan carries read that constraint, with seed 1."""
+    source, listing, handles = read_text(PROGRAMS[name](), AXES)
+    written = write(source, handles, listing, random_decisions(listing, seed, with_copies=False), "xla")
+    _, listing, handles = read_text(written)
+    walked = walk(handles.walked.module.clone().operation, handles.entry)
+    assert not Propagation(walked, listing, handles.mesh, as_xla=True).with_redirected().redirected
 
 
 def seen_by_users(written: str) -> list[str]:

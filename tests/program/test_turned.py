@@ -134,3 +134,30 @@ def test_where_what_goes_back_lies_otherwise(
     shapes = np.asarray([[images, patches, 4096]])
     for is_padded_least, expected in ((False, stored), (True, stored_in_many)):
         assert Beside(0, 1, is_padded_least).holds(shapes).tolist() == [expected]
+
+
+def test_a_dimension_of_one_element_that_a_product_of_columns_adds_is_turned() -> None:
+    """It is in no operand of the kernel: the other factor is made where it is read."""
+    t, column, turned, out = (f"tensor<64x{shape}xf32>" for shape in ("3", "3x1", "1x3", "128"))
+    apart = "batching_dims = [0] x [0], contracting_dims = [] x []"
+    program = build_program(
+        listed(
+            main_of(
+                f"""%t = stablehlo.tanh %a : {t}
+                %b = stablehlo.broadcast_in_dim %s, dims = [] : (tensor<f32>) -> tensor<64x1xf32>
+                %0 = stablehlo.dot_general %t, %b, {apart} : ({t}, tensor<64x1xf32>) -> {column}
+                %1 = stablehlo.transpose %0, dims = [0, 2, 1] : ({column}) -> {turned}
+                %2 = stablehlo.dot_general %1, %w, contracting_dims = [1, 2] x [0, 1] : ({turned}, tensor<1x3x128xf32>) -> {out}
+                return %2 : {out}""",
+                f"%a: {t}, %s: tensor<f32>, %w: tensor<1x3x128xf32>",
+                out,
+            )
+        ),
+        compiler=XLA_TPU,
+    )
+    (kernel,) = (one for one in program.kernels if one.shape.name == "stablehlo.transpose")
+    assert [program.listing.ops[op].name for op in kernel.ops[-2:]] == [
+        "stablehlo.dot_general",
+        "stablehlo.transpose",
+    ]
+    assert kernel.shape.results[0].shape == (64, 1, 3)
