@@ -3,14 +3,21 @@
 jax leaves some behind where it differentiates: of a maximum, what a tie needs; of a convolution, a kernel of one position reversed. XLA
 takes that for the kernel only after Shardy has propagated past it, and gathers both. Numpyro draws the indices of a plate in a loop, a
 round each, also where nobody asks for them: XLA:TPU removes loops and branches too (libtpu 0.0.51). Torchax maps over the one row of a
-group norm: of a loop that runs once XLA keeps the body.
+group norm: of a loop that runs once XLA keeps the body. Penzai's layers, and scans that are unrolled, put what all layers leave for the
+backward pass into one array by concatenation, and slice it again: XLA takes the parts themselves (AlgebraicSimplifier, libtpu 0.0.52).
+They slice what the layers' weights are stacked in once more for the backward pass: what is gathered of a slice is there until then, as XLA
+gathers it once.
 """
 
-from autoshard.mlir.context import ir
+from collections.abc import Hashable
+
+from autoshard.mlir.context import Value, ir
 from autoshard.mlir.repeated import unchanged
 from autoshard.mlir.trips import runs_once, terminator
 from autoshard.mlir.walk import SHARDING, function_named
 
+_SLICING = {"stablehlo.slice": ("start_indices", "limit_indices", "strides"), "stablehlo.reshape": ()}
+"""What tells two of them from each other, beside what they read and make."""
 DIALECTS = frozenset({"stablehlo", "chlo"})
 _CONTROL_FLOW = frozenset({"stablehlo.case", "stablehlo.if", "stablehlo.while"})
 EFFECTS = frozenset(
@@ -28,6 +35,7 @@ def drop_dead(module: ir.Operation, entry: str) -> None:
     """Erase them from the entry function, in place, and loops that run once; those that the user gave a sharding stay."""
     main = function_named(module, entry)
     _simplify(main)
+    _slice_once(main)
     _drop(main)
 
 
@@ -40,8 +48,10 @@ def _simplify(owner: ir.Operation) -> None:
 
 
 def _simplify_op(op: ir.Operation) -> None:
-    if (same := unchanged(op)) is not None and not _has_a_say(op):
-        op.results[0].replace_all_uses_with(op.operands[same])
+    same = unchanged(op)
+    made = op.operands[same] if same is not None else _part_sliced(op)
+    if made is not None and not _has_a_say(op):
+        op.results[0].replace_all_uses_with(made)
         op.erase()
         return
     if op.name in _CONTROL_FLOW or op.name.startswith("sdy."):
@@ -49,6 +59,47 @@ def _simplify_op(op: ir.Operation) -> None:
     if op.name == "stablehlo.while" and _only_its_body_counts(op) and not _has_a_say(op):
         for inner in _put_body_before(op):
             _simplify_op(inner)
+
+
+def _part_sliced(op: ir.Operation) -> Value | None:
+    """What was concatenated, where the op slices exactly that again."""
+    whole = op.operands[0].owner if op.name == "stablehlo.slice" else None
+    if (
+        whole is None
+        or isinstance(whole, ir.Block)
+        or whole.name != "stablehlo.concatenate"
+        or _has_a_say(whole)
+    ):
+        return None
+    dim = ir.IntegerAttr(whole.attributes["dimension"]).value
+    begin = list(ir.DenseI64ArrayAttr(op.attributes["start_indices"]))[dim]
+    for part in whole.operands:
+        if begin <= 0:
+            return part if begin == 0 and part.type == op.results[0].type and _is_dense(op) else None
+        begin -= list(ir.RankedTensorType(part.type).shape)[dim]
+    return None
+
+
+def _is_dense(op: ir.Operation) -> bool:
+    return all(stride == 1 for stride in ir.DenseI64ArrayAttr(op.attributes["strides"]))
+
+
+def _slice_once(main: ir.Operation) -> None:
+    """Put the first slice of an argument in the place of equal ones, reshaped or not."""
+    block = main.regions[0].blocks[0]
+    sliced: dict[Hashable, Value] = {}
+    read = {"stablehlo.slice": set[Value](block.arguments), "stablehlo.reshape": set[Value]()}
+    for view in list(block.operations):
+        op = view.operation
+        if op.name not in read or op.operands[0] not in read[op.name] or _has_a_say(op):
+            continue
+        key = (op.operands[0], op.results[0].type, *(str(op.attributes[name]) for name in _SLICING[op.name]))
+        first = sliced.setdefault(key, op.results[0])
+        if first == op.results[0]:
+            read["stablehlo.reshape"].add(first)
+        else:
+            op.results[0].replace_all_uses_with(first)
+            op.erase()
 
 
 def _has_a_say(op: ir.Operation) -> bool:

@@ -10,6 +10,8 @@ from autoshard.program.records import MOVES, Kernel, KernelShape, Lifetime, Prog
 from autoshard.program.repeating import merges_rows
 from autoshard.sharding import dtype_bits
 
+_SLICE = "stablehlo.slice"
+
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
@@ -80,7 +82,7 @@ def _products_behind(program: Program) -> dict[int, frozenset[int]]:
     products = {value for kernel in program.kernels if kernel.shape.is_matmul for value in kernel.results}
     for kernel in program.kernels:
         made = [use.value for use in kernel.uses if use.value not in early]
-        is_work = is_elementwise(ops[kernel.time]) or ops[kernel.time].name == RESHAPE
+        is_work = is_elementwise(ops[kernel.time]) or ops[kernel.time].name in (RESHAPE, _SLICE)
         if made and is_work and all(v in products or v in found for v in made):
             behind = frozenset[int]().union(*(found.get(v, frozenset({v})) for v in made))
             found.update(dict.fromkeys(kernel.results, behind))

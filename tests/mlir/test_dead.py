@@ -3,6 +3,7 @@
 import pytest
 
 from autoshard.mlir.dead import drop_dead
+from autoshard.mlir.listing import Listing
 from autoshard.mlir.read import read
 from autoshard.mlir.source import resolve_mesh
 from tests.mlir.modules import main_of, source_of
@@ -212,3 +213,59 @@ def test_what_a_loop_swaps_is_swapped() -> None:
     module = source.module.operation.clone().operation
     drop_dead(module, source.main)
     assert f"stablehlo.subtract %0, %arg0 : {T}" in str(module)
+
+
+def _read_names(body: str, arguments: str, result: str) -> tuple[list[str], Listing]:
+    source = source_of(main_of(body, arguments, result))
+    listing, _ = read(source, resolve_mesh(source, None), drops_dead=True)
+    return [op.name.removeprefix("stablehlo.") for op in listing.ops], listing
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "stride", "names"),
+    [
+        (8, 16, 1, ["add", "negate"]),  # the second of the two
+        (4, 12, 1, ["concatenate", "add", "slice", "negate"]),
+        (0, 16, 2, ["concatenate", "add", "slice", "negate"]),
+        (8, 12, 1, ["concatenate", "add", "slice", "negate"]),
+    ],
+)
+def test_a_part_of_what_is_concatenated_is_read_itself(
+    begin: int, end: int, stride: int, names: list[str]
+) -> None:
+    """With nothing in front, as scans put what they unroll behind what is left over."""
+    two, part = "tensor<16x16xf32>", f"tensor<{(end - begin) // stride}x16xf32>"
+    found, listing = _read_names(
+        f"""%e = stablehlo.constant dense<0.0> : tensor<0x16xf32>
+        %c = stablehlo.concatenate %a, %b, dim = 0 : ({T}, {T}) -> {two}
+        %n = stablehlo.concatenate %e, %c, dim = 0 : (tensor<0x16xf32>, {two}) -> {two}
+        %s = stablehlo.add %a, %b : {T}
+        %p = stablehlo.slice %n [{begin}:{end}:{stride}, 0:16] : ({two}) -> {part}
+        %r = stablehlo.negate %p : {part}
+        return %s, %r : {T}, {part}""",
+        f"%a: {T}, %b: {T}",
+        f"{T}, {part}",
+    )
+    assert found == names
+    if "slice" not in names:
+        assert listing.ops[-1].operands == (listing.arguments[1].value,)
+
+
+def test_an_argument_is_sliced_once() -> None:
+    """Other slices of it stay, as do those with a sharding of the user's."""
+    one, row = "tensor<1x16xf32>", "tensor<16xf32>"
+    split = '{sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {"x"}]>]>}'
+    found, listing = _read_names(
+        f"""%0 = stablehlo.slice %a [3:4, 0:16] : ({T}) -> {one}
+        %1 = stablehlo.reshape %0 : ({one}) -> {row}
+        %2 = stablehlo.slice %a [4:5, 0:16] : ({T}) -> {one}
+        %3 = stablehlo.slice %a [3:4, 0:16] : ({T}) -> {one}
+        %4 = stablehlo.reshape %3 : ({one}) -> {row}
+        %5 = stablehlo.slice %a [3:4, 0:16] {split} : ({T}) -> {one}
+        return %1, %2, %4, %5 : {row}, {one}, {row}, {one}""",
+        f"%a: {T}",
+        f"{row}, {one}, {row}, {one}",
+    )
+    assert found == ["slice", "reshape", "slice", "slice"]
+    first, _, third, _ = (result.value for result in listing.results)
+    assert first == third
