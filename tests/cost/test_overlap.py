@@ -211,6 +211,39 @@ def test_elementwise_work_on_products() -> None:
     assert summed not in made_with_products(program)
 
 
+def test_what_is_sliced_of_a_product_is_made_with_it() -> None:
+    """A gate and what it gates, as halves of one product, but no halves of an argument."""
+    wide, half = "tensor<64x2x64xf32>", "tensor<64x1x64xf32>"
+    text = f"""
+      func.func @main(%a: tensor<64x64xf32>, %w: tensor<64x2x64xf32>, %b: {wide}) -> (tensor<64x64xf32>, tensor<64x64xf32>) {{
+        %0 = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : (tensor<64x64xf32>, {wide}) -> {wide}
+        %1 = stablehlo.slice %0 [0:64, 0:1, 0:64] : ({wide}) -> {half}
+        %2 = stablehlo.slice %0 [0:64, 1:2, 0:64] : ({wide}) -> {half}
+        %3 = stablehlo.multiply %1, %2 : {half}
+        %4 = stablehlo.reshape %3 : ({half}) -> tensor<64x64xf32>
+        %5 = stablehlo.dot_general %4, %a, contracting_dims = [1] x [0] : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+        %6 = stablehlo.dot_general %4, %a, contracting_dims = [0] x [0] : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+        %7 = stablehlo.tanh %b : {wide}
+        %8 = stablehlo.slice %7 [0:64, 0:1, 0:64] : ({wide}) -> {half}
+        %9 = stablehlo.negate %8 : {half}
+        %10 = stablehlo.reshape %9 : ({half}) -> tensor<64x64xf32>
+        %11 = stablehlo.dot_general %10, %6, contracting_dims = [1] x [0] : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+        return %5, %11 : tensor<64x64xf32>, tensor<64x64xf32>
+      }}"""
+    program = pipeline.load_module(text.encode(), pipeline.Request(mesh=(("x", 2),))).program
+    made = made_with_products(program)
+    gated, negated = (
+        next(
+            k.results[0]
+            for k in program.kernels
+            if program.listing.ops[k.ops[-1]].name == f"stablehlo.{name}"
+        )
+        for name in ("multiply", "negate")
+    )
+    assert gated in made
+    assert negated not in made
+
+
 @pytest.mark.parametrize(("rows", "is_limited"), [(65536, False), (64, True)])
 def test_a_scheduler_hides_a_share_up_to_twice_the_products(rows: int, is_limited: bool) -> None:
     """Of what does not run ahead, 45 % of the gather on v5e, or as long as it takes the products to be for: twice their least time."""
