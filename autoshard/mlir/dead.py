@@ -74,9 +74,10 @@ def _part_sliced(op: ir.Operation) -> Value | None:
     dim = ir.IntegerAttr(whole.attributes["dimension"]).value
     begin = list(ir.DenseI64ArrayAttr(op.attributes["start_indices"]))[dim]
     for part in whole.operands:
-        if begin <= 0:
+        size = list(ir.RankedTensorType(part.type).shape)[dim]
+        if begin <= 0 and size:
             return part if begin == 0 and part.type == op.results[0].type and _is_dense(op) else None
-        begin -= list(ir.RankedTensorType(part.type).shape)[dim]
+        begin -= size
     return None
 
 
@@ -85,7 +86,10 @@ def _is_dense(op: ir.Operation) -> bool:
 
 
 def _slice_once(main: ir.Operation) -> None:
-    """Put the first slice of an argument in the place of equal ones, reshaped or not."""
+    """Put the first slice of an argument in the place of equal ones, reshaped or not.
+
+    Other equal ops stay apart in the listing (`repeated.first_of_equals`), as a plan may want them in several shardings.
+    """
     block = main.regions[0].blocks[0]
     sliced: dict[Hashable, Value] = {}
     read = {"stablehlo.slice": set[Value](block.arguments), "stablehlo.reshape": set[Value]()}

@@ -4,7 +4,7 @@ Ops carry their number through the passes as an attribute, because Shardy gives 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from autoshard.mlir.carried import constrain_what_loops_are_handed
@@ -25,7 +25,6 @@ from autoshard.sharding import Mesh, TensorSharding, TensorType
 
 _TAG = "autoshard.op"
 _FLOW_TAG = "autoshard.flow"
-_READER_TAG = "autoshard.reader"
 BROADCAST = "stablehlo.broadcast_in_dim"
 _CONSTRAINT = "sdy.sharding_constraint"
 _PASSES = ",".join(
@@ -52,7 +51,7 @@ class Propagated:
 
     Attributes:
         shardings: of each ranked value, closed; replicated where there is none.
-        redirected: values of which a reader, by Shardy's passes, reads what a constraint brought another reader. So they do with the
+        redirected: values of which an op, by Shardy's passes, reads what a constraint brought another reader. So they do with the
             readers behind a chain of constraints, and with all others of what is carried into a region, where that is the one that it has.
     """
 
@@ -89,14 +88,18 @@ class Propagation:
         return self._shardings_of(self._run(demands))
 
     def with_redirected(self) -> Propagated:
-        """Of the module as it is, and whose readers the passes redirect.
+        """Of the module as XLA has it, and whose readers the passes redirect.
 
         Raises:
             NativeAbortError: as in `of`.
         """
-        reads = _tag_readers(self._walked)
+        before = _behind_constraints(self._walked.module)
         done = self._run({})
-        return Propagated(self._shardings_of(done), _redirected(done, reads))
+        ops = self._listing.ops
+        redirected = _behind_constraints(done) - before
+        return Propagated(
+            self._shardings_of(done), frozenset(ops[reader].operands[number] for reader, number in redirected)
+        )
 
     def _run(self, demands: Mapping[int, TensorSharding]) -> ir.Operation:
         self._demand(demands)
@@ -180,41 +183,19 @@ def _tag(walked: Walked) -> None:
         owner.attributes[_FLOW_TAG] = ir.IntegerAttr.get(number_type, number)
 
 
-def _tag_readers(walked: Walked) -> list[tuple[int | None, ...]]:
-    """Number the ops that read something; what each reads, but of constraints."""
-    reads: list[tuple[int | None, ...]] = []
-    number_type = ir.IntegerType.get_signless(64, walked.module.context)
-
-    def tag(view: ir.Operation) -> ir.WalkResult:
-        op = view.operation
-        if len(op.operands) and op.name != _CONSTRAINT:
-            op.attributes[_READER_TAG] = ir.IntegerAttr.get(number_type, len(reads))
-            reads.append(
-                tuple(None if _is_constrained(value) else walked.ids.get(value) for value in op.operands)
-            )
-        return ir.WalkResult.ADVANCE
-
-    walked.main.walk(tag, ir.WalkOrder.PRE_ORDER)
-    return reads
-
-
-def _redirected(done: ir.Operation, reads: Sequence[tuple[int | None, ...]]) -> frozenset[int]:
-    """What is read behind a constraint that was not."""
-    found: set[int] = set()
+def _behind_constraints(module: ir.Operation) -> set[tuple[int, int]]:
+    """(op, operand) of what is read behind a constraint, by the tags of ops."""
+    found: set[tuple[int, int]] = set()
 
     def note(view: ir.Operation) -> ir.WalkResult:
         op = view.operation
-        if _READER_TAG in op.attributes:
-            mine = reads[ir.IntegerAttr(op.attributes[_READER_TAG]).value]
-            found.update(
-                value
-                for value, operand in zip(mine, op.operands, strict=True)
-                if value is not None and _is_constrained(operand)
-            )
+        if _TAG in op.attributes and op.name != _CONSTRAINT:
+            reader = ir.IntegerAttr(op.attributes[_TAG]).value
+            found.update((reader, n) for n, operand in enumerate(op.operands) if _is_constrained(operand))
         return ir.WalkResult.ADVANCE
 
-    done.walk(note, ir.WalkOrder.PRE_ORDER)
-    return frozenset(found)
+    module.walk(note, ir.WalkOrder.PRE_ORDER)
+    return found
 
 
 def _is_constrained(value: Value) -> bool:

@@ -84,9 +84,8 @@ def unchanged(op: ir.Operation) -> int | None:
     if op.name in _NEUTRAL:
         neutral, places = _NEUTRAL[op.name]
         return next((1 - at for at in places if _is_all(op.operands[at], neutral)), None)
-    if (
-        op.name == "stablehlo.concatenate"
-    ):  # with nothing, as scans put what they unroll behind what is left over
+    if op.name == "stablehlo.concatenate":
+        # with nothing, as scans put what they unroll behind what is left over
         return next((n for n, part in enumerate(op.operands) if part.type == op.results[0].type), None)
     number = 1 if op.name == "stablehlo.dynamic_update_slice" else 0
     if op.name not in _IDENTITIES or op.operands[number].type != op.results[0].type:

@@ -148,7 +148,7 @@ def _constrained(
     for attempt in range(_ROUNDS):
         free = emission.pinned | left
         differing = {n for n in ranked if n not in free and _differs(n, found.shardings, choices)}
-        redirected = found.redirected - emission.pinned
+        redirected = found.redirected - free
         if not differing and not redirected:
             break
         is_last = attempt == _ROUNDS - 1

@@ -19,8 +19,9 @@ def with_whole_ops(listing: Listing) -> Listing:
     `rng_bit_generator`, which changes the numbers), or gathers all matrices (libtpu 0.0.52; of `Qr` it splits the batch).
 
     Of what is updated in place they leave the dimension free along which the update is shorter. One row XLA writes where it lies; for more
-    of them it gathers that dimension, updates the whole and slices (libtpu 0.0.52, v5e 4x4 and v6e 16x16; where an index is a constant and
-    the rows lie with one device, it does not, which depends on the sharding: that is left out).
+    of them it gathers that dimension, updates the whole and slices (libtpu 0.0.52, v5e 4x4 and v6e 16x16). Where the index is a constant and
+    the rows lie with one device it writes them there, which depends on the sharding: here that is said of so few first rows that they
+    do however the dimension is split.
     """
     warnings, rules = list[str](), _updates(listing)
     for found, told in _unsplit(listing):
@@ -55,15 +56,20 @@ def _unsplit(listing: Listing) -> Iterator[tuple[dict[int, OpShardingRule], str]
 
 
 def _updates(listing: Listing) -> dict[int, OpShardingRule]:
-    """Rules of updates of several rows, which take the dimension whole."""
+    """Rules of updates of several rows, which take the dimension whole, and the rows themselves too."""
     found = dict[int, OpShardingRule]()
+    zeros = {value for op in listing.ops if op.is_zero for value in op.results}
+    devices = listing.mesh.num_devices
     for number, op in enumerate(listing.ops):
         if op.name != _UPDATE or op.rule is None:
             continue
         whole, update = (listing.values[value].type for value in op.operands[:2])
         assert whole is not None and update is not None, "tensors"
-        sizes = zip(op.rule.operands[0], whole.shape, update.shape, strict=True)
-        cut = {factor for factors, size, rows in sizes for factor in factors if 1 < rows < size}
+        cut = set[int]()
+        for dim, (size, rows) in enumerate(zip(whole.shape, update.shape, strict=True)):
+            if 1 < rows < size:
+                is_of_one_device = op.operands[2 + dim] in zeros and rows * devices <= size
+                cut.update(op.rule.operands[1][dim], () if is_of_one_device else op.rule.operands[0][dim])
         if cut:
             found[number] = _whole(op.rule, cut)
     return found

@@ -60,12 +60,23 @@ def test_eigendecompositions_gather_all_matrices() -> None:
     assert not autoshard.plan(EIGENVALUES.encode(), hardware="tpu-v5e", form="shardy").price.collectives
 
 
-@pytest.mark.parametrize(("rows", "whole"), [(1, {1}), (16, {16, 1024}), (1024, set[int]())])
-def test_updates_of_several_rows_take_the_dimension_whole(rows: int, whole: set[int]) -> None:
+@pytest.mark.parametrize(
+    ("index", "rows", "whole"),
+    [
+        ("%i", 1, {1}),
+        ("%i", 16, {16, 1024}),
+        ("%i", 1024, set[int]()),
+        ("%z", 512, {512, 1024}),
+        ("%c64", 64, {64, 1024}),
+        ("%z", 64, {64}),  # of sixteen devices the first has these rows, however they are split
+    ],
+)
+def test_updates_of_several_rows_take_the_dimension_whole(index: str, rows: int, whole: set[int]) -> None:
     """One row is written where it lies, and an update of all rows leaves nothing to be found."""
     cache, update = "tensor<8x1024xf32>", f"tensor<8x{rows}xf32>"
     body = f"""%z = stablehlo.constant dense<0> : tensor<i32>
-  %0 = stablehlo.dynamic_update_slice %c, %u, %z, %i : ({cache}, {update}, tensor<i32>, tensor<i32>) -> {cache}
+  %c64 = stablehlo.constant dense<64> : tensor<i32>
+  %0 = stablehlo.dynamic_update_slice %c, %u, %z, {index} : ({cache}, {update}, tensor<i32>, tensor<i32>) -> {cache}
   return %0 : {cache}"""
     listing = with_whole_ops(listed(main_of(body, f"%c: {cache}, %u: {update}, %i: tensor<i32>", cache)))
     rule = next(op.rule for op in listing.ops if op.name == "stablehlo.dynamic_update_slice")

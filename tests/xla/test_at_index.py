@@ -18,15 +18,15 @@ def tensor(shape: tuple[int, ...]) -> str:
     return f"tensor<{'x'.join(map(str, shape))}xf32>"
 
 
-def updated(split: str, update: tuple[int, ...]) -> str:
-    """Rows are written from a position on that is told when it runs."""
+def updated(split: str, update: tuple[int, ...], *, rows_as: str = WHOLE, index: str = "%i") -> str:
+    """Rows are written from a position on that is told when it runs, or from a constant one."""
     cache, rows = tensor(CACHE), tensor(update)
     types = f"{cache}, {rows}, tensor<i32>, tensor<i32>, tensor<i32>, tensor<i32>"
     return _module(
         split,
         split,
-        f"%u: {rows} {{sdy.sharding = #sdy.sharding<@mesh, {WHOLE}>}}, ",
-        f"%r = stablehlo.dynamic_update_slice %c, %u, %z, %i, %z, %z : ({types}) -> {cache}",
+        f"%u: {rows} {{sdy.sharding = #sdy.sharding<@mesh, {rows_as}>}}, ",
+        f"%r = stablehlo.dynamic_update_slice %c, %u, %z, {index}, %z, %z : ({types}) -> {cache}",
         cache,
     )
 
@@ -55,12 +55,19 @@ MODULES = {
     "one row is written where it lies": updated(ALONG_ROWS, (8, 1, 8, 128)),
     "of several the cache is gathered": updated(ALONG_ROWS, (8, 64, 8, 128)),
     "heads stay split": updated(ALSO_HEADS, (8, 64, 8, 128)),
+    "what is written is gathered too": updated(ALONG_ROWS, (8, 64, 8, 128), rows_as=ALONG_ROWS),
+    "from the first row on": updated(ALONG_ROWS, (8, 600, 8, 128), rows_as=ALONG_ROWS, index="%z"),
+    "few first rows are written where they lie": updated(ALONG_ROWS, (8, 64, 8, 128), index="%z"),
+    "few first rows are gathered alone": updated(ALONG_ROWS, (8, 64, 8, 128), rows_as=ALONG_ROWS, index="%z"),
     "rows are whole as it is": updated('[{"x"}, {}, {"y"}, {}]', (8, 64, 8, 128)),
     "sliced whole": sliced(ALONG_ROWS, WHOLE, (8, 64, 8, 128)),
     "sliced and split": sliced(ALONG_ROWS, ALONG_ROWS, (8, 64, 8, 128)),
     "sliced, heads stay split": sliced(ALSO_HEADS, '[{}, {}, {"y"}, {}]', (8, 1, 8, 128)),
 }
-GATHERED = {"of several the cache is gathered", "heads stay split"}
+GATHERED = {
+    "of several the cache is gathered", "heads stay split", "what is written is gathered too", "from the first row on",
+    "few first rows are gathered alone",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("target", TARGETS)
