@@ -19,9 +19,9 @@ def with_whole_ops(listing: Listing) -> Listing:
     `rng_bit_generator`, which changes the numbers), or gathers all matrices (libtpu 0.0.52; of `Qr` it splits the batch).
 
     Of what is updated in place they leave the dimension free along which the update is shorter. One row XLA writes where it lies; for more
-    of them it gathers that dimension, updates the whole and slices (libtpu 0.0.52, v5e 4x4 and v6e 16x16). Where the index is a constant and
-    the rows lie with one device it writes them there, which depends on the sharding: here that is said of so few first rows that they
-    do however the dimension is split.
+    of them it gathers that dimension, updates the whole and slices (libtpu 0.0.52, v5e 4x4 and v6e 16x16). Where the index is a constant
+    and the rows lie with one device it writes them there, which depends on the sharding: here that is said of so few first rows that
+    they do however the dimension is split.
     """
     warnings, rules = list[str](), _updates(listing)
     for found, told in _unsplit(listing):
