@@ -12,12 +12,10 @@ gathers it once.
 from collections.abc import Hashable
 
 from autoshard.mlir.context import Value, ir
-from autoshard.mlir.repeated import unchanged
+from autoshard.mlir.repeated import said_of, unchanged
 from autoshard.mlir.trips import runs_once, terminator
 from autoshard.mlir.walk import SHARDING, function_named
 
-_SLICING = {"stablehlo.slice": ("start_indices", "limit_indices", "strides"), "stablehlo.reshape": ()}
-"""What tells two of them from each other, beside what they read and make."""
 DIALECTS = frozenset({"stablehlo", "chlo"})
 _CONTROL_FLOW = frozenset({"stablehlo.case", "stablehlo.if", "stablehlo.while"})
 EFFECTS = frozenset(
@@ -97,8 +95,8 @@ def _slice_once(main: ir.Operation) -> None:
         op = view.operation
         if op.name not in read or op.operands[0] not in read[op.name] or _has_a_say(op):
             continue
-        key = (op.operands[0], op.results[0].type, *(str(op.attributes[name]) for name in _SLICING[op.name]))
-        first = sliced.setdefault(key, op.results[0])
+        said = said_of(op)
+        first = op.results[0] if said is None else sliced.setdefault((op.operands[0], said), op.results[0])
         if first == op.results[0]:
             read["stablehlo.reshape"].add(first)
         else:

@@ -60,15 +60,15 @@ def first_of_equals(walked: Walked, operands: Sequence[Sequence[int]]) -> dict[i
         if theirs is made:  # nothing else reads the same: what it says need not be asked, which takes long
             continue
         if key not in several:
-            several[key] = {_said(earlier): theirs}
-        said = _said(op)
+            several[key] = {said_of(earlier): theirs}
+        said = said_of(op)
         before = several[key].setdefault(said, made)
         if said is not None and before is not made:
             first.update(zip(made, before, strict=True))
     return first
 
 
-def _said(op: ir.Operation) -> tuple[object, ...] | None:
+def said_of(op: ir.Operation) -> tuple[object, ...] | None:
     """All that is said of an op, beside its name and operands, that has no regions, or the one of a reduction; None where that is not
     known.
     """

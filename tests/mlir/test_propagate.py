@@ -211,21 +211,31 @@ def test_what_is_transposed_twice_and_made_each_time() -> None:
     assert {str(found[result.value]) for result in listing.results} == {"[{}, {}]"}
 
 
-TWICE = f"""%1 = sdy.sharding_constraint %0 <@mesh, [{{"x"}}, {{}}]> : {T}
-  %2 = sdy.sharding_constraint %1 <@mesh, [{{}}, {{"x"}}]> : {T}"""
-READ = f"%3 = stablehlo.negate %0 : {T}"
+def twice(value: str) -> str:
+    return f"""%c = sdy.sharding_constraint {value} <@mesh, [{{"x"}}, {{}}]> : {T}
+      %2 = sdy.sharding_constraint %c <@mesh, [{{}}, {{"x"}}]> : {T}"""
+
+
+def read_once(value: str) -> str:
+    return f"%3 = stablehlo.negate {value} : {T}"
 
 
 @pytest.mark.parametrize(
     ("lines", "is_redirected"),
     [
-        ((TWICE, READ), True),
-        ((READ, TWICE), False),  # a reader before the constraints
-        ((f"%1 = sdy.sharding_constraint %0 <@mesh, [{{}}, {{}}]> : {T}", TWICE.replace("%0", "%1").replace("%1 =", "%4 =").replace(
-            "constraint %1 <@mesh, [{}, {", "constraint %4 <@mesh, [{}, {"), READ.replace("%0", "%1")), False),
+        ((twice("%0"), read_once("%0")), True),
+        ((read_once("%0"), twice("%0")), False),
+        (
+            (
+                f"%1 = sdy.sharding_constraint %0 <@mesh, [{{}}, {{}}]> : {T}",
+                twice("%1"),
+                read_once("%1"),
+            ),
+            False,
+        ),
     ],
     ids=["behind a chain", "before it", "behind a constraint of its own"],
-)  # fmt: skip
+)
 def test_readers_that_shardys_passes_redirect(lines: tuple[str, ...], is_redirected: bool) -> None:
     text = "\n".join((f"%0 = stablehlo.abs %a : {T}", *lines, f"return %2, %3 : {T}, {T}"))
     _, listing, handles = read_text(main_of(text, f"%a: {T}", f"{T}, {T}"))
