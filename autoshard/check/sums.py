@@ -30,7 +30,7 @@ from autoshard.check.scattering import (
     part_bytes,
 )
 from autoshard.check.sums_left import LeftSums
-from autoshard.program import MOVES, AddedUp, Kernel, minor_of_sum, stays_scatter
+from autoshard.program import MOVES, AddedUp, Kernel, minor_of_scattered, stays_scatter
 from autoshard.sharding import AxisRef, FactorKind, TensorSharding, TensorType, dtype_bits
 
 
@@ -64,7 +64,7 @@ def sent_by_kernel(
             all_ns = inside.waits_ns + inside.hidden_ns
             moved = replace(moved, sent=passed, hidden_ns=inside.hidden_ns, passes_ns=all_ns)
         elif is_scattered and sent and not type_.is_complex:
-            minor = minor_of_sum(kernel.shape)
+            minor = minor_of_scattered(kernel.shape)
             padded = with_padding(prices, sent, produced, planned.settled[value], type_, minor)
             moved = replace(moved, merged=padded)
         if prices.lowering == "xla-tpu" and total is None and len(kernel.results) == 1:
@@ -77,7 +77,7 @@ def sent_by_kernel(
                 and adds_exactly(produced, part, reduced)
                 and not _has_slices(reads, value)
             ):
-                minor = minor_of_sum(kernel.shape)
+                minor = minor_of_scattered(kernel.shape)
                 moved = replace(moved, merged=with_padding(prices, sent, produced, part, type_, minor))
         yield moved
 

@@ -27,7 +27,7 @@ from autoshard.cost.padding import scattered
 from autoshard.cost.reshard import Collective, ReshardPrices
 from autoshard.cost.running import emitted_spanning, spans_all
 from autoshard.cost.scattering import scattered_in_product
-from autoshard.program import DOTS, KernelShape, minor_of_sum, stays_scatter
+from autoshard.program import DOTS, KernelShape, minor_of_scattered, stays_scatter
 from autoshard.sharding import (
     AxisRef,
     FactorKind,
@@ -235,7 +235,7 @@ def _own_collectives(
                 _sum(kind, strategy.reduced, bytes_, prices, shape), bytes=produced.local_bytes(type_)
             )
             if strategy.is_scattered and not type_.is_complex:
-                minor = minor_of_sum(shape)
+                minor = minor_of_scattered(shape)
                 padded = scattered(prices, strategy.reduced, produced, settled, sent, minor)
                 sum_ = replace(sum_, emitted=padded)
             found.append(sum_ if inside is None else inside)

@@ -12,7 +12,7 @@ from autoshard.cost.assemble import PricedGraph
 from autoshard.cost.lowering import Emitted
 from autoshard.cost.merged import Move
 from autoshard.problem.model import Ints
-from autoshard.program import minor_of_sum
+from autoshard.program import minor_of_scattered
 from autoshard.sharding import is_scatter
 
 
@@ -61,7 +61,7 @@ def sums_emitted(
         type_ = kernel.shape.results[0]
         part = graph.layouts[type_.rank].shardings[targets.pop()]
         if not part.is_foreign and not type_.is_complex and is_scatter(mine.produced[0], part, mine.reduced):
-            minor = minor_of_sum(kernel.shape)
+            minor = minor_of_scattered(kernel.shape)
             sent = kernel.shape.sent(0)
             found[number] = priced.reshards.scattered(mine.reduced, mine.produced[0], part, sent, minor)
     return found

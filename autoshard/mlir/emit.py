@@ -14,7 +14,7 @@ from autoshard.mlir.signature import attributes_of, set_attributes
 from autoshard.mlir.tensors import Shardings
 from autoshard.mlir.variants import Choices
 from autoshard.mlir.walk import SHARDING, Handoff, Walked, scope_chain
-from autoshard.sharding import PRODUCT, TensorSharding, is_cut_over_all
+from autoshard.sharding import PRODUCT, TensorSharding
 
 WITH_SHARDING = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 _SCALAR = TensorSharding(())
@@ -313,14 +313,8 @@ class _Emitter:
 
     def _is_scattered(self, value: Value, number: int) -> bool:
         """Whether XLA may scatter the sum while the product runs, which it does not do where the whole sum is constrained."""
-        type_ = self._listing.values[number].type
         is_product = isinstance(value, ir.OpResult) and value.owner.name == PRODUCT
-        produced, settled = self._choices.produced(number), self._choices.settled(number)
-        return (
-            is_product
-            and type_ is not None
-            and is_cut_over_all(produced, settled, type_.shape, self._listing.mesh)
-        )
+        return is_product and self._choices.may_be_scattered(number)
 
     def _is_gathered_in_product(self, use: _Use, held: TensorSharding) -> bool:
         """Whether XLA may gather the operand while the product runs, which it does not do where the whole operand is constrained."""

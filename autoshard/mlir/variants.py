@@ -16,6 +16,7 @@ from autoshard.sharding import (
     OpShardingRule,
     TensorSharding,
     factor_axes_of,
+    is_cut_over_all,
     tensor_sharding,
 )
 
@@ -55,6 +56,12 @@ class Choices:
     def settled(self, value: int) -> TensorSharding:
         found = self._decisions.settled.get(value)
         return found if found is not None else self.produced(value)
+
+    def may_be_scattered(self, product: int) -> bool:
+        """Whether it is summed over all devices and settles as parts over all of them, which XLA may send while it multiplies."""
+        type_ = self._listing.values[product].type
+        made, settled = self.produced(product), self.settled(product)
+        return type_ is not None and is_cut_over_all(made, settled, type_.shape, self._listing.mesh)
 
     def shared(self, value: int) -> TensorSharding | None:
         found = self._decisions.shared.get(value)

@@ -35,6 +35,7 @@ from autoshard.mlir.source import SourceModule
 from autoshard.mlir.stepwise import write_steps
 from autoshard.mlir.tensors import Shardings
 from autoshard.mlir.transposed import transposed_before
+from autoshard.mlir.turned import changed_behind, constrained_behind
 from autoshard.mlir.upstream.annotate import HALO, PARTIAL, annotated_text
 from autoshard.mlir.upstream.notation import NOTATIONS, Partial, reduction_kind
 from autoshard.mlir.variants import Choices
@@ -44,7 +45,7 @@ from autoshard.sharding import FactorAxes, FactorKind, TensorSharding, factor_ax
 
 Constraints = Literal["minimal", "all"]
 
-_USER_RULE, _TRANSPOSE = "user_rule", "stablehlo.transpose"
+_USER_RULE = "user_rule"
 _ROUNDS = 2  # of propagation: after the last, every value that still differs is constrained
 
 
@@ -70,7 +71,8 @@ def write(
         apart: of the xla form: values with a constraint even where propagation decides the same.
         widened: of the xla form: values of which the compiler sends what was widened to make them.
     """
-    choices = Choices(listing, decisions)
+    turned = changed_behind(decisions, handles.walked, listing) if form == "xla" else decisions
+    choices = Choices(listing, turned)
     if form == "xla":
         emission = Emission("sdy.sharding_constraint", False, gathers=gathers)
         left = _left_to_readers(widened, listing, choices, gathers)
@@ -152,7 +154,7 @@ def _constrained(
         if not differing and not redirected:
             break
         is_last = attempt == _ROUNDS - 1
-        more = differing if is_last else _behind_transposes(_first(differing, listing), listing, choices)
+        more = differing if is_last else constrained_behind(_first(differing, listing), listing, choices)
         emission = replace(emission, pinned=emission.pinned | more | redirected)
         if not is_last:
             found = _propagated(handles, listing, choices, emission)
@@ -198,26 +200,6 @@ def _first(differing: set[int], listing: Listing) -> frozenset[int]:
         for value in op.results
         if value in differing and (_reduces(op) or not any(operand in differing for operand in op.operands))
     ) | (carried & differing)
-
-
-def _behind_transposes(values: frozenset[int], listing: Listing, choices: Choices) -> frozenset[int]:
-    """The same, of products that only a transposition reads, as they are, the transposition.
-
-    With a constraint between them XLA sums the product as it lies, and works in that layout until the program ends: of gradients, copies
-    of the weights and of their state, for all of the step (a drawn training step, data parallel on v5e 8x8: 1.94 GB, 1.22 with constraints
-    behind; libtpu 0.0.52). Without one it makes the product turned.
-    """
-    products = {op.results[0] for op in listing.ops if op.is_matmul} & values
-    sites = listing.sites
-    turned = {
-        op.operands[0]: op.results[0]
-        for index, op in enumerate(listing.ops)
-        if op.name == _TRANSPOSE
-        and op.operands[0] in products
-        and len(sites[op.operands[0]]) == 1
-        and choices.operand(index, 0) == choices.settled(op.operands[0])
-    }
-    return frozenset(turned.get(value, value) for value in values)
 
 
 def _reduces(op: Op) -> bool:

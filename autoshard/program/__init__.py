@@ -18,7 +18,7 @@ from autoshard.program.fusion import DOTS, free_values
 from autoshard.program.groups import both, with_group_demands
 from autoshard.program.linearity import LinearWay
 from autoshard.program.looped import LoopedResults
-from autoshard.program.minor import minor_of_sum
+from autoshard.program.minor import minor_of_scattered
 from autoshard.program.offloaded import Offloading, gather_kernels
 from autoshard.program.outputs import (
     SharedReads,
@@ -121,7 +121,7 @@ __all__ = [
     "largest_alike",
     "lies_as_read",
     "lone_operands",
-    "minor_of_sum",
+    "minor_of_scattered",
     "moved_for_products",
     "prefetchable",
     "priority_levels",

@@ -17,7 +17,8 @@ ALIASES = frozenset(
     {"stablehlo.reshape", "stablehlo.bitcast_convert"}
     | {"sdy.sharding_constraint", "sdy.reshard", "sdy.propagation_barrier"}
 )
-_IN_PLACE = ALIASES | {"stablehlo.dynamic_update_slice", "stablehlo.scatter", "stablehlo.transpose"}
+_TRANSPOSE = "stablehlo.transpose"
+_IN_PLACE = ALIASES | {"stablehlo.dynamic_update_slice", "stablehlo.scatter", _TRANSPOSE}
 
 Sites = Mapping[tuple[int, TensorMapping], Sequence[tuple[int, int]]]
 """(op, operand) of each read of a value with a mapping."""
@@ -91,6 +92,7 @@ class KernelMaker:
             additions=tuple(addition for addition, _ in additions),
             within=tuple(dict.fromkeys(group.demands)),
             maximum_dtype=self.widths.of_maximum(root),
+            is_turned=root.is_matmul and self._is_turned(root),
         )
         return Kernel(
             shape=self.interned.setdefault(shape, shape),
@@ -106,6 +108,18 @@ class KernelMaker:
             ways=ways,
             added=tuple(added for _, added in additions),
         )
+
+    def _is_turned(self, product: Op) -> bool:
+        """Whether a transposition alone reads it, which puts the second operand's dimensions in front of the first one's."""
+        match self.listing.sites.get(product.results[0], ()):
+            case [(number, 0)] if number >= 0 and self.listing.ops[number].name == _TRANSPOSE:
+                made, turning = (rule_of(op, self.listing) for op in (product, self.listing.ops[number]))
+                roles = matmul_roles(made)
+                kinds = ["".join(roles[factor] for factor in factors)[:1] for factors in made.results[0]]
+                order = sorted(range(len(kinds)), key=lambda dim: "bnm".find(kinds[dim]))
+                return turning.results[0] == tuple(turning.operands[0][dim] for dim in order)
+            case _:
+                return False
 
     def _is_alias(self, root: Op, read: Sequence[int]) -> bool:
         """Whether the result has no buffer; notes what it is worked out from."""

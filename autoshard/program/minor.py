@@ -134,6 +134,12 @@ def minor_of_sum(shape: KernelShape) -> MinorDims | None:
     return None
 
 
+def minor_of_scattered(shape: KernelShape) -> MinorDims | None:
+    """The same of a sum that is scattered: that of a product which is made turned lies the other way round."""
+    dims = minor_of_sum(shape)
+    return dims if dims is None or not shape.is_turned else (*dims[:2], True)
+
+
 def scattered_rows(kernels: Sequence[Kernel], listing: Listing) -> dict[int, tuple[MinorDims, int]]:
     """Of what scatters make, how it lies meanwhile, and how many values of that size lie so.
 

@@ -80,6 +80,7 @@ class KernelShape:
     maximum_dtype: str = ""
     """Of a maximum over split dimensions that goes between devices in another type than it has."""
     loop_bytes: int = 0  # what may stay near in the loop at once, split over all devices; 0 outside loops
+    is_turned: bool = False  # a product that only a transposition reads, which XLA makes as that lies
 
     def sent(self, number: int) -> TensorType:
         """The result as it is reduced over devices."""
