@@ -84,6 +84,7 @@ def compiler_of(form: Form, hardware: Hardware, devices: int) -> Compiler:
         masks_apart=hardware.masks_apart,
         stores_masks=hardware.stores_masks,
         picks_behind_loops=hardware.gathers_behind_compute,
+        lays_out_early=hardware.gathers_behind_compute,
         gathers_apart=hardware.sparse_core is not None,
         memory_bytes=hardware.hbm_bytes,
         devices=devices,

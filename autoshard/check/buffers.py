@@ -32,6 +32,7 @@ def value_buffers(
         _copied_results(planned, stored),
         _wholes(planned, stored, lives),
         _scattered(planned, reads, stored, lives),
+        _laid_out(planned, stored),
         _gathered_from(planned, reads, stored),
         _images(planned, reads, stored),
         _transformed(planned, stored, lives),
@@ -177,6 +178,13 @@ def _scattered(planned: Planned, reads: Reads, stored: Stored, lives: Lifetimes)
         part = sharding.local_shape(type_.shape)
         if not (copy.is_of_whole and any(part[dim] < type_.shape[dim] for dim in copy.dims[1])):
             yield Buffer(0, copy.end, stored.copied(type_, sharding, copy.dims))
+
+
+def _laid_out(planned: Planned, stored: Stored) -> Iterator[Buffer]:
+    """Copies of arguments that lie as their gradients do."""
+    for value, copy in planned.program.laid_out.items():
+        type_ = planned.type_of(value)
+        yield Buffer(0, copy.end, stored.in_layout(type_, settled_of(planned, value, type_), copy.dims))
 
 
 def _scattered_from(planned: Planned, read: KernelRead, stored: Stored) -> int:

@@ -171,6 +171,12 @@ def _items(
             is_split = copy.is_of_whole & (rows < whole).any(axis=1)
             in_rows = np.where(is_split, 0, sizes.copied(flow.type, supply, copy.dims))
             yield Item(0, copy.end, in_rows, note="copied into rows of whole slices")
+        if (
+            flow.kind is FlowKind.ARGUMENT
+            and (laid_out := graph.program.laid_out.get(flow.value)) is not None
+        ):
+            as_updated = sizes.temporary(flow.type, node.choices.supplies[0], laid_out.dims)
+            yield Item(0, laid_out.end, as_updated, note="copied as its gradient lies")
     elif node.space is not None:
         yield from _kernel_items(graph, node, sizes, lives, looped)
 

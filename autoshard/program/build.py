@@ -24,6 +24,7 @@ from autoshard.program.hoisted import hoisted_casts
 from autoshard.program.images import image_copies
 from autoshard.program.indexed import written_at_index
 from autoshard.program.kernels import ALIASES, KernelMaker, sites_of_group
+from autoshard.program.laid_out import laid_out_for_updates
 from autoshard.program.lifetime import (
     copied_results,
     lifetimes,
@@ -235,6 +236,7 @@ def build_program(
         wholes=wholes,
         scattered_rows=rows | {one.gradient: (one.dims, 0 if one.is_in_state else 1) for one in updates},
         row_copies=copies_of_rows,
+        laid_out=laid_out_for_updates(kernels, listing) if compiler.lays_out_early else {},
         padding_names=padding,
         worked_on=worked_on(kernels, listing, dims),
         strips=find_strips(kernels, listing),

@@ -160,6 +160,7 @@ class Compiler:
     masks_apart: bool = False  # see `windowed`
     stores_masks: bool = False  # see `windowed`
     updates_early: bool = False  # see `mlir.early`
+    lays_out_early: bool = False  # see `laid_out`
     scatters_last: bool = False  # see `deferred`
     picks_behind_loops: bool = False
     gathers_apart: bool = False  # on SparseCores, see `offloaded`
@@ -309,6 +310,13 @@ class RowCopy(NamedTuple):
     is_of_whole: bool = False  # none is made where the rows are split
 
 
+class LaidOut(NamedTuple):
+    """Of an argument, in another layout, as if when the program begins and until `end`."""
+
+    dims: MinorDims
+    end: int
+
+
 class Updates(NamedTuple):
     """What a scatter adds to a table, in slices.
 
@@ -384,6 +392,7 @@ class Program:
         wholes: what is made whole besides, by the values whose sharding it has.
         scattered_rows: of what scatters make, how it lies meanwhile, and how many values of that size lie so.
         row_copies: of arguments that are copied into such rows.
+        laid_out: of arguments that are copied into the layout of a gradient.
         gathered_tables: how arguments lie that gathers read, by the times of these.
         image_copies: of arguments that convolutions read, by the times of the first ones.
         padding_names: names of buffers that take what they pad of their elements.
@@ -424,6 +433,7 @@ class Program:
     wholes: dict[int, tuple[Whole, ...]] = field(default_factory=dict[int, tuple[Whole, ...]])
     scattered_rows: dict[int, tuple[MinorDims, int]] = field(default_factory=dict[int, tuple[MinorDims, int]])
     row_copies: dict[int, RowCopy] = field(default_factory=dict[int, RowCopy])
+    laid_out: dict[int, LaidOut] = field(default_factory=dict[int, LaidOut])
     gathered_tables: dict[int, MinorDims] = field(default_factory=dict[int, MinorDims])
     image_copies: dict[int, ImageCopy] = field(default_factory=dict[int, ImageCopy])
     padding_names: frozenset[int] = frozenset()

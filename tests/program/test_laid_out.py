@@ -1,0 +1,89 @@
+"""Gradients that a transposition alone reads: made turned, or left as they are, with all that is updated copied into their layout."""
+
+from dataclasses import replace
+
+import pytest
+
+from autoshard import pipeline
+from autoshard.check import Subject, check
+from autoshard.program import Program, build_program, minor_of_scattered
+from autoshard.program.records import XLA_TPU, Compiler, LaidOut
+from tests.mlir.modules import listed, main_of
+
+EARLY = replace(XLA_TPU, lays_out_early=True)
+
+
+def step(order: str, *, is_read_twice: bool = False, is_scaled: bool = True, times: int = 1) -> str:
+    """The update of a weight of heads `n`, columns `d` that are summed over and columns `h` of a head, and of its momentum."""
+    sizes = {"n": 4, "d": 16 * times, "h": 8 * times}
+    n, d, h = sizes.values()
+    weight = f"tensor<{'x'.join(str(sizes[dim]) for dim in order)}xf32>"
+    made, back, x = f"tensor<{n}x{h}x{d}xf32>", f"tensor<32x{n}x{h}xf32>", f"tensor<32x{d}xf32>"
+    return main_of(
+        f"""
+      %g = stablehlo.dot_general %y, %x, contracting_dims = [0] x [0] : ({back}, {x}) -> {made}
+      %t = stablehlo.transpose %g, dims = [{", ".join(str("nhd".index(dim)) for dim in order)}] : ({made}) -> {weight}
+      %s = stablehlo.multiply %m, {"%m" if is_scaled else "%t"} : {weight}
+      %n = stablehlo.add %s, %t : {weight}
+      %u = stablehlo.subtract %w, %n : {weight}
+      return %u, %n{", %g" if is_read_twice else ""} : {weight}, {weight}{f", {made}" if is_read_twice else ""}""",
+        f"%w: {weight}, %m: {weight}, %x: {x}, %y: {back}",
+        f"{weight}, {weight}{f', {made}' if is_read_twice else ''}",
+    )
+
+
+def program_for(text: str, compiler: Compiler = EARLY) -> Program:
+    return build_program(listed(text), compiler=compiler)
+
+
+@pytest.mark.parametrize(
+    ("order", "minor"),
+    [
+        ("ndh", ((1,), (2,), True)),
+        ("hdn", ((1,), (0,), True)),
+        ("hnd", ((2,), (0,), True)),
+        ("dnh", None),  # made turned
+        ("nhd", None),  # made so
+    ],
+)
+@pytest.mark.parametrize("is_scaled", [False, True])
+def test_what_is_updated_is_copied_as_a_gradient_lies_that_stays_as_it_is_made(
+    order: str, minor: object, is_scaled: bool
+) -> None:
+    """The weight and its momentum, whether the gradient meets them or what is made of them; nothing that has another shape."""
+    program = program_for(step(order, is_scaled=is_scaled))
+    weight, momentum = (argument.value for argument in program.listing.arguments[:2])
+    if minor is None:
+        assert not program.laid_out
+    else:
+        assert program.laid_out.keys() == {weight, momentum}
+        assert {copy.dims for copy in program.laid_out.values()} == {minor}
+        (subtraction,) = (k.time for k in program.kernels if weight in [use.value for use in k.uses])
+        assert program.laid_out[weight] == LaidOut(minor, subtraction + 1)
+    assert not program_for(step(order, is_scaled=is_scaled), XLA_TPU).laid_out
+
+
+@pytest.mark.parametrize(
+    ("order", "is_read_twice", "expected"),
+    [("dnh", False, True), ("dnh", True, False), ("ndh", False, False), ("nhd", False, False)],
+)
+def test_a_product_is_made_turned(order: str, is_read_twice: bool, expected: bool) -> None:
+    """Where a transposition alone reads it and exchanges its operands' dimensions; a sum of it that is scattered lies so then."""
+    program = program_for(step(order, is_read_twice=is_read_twice))
+    (product,) = (kernel.shape for kernel in program.kernels if kernel.shape.is_matmul)
+    assert product.is_turned is expected
+    assert minor_of_scattered(product) == ((0, 1), (2,), expected)
+
+
+def test_plan_and_checker_count_the_copies() -> None:
+    """Of a gradient that stays as it is made, what is updated is there twice; of one that is made turned it is not."""
+    peaks: dict[str, int] = {}
+    for order in ("ndh", "dnh"):
+        text = step(order, times=1024)
+        request = pipeline.Request(hardware="tpu-v5e", memory_bytes=None)
+        loaded = pipeline.load_module(text.encode(), request)
+        plan = pipeline.plan_loaded(loaded)
+        assert check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed
+        peaks[order] = plan.price.peak_bytes
+    weight = 4 * 16384 * 8192 * 4
+    assert peaks["ndh"] >= peaks["dnh"] + 2 * weight / 16
