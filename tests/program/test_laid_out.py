@@ -6,7 +6,7 @@ import pytest
 
 from autoshard import pipeline
 from autoshard.check import Subject, check
-from autoshard.program import Program, build_program, minor_of_scattered
+from autoshard.program import MinorDims, Program, build_program, minor_of_scattered
 from autoshard.program.records import XLA_TPU, Compiler, LaidOut
 from tests.mlir.modules import listed, main_of
 
@@ -48,7 +48,7 @@ def program_for(text: str, compiler: Compiler = EARLY) -> Program:
 )
 @pytest.mark.parametrize("is_scaled", [False, True])
 def test_what_is_updated_is_copied_as_a_gradient_lies_that_stays_as_it_is_made(
-    order: str, minor: object, is_scaled: bool
+    order: str, minor: MinorDims | None, is_scaled: bool
 ) -> None:
     """The weight and its momentum, whether the gradient meets them or what is made of them; nothing that has another shape."""
     program = program_for(step(order, is_scaled=is_scaled))
