@@ -155,7 +155,13 @@ def read_module(
     mesh = resolve_mesh(source, list(request.mesh) if request.mesh is not None else None)
     communication = place_mesh(hardware, [(axis.name, axis.size) for axis in mesh.axes], request.layout)
     compiler = compiler_of(form, hardware, mesh.num_devices)
-    as_written, handles = read(source, mesh, drops_dead=True, updates_early=compiler.updates_early)
+    as_written, handles = read(
+        source,
+        mesh,
+        drops_dead=True,
+        updates_early=compiler.updates_early,
+        changes_in_front=compiler.is_xla_tpu,
+    )
     about_meshes = warnings_of_meshes(source, mesh, is_asked=request.mesh is not None)
     about_state = warnings_of_state(as_written) if request.carry == "auto" else ()
     as_written = replace(as_written, warnings=(*about_meshes, *about_state, *as_written.warnings))

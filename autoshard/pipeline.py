@@ -25,6 +25,7 @@ from autoshard.mlir import passes
 from autoshard.mlir.emit import Gathers
 from autoshard.mlir.forms import Form, form_named
 from autoshard.mlir.source import load
+from autoshard.mlir.turned import changed_behind
 from autoshard.mlir.write import Constraints, write
 from autoshard.plans import Plan
 from autoshard.pricing import price, price_for_planning, repriced
@@ -141,7 +142,7 @@ def write_planned(
     if form == "xla" and found.lowering == "xla-tpu":
         apart = scattered_addends(loaded.listing, decisions)
         widened = frozenset(gathered_as(loaded.program))
-        decisions = decisions.reduced()
+        decisions = changed_behind(decisions.reduced(), loaded.handles.walked, loaded.listing)
     if decisions.has_partial_sums and not keeps_partial_sums(form):
         raise AutoshardError(
             f"the plan leaves partial sums unreduced, and the {form} form cannot say so",

@@ -33,6 +33,7 @@ from autoshard.mlir.repeats import scope_repeats
 from autoshard.mlir.signature import arguments, results
 from autoshard.mlir.source import SourceModule
 from autoshard.mlir.tensors import Shardings, TensorTypes
+from autoshard.mlir.turned import change_in_front
 from autoshard.mlir.vacuous import drop_vacuous
 from autoshard.mlir.walk import SHARDING, Flow, Walked, walk
 from autoshard.sharding import AxisRef, Mesh, TensorSharding, TensorType
@@ -53,9 +54,15 @@ class Handles:
 
 
 def read(
-    source: SourceModule, mesh: Mesh, *, drops_dead: bool = False, updates_early: bool = False
+    source: SourceModule,
+    mesh: Mesh,
+    *,
+    drops_dead: bool = False,
+    updates_early: bool = False,
+    changes_in_front: bool = False,
 ) -> tuple[Listing, Handles]:
-    """List a module for planning on `mesh`; if so asked without ops that nobody reads, and with updates as soon as they can be made.
+    """List a module for planning on `mesh`; if so asked without ops that nobody reads, with updates as soon as they can be made, and with
+    products that are transposed brought to another sharding in front of that.
 
     Raises:
         AutoshardError: dynamic shapes, recursion, a demand on another mesh, or a sharding group that cannot be.
@@ -67,6 +74,8 @@ def read(
     drop_vacuous(module, source.main, mesh)
     if drops_dead:
         drop_dead(module, source.main)
+    if changes_in_front:
+        change_in_front(module, source.main)
     if updates_early:
         update_early(module, source.main)
     write_on_makers(module, source.main, mesh.symbol)

@@ -35,7 +35,7 @@ from autoshard.mlir.source import SourceModule
 from autoshard.mlir.stepwise import write_steps
 from autoshard.mlir.tensors import Shardings
 from autoshard.mlir.transposed import transposed_before
-from autoshard.mlir.turned import changed_behind, constrained_behind
+from autoshard.mlir.turned import constrained_behind
 from autoshard.mlir.upstream.annotate import HALO, PARTIAL, annotated_text
 from autoshard.mlir.upstream.notation import NOTATIONS, Partial, reduction_kind
 from autoshard.mlir.variants import Choices
@@ -71,8 +71,7 @@ def write(
         apart: of the xla form: values with a constraint even where propagation decides the same.
         widened: of the xla form: values of which the compiler sends what was widened to make them.
     """
-    turned = changed_behind(decisions, handles.walked, listing) if form == "xla" else decisions
-    choices = Choices(listing, turned)
+    choices = Choices(listing, decisions)
     if form == "xla":
         emission = Emission("sdy.sharding_constraint", False, gathers=gathers)
         left = _left_to_readers(widened, listing, choices, gathers)
@@ -154,7 +153,11 @@ def _constrained(
         if not differing and not redirected:
             break
         is_last = attempt == _ROUNDS - 1
-        more = differing if is_last else constrained_behind(_first(differing, listing), listing, choices)
+        more = (
+            differing
+            if is_last
+            else constrained_behind(_first(differing, listing), handles.walked, listing, choices)
+        )
         emission = replace(emission, pinned=emission.pinned | more | redirected)
         if not is_last:
             found = _propagated(handles, listing, choices, emission)

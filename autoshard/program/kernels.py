@@ -10,6 +10,7 @@ from autoshard.program.linearity import linear_ways
 from autoshard.program.records import Kernel, KernelShape, Use, Window
 from autoshard.program.repeating import Repeatable, stored_operands
 from autoshard.program.traffic import Apart, Segment, traffic
+from autoshard.program.turning import turning_of
 from autoshard.program.widths import Widths
 from autoshard.sharding import OpShardingRule, TensorMapping, TensorType
 
@@ -17,8 +18,7 @@ ALIASES = frozenset(
     {"stablehlo.reshape", "stablehlo.bitcast_convert"}
     | {"sdy.sharding_constraint", "sdy.reshard", "sdy.propagation_barrier"}
 )
-_TRANSPOSE = "stablehlo.transpose"
-_IN_PLACE = ALIASES | {"stablehlo.dynamic_update_slice", "stablehlo.scatter", _TRANSPOSE}
+_IN_PLACE = ALIASES | {"stablehlo.dynamic_update_slice", "stablehlo.scatter", "stablehlo.transpose"}
 
 Sites = Mapping[tuple[int, TensorMapping], Sequence[tuple[int, int]]]
 """(op, operand) of each read of a value with a mapping."""
@@ -92,7 +92,9 @@ class KernelMaker:
             additions=tuple(addition for addition, _ in additions),
             within=tuple(dict.fromkeys(group.demands)),
             maximum_dtype=self.widths.of_maximum(root),
-            is_turned=root.is_matmul and self._is_turned(root),
+            is_turned=root.is_matmul
+            and (turning := turning_of(root, self.listing)) is not None
+            and turning.is_exchange,
         )
         return Kernel(
             shape=self.interned.setdefault(shape, shape),
@@ -108,18 +110,6 @@ class KernelMaker:
             ways=ways,
             added=tuple(added for _, added in additions),
         )
-
-    def _is_turned(self, product: Op) -> bool:
-        """Whether a transposition alone reads it, which puts the second operand's dimensions in front of the first one's."""
-        match self.listing.sites.get(product.results[0], ()):
-            case [(number, 0)] if number >= 0 and self.listing.ops[number].name == _TRANSPOSE:
-                made, turning = (rule_of(op, self.listing) for op in (product, self.listing.ops[number]))
-                roles = matmul_roles(made)
-                kinds = ["".join(roles[factor] for factor in factors)[:1] for factors in made.results[0]]
-                order = sorted(range(len(kinds)), key=lambda dim: "bnm".find(kinds[dim]))
-                return turning.results[0] == tuple(turning.operands[0][dim] for dim in order)
-            case _:
-                return False
 
     def _is_alias(self, root: Op, read: Sequence[int]) -> bool:
         """Whether the result has no buffer; notes what it is worked out from."""

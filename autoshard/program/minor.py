@@ -143,7 +143,7 @@ def minor_of_sum(shape: KernelShape) -> MinorDims | None:
 
 
 def minor_of_scattered(shape: KernelShape) -> MinorDims | None:
-    """The same of a sum that is scattered: that of a product which is made turned lies the other way round."""
+    """The same of a sum that is scattered; a product that is made turned has a dimension of its first operand along the lanes."""
     dims = minor_of_sum(shape)
     return dims if dims is None or not shape.is_turned else (*dims[:2], True)
 

@@ -384,7 +384,7 @@ def test_a_product_that_a_loop_reads_otherwise_is_constrained(read_as: str, is_p
 
 @pytest.mark.parametrize(
     ("other", "is_behind"),
-    [("turned", True), ("product", False), ("returned", False), ("no product", False), ("cut", True)],
+    [("turned", True), ("product", False), ("returned", False), ("no product", False), ("cut", False)],
 )
 def test_a_constraint_on_a_product_is_written_behind_its_transposition(other: str, is_behind: bool) -> None:
     """Where that alone reads it: between the two, XLA for TPUs copies the weight that is updated for the whole step."""

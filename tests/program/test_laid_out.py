@@ -87,3 +87,54 @@ def test_plan_and_checker_count_the_copies() -> None:
         peaks[order] = plan.price.peak_bytes
     weight = 4 * 16384 * 8192 * 4
     assert peaks["ndh"] >= peaks["dnh"] + 2 * weight / 16
+
+
+def added(product: str, made: str, permutation: str, weight: str, ending: str = "") -> Program:
+    """The update of `%w` by a transposed product of `%y` and `%x`."""
+    result = "%u, %v" if ending else "%u"
+    results = f"{weight}, {weight}" if ending else weight
+    y, x, dims = product.split("|")
+    return program_for(
+        main_of(
+            f"""
+      %g = stablehlo.dot_general %y, %x, {dims} : ({y}, {x}) -> {made}
+      %t = stablehlo.transpose %g, dims = [{permutation}] : ({made}) -> {weight}
+      %u = stablehlo.subtract %w, %t : {weight}
+      {ending}
+      return {result} : {results}""",
+            f"%w: {weight}, %x: {x}, %y: {y}",
+            results,
+        )
+    )
+
+
+def test_results_of_attention_are_no_gradients() -> None:
+    """Products that are several: heads that go behind positions are laid out for what reads them."""
+    program = added(
+        "tensor<8x4x16x32xf32>|tensor<8x4x32x64xf32>|batching_dims = [0, 1] x [0, 1], contracting_dims = [3] x [2]",
+        "tensor<8x4x16x64xf32>", "0, 2, 1, 3", "tensor<8x16x4x64xf32>",
+    )  # fmt: skip
+    assert not program.laid_out
+
+
+def test_dimensions_of_one_element_are_nowhere() -> None:
+    program = added(
+        "tensor<32x1x1x64xf32>|tensor<32x16xf32>|contracting_dims = [0] x [0]",
+        "tensor<1x1x64x16xf32>", "0, 3, 1, 2", "tensor<1x16x1x64xf32>",
+    )  # fmt: skip
+    (product,) = (kernel.shape for kernel in program.kernels if kernel.shape.is_matmul)
+    assert product.is_turned and not program.laid_out
+
+
+def test_a_copy_is_there_for_the_last_update() -> None:
+    """What is written first runs last here: two updates read the weight."""
+    weight = "tensor<4x16x8xf32>"
+    program = added(
+        "tensor<32x4x8xf32>|tensor<32x16xf32>|contracting_dims = [0] x [0]", "tensor<4x8x16xf32>", "0, 2, 1", weight,
+        f"%v = stablehlo.add %w, %t : {weight}",
+    )  # fmt: skip
+    (argument, *_) = program.listing.arguments
+    updates = [
+        kernel.time for kernel in program.kernels if argument.value in [use.value for use in kernel.uses]
+    ]
+    assert program.laid_out[argument.value].end == max(updates) + 1
