@@ -25,7 +25,7 @@ from autoshard.mlir import passes
 from autoshard.mlir.emit import Gathers
 from autoshard.mlir.forms import Form, form_named
 from autoshard.mlir.source import load
-from autoshard.mlir.turned import changed_behind
+from autoshard.mlir.turning import changed_behind
 from autoshard.mlir.write import Constraints, write
 from autoshard.plans import Plan
 from autoshard.pricing import price, price_for_planning, repriced

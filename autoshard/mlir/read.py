@@ -33,7 +33,7 @@ from autoshard.mlir.repeats import scope_repeats
 from autoshard.mlir.signature import arguments, results
 from autoshard.mlir.source import SourceModule
 from autoshard.mlir.tensors import Shardings, TensorTypes
-from autoshard.mlir.turned import change_in_front
+from autoshard.mlir.turning import change_in_front
 from autoshard.mlir.vacuous import drop_vacuous
 from autoshard.mlir.walk import SHARDING, Flow, Walked, walk
 from autoshard.sharding import AxisRef, Mesh, TensorSharding, TensorType

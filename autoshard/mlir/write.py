@@ -35,7 +35,7 @@ from autoshard.mlir.source import SourceModule
 from autoshard.mlir.stepwise import write_steps
 from autoshard.mlir.tensors import Shardings
 from autoshard.mlir.transposed import transposed_before
-from autoshard.mlir.turned import constrained_behind
+from autoshard.mlir.turning import constrained_behind
 from autoshard.mlir.upstream.annotate import HALO, PARTIAL, annotated_text
 from autoshard.mlir.upstream.notation import NOTATIONS, Partial, reduction_kind
 from autoshard.mlir.variants import Choices

@@ -5,7 +5,7 @@ import pytest
 from autoshard import pipeline
 from autoshard.annotated import cost_loaded
 from autoshard.mlir.decisions import Decisions
-from autoshard.mlir.turned import changed_behind
+from autoshard.mlir.turning import changed_behind
 from autoshard.mlir.write import write
 from autoshard.sharding import TensorSharding
 from tests.mlir.modules import main_of, read_text, sharding
