@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from autoshard.mlir.context import Value, ir, sdy
 from autoshard.mlir.decisions import Decisions
+from autoshard.mlir.flops import MATMULS
 from autoshard.mlir.listing import Listing
 from autoshard.mlir.variants import Choices
 from autoshard.mlir.walk import Walked, function_named, ops_named
 from autoshard.sharding import TensorSharding
 
 _CONSTRAINT, _TRANSPOSE = "sdy.sharding_constraint", "stablehlo.transpose"
-_PRODUCTS = frozenset({"stablehlo.dot_general", "stablehlo.convolution"})
 _CHANGE = 2  # constraints: what is made, and what that becomes
 
 
@@ -56,10 +56,9 @@ def change_in_front(module: ir.Operation, entry: str) -> None:
     """Bring such products to another sharding in front of their transposition, in place."""
     for op in ops_named(function_named(module, entry), frozenset({_TRANSPOSE})):
         product = op.operands[0]
-        is_product = isinstance(product, ir.OpResult) and product.owner.name in _PRODUCTS
-        is_alone = (
-            len(list(product.uses)) == 1 and is_product and _stand_together(product.owner.operation, op)
-        )
+        if not isinstance(product, ir.OpResult) or product.owner.name not in MATMULS:
+            continue
+        is_alone = len(list(product.uses)) == 1 and _stand_together(product.owner.operation, op)
         chain = list(_chain(op)) if is_alone else []
         if len(chain) >= _CHANGE:
             order = _order(op)

@@ -18,15 +18,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.concatenated import CONCATENATE, FULL_LANES, MOST_PARTS, joined_along
 from autoshard.program.fusion import is_elementwise
-from autoshard.program.records import (
-    Compiler,
-    Kernel,
-    KernelShape,
-    Lifetime,
-    MinorDims,
-    RowCopy,
-    Updates,
-)
+from autoshard.program.records import Compiler, Kernel, KernelShape, Lifetime, MinorDims, RowCopy, Updates
 from autoshard.program.rowwise import as_asked, gathers_rows, scatters_rows
 from autoshard.sharding import TensorMapping, TensorType
 

@@ -9,14 +9,13 @@ Lowered with jax 0.10.2, torch 2.13.0, torchax 0.0.13, timm 1.0.31 (Python 3.11,
 --hardware tpu-v5e`.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import ShapeDtypeStruct as Shape
-from programs import BF16, F32, Program, Tree, lower
+from programs import BF16, F32, Program, Tree, lower, named
 from zoo_torch import images_train, torch_model
 
 DEVICES, WIDTH, HIDDEN, TOKENS, PATCH = 64, 1024, 4096, 512, 16
@@ -85,30 +84,22 @@ def of_jax(blocks: int, images: int, dtype: Any, narrow: bool) -> Program:
     return step, ([first, *[block] * blocks], Shape((images * DEVICES, 3, 224, 224), dtype)), (0,)
 
 
-def named(name: str, make: Callable[..., Program], *given: Any, **options: Any) -> Callable[[], Program]:
-    def program() -> Program:
-        return make(*given, **options)
-
-    program.__name__ = f"mixer_{name}"
-    return program
-
-
 _IMAGES = (16, 32, 64, 96, 104, 112, 128, 136, 256)
 PROGRAMS = (
-    *(named(f"timm_4_{n}", of_timm, 4, n, 14, "gelu") for n in _IMAGES),
-    *(named(f"timm_{b}_64", of_timm, b, 64, 14, "gelu") for b in (12, 14, 15, 16, 20, 24)),
-    *(named(f"timm_16_{n}", of_timm, 16, n, 14, "gelu") for n in (16, 24, 32, 128)),
-    named("timm_4_128_tanh", of_timm, 4, 128, 14, "tanh"),
-    named("timm_16_64_tanh", of_timm, 16, 64, 14, "tanh"),
-    named("timm_16_64_silu", of_timm, 16, 64, 14, "silu"),
-    named("timm_16_64_of_49", of_timm, 16, 64, 7, "gelu"),
-    named("timm_4_128_of_256", of_timm, 4, 128, 16, "gelu"),
-    named("timm_16_64_of_256", of_timm, 16, 64, 16, "gelu"),
-    named("jax_16_64", of_jax, 16, 64, BF16, narrow=False),
-    named("jax_24_64", of_jax, 24, 64, BF16, narrow=False),
-    named("jax_4_128", of_jax, 4, 128, BF16, narrow=False),
-    named("jax_16_64_narrow", of_jax, 16, 64, BF16, narrow=True),
-    named("jax_16_32_f32", of_jax, 16, 32, F32, narrow=False),
+    *(named(f"mixer_timm_4_{n}", of_timm, 4, n, 14, "gelu") for n in _IMAGES),
+    *(named(f"mixer_timm_{b}_64", of_timm, b, 64, 14, "gelu") for b in (12, 14, 15, 16, 20, 24)),
+    *(named(f"mixer_timm_16_{n}", of_timm, 16, n, 14, "gelu") for n in (16, 24, 32, 128)),
+    named("mixer_timm_4_128_tanh", of_timm, 4, 128, 14, "tanh"),
+    named("mixer_timm_16_64_tanh", of_timm, 16, 64, 14, "tanh"),
+    named("mixer_timm_16_64_silu", of_timm, 16, 64, 14, "silu"),
+    named("mixer_timm_16_64_of_49", of_timm, 16, 64, 7, "gelu"),
+    named("mixer_timm_4_128_of_256", of_timm, 4, 128, 16, "gelu"),
+    named("mixer_timm_16_64_of_256", of_timm, 16, 64, 16, "gelu"),
+    named("mixer_jax_16_64", of_jax, 16, 64, BF16, narrow=False),
+    named("mixer_jax_24_64", of_jax, 24, 64, BF16, narrow=False),
+    named("mixer_jax_4_128", of_jax, 4, 128, BF16, narrow=False),
+    named("mixer_jax_16_64_narrow", of_jax, 16, 64, BF16, narrow=True),
+    named("mixer_jax_16_32_f32", of_jax, 16, 32, F32, narrow=False),
 )
 
 if __name__ == "__main__":

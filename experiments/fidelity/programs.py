@@ -241,6 +241,16 @@ def recommender_train() -> Program:
     return step, (parameters, ids, ids), (0,)
 
 
+def named(name: str, make: Callable[..., Program], *given: Any, **options: Any) -> Callable[[], Program]:
+    """One of several programs that one function makes."""
+
+    def program() -> Program:
+        return make(*given, **options)
+
+    program.__name__ = name
+    return program
+
+
 PROGRAMS = (gpt_train, mlp_train, moe_fwd, unet_train, decode, lstm_train, recommender_train)
 
 

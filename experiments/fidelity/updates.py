@@ -6,10 +6,7 @@ writes NAME.mlir.gz; jax and optax alone. Each block is a product by a weight in
 `h` columns of a head, `k` of two), GELU, and a product back.
 """
 
-import argparse
-import gzip
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,8 +14,9 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 from jax import ShapeDtypeStruct as Shape
+from programs import BF16, F32, Program, lower, named
+from zoo import training
 
-F32, BF16 = jnp.float32, jnp.bfloat16
 BATCH, ROWS = 32, 512
 ADAMW, ADAFACTOR = optax.adamw(1e-3), optax.adafactor(1e-3)
 
@@ -52,7 +50,7 @@ STEPS = {
 }
 
 
-def lowered(blocks: Blocks) -> str:
+def program(blocks: Blocks) -> Program:
     columns = blocks.heads * blocks.head
     is_pair = "k" in blocks.order
     sizes = {
@@ -67,7 +65,6 @@ def lowered(blocks: Blocks) -> str:
     weights = [
         {"in": first, "out": Shape((columns, blocks.width), blocks.dtype)} for _ in range(blocks.count)
     ]
-    state = jax.eval_shape(blocks.optimizer.init, weights)
 
     def loss(weights: Any, x: Array) -> Array:
         for block in weights:
@@ -76,28 +73,8 @@ def lowered(blocks: Blocks) -> str:
             x = x + jnp.einsum("btz,zd->btd", hidden, block["out"].astype(BF16))
         return jnp.mean(jnp.square(x.astype(F32)))
 
-    def step(state: Any, x: Array) -> Any:
-        weights, moments = state
-        value, gradients = jax.value_and_grad(loss)(weights, x)
-        updates, moments = blocks.optimizer.update(gradients, moments, weights)
-        return (optax.apply_updates(weights, updates), moments), value
-
-    x = Shape((BATCH, ROWS, blocks.width), BF16)
-    return jax.jit(step, donate_argnums=0).lower((weights, state), x).as_text()
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("names", nargs="*", metavar="NAME", choices=[[], *STEPS], help=", ".join(STEPS))
-    arguments = parser.parse_args()
-    arguments.folder.mkdir(parents=True, exist_ok=True)
-    for name in arguments.names or STEPS:
-        text = lowered(STEPS[name])
-        (arguments.folder / f"{name}.mlir.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+    return training(loss, blocks.optimizer, weights, Shape((BATCH, ROWS, blocks.width), BF16))
 
 
 if __name__ == "__main__":
-    main()
+    lower(__doc__, [named(name, program, blocks) for name, blocks in STEPS.items()], compressed=True)

@@ -9,13 +9,12 @@ Lowered with jax 0.10.2, torch 2.13.0, torchax 0.0.13, transformers 5.23.0, opta
 `--mesh x=4,y=4 --hardware tpu-v5e`.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import transformers as hub
 from jax import ShapeDtypeStruct as Shape
-from programs import BF16, F32, I32, Program, Tree, cross_entropy, lower
+from programs import BF16, F32, I32, Program, Tree, cross_entropy, lower, named
 from zoo_torch import ADAMW, cast, logits, torch_model, training
 
 LAYERS, HEADS, WIDTH, WORDS, TEXTS, LENGTH = 6, 16, 1024, 32000, 64, 512
@@ -60,12 +59,6 @@ def features_train(kind: str, given: Any, name: str = "pixel_values", **options:
 
 def images(count: int) -> Any:
     return Shape((count, 3, 224, 224), BF16)
-
-
-def named(name: str, program: Callable[[], Program]) -> Callable[[], Program]:
-    found = partial(program)
-    found.__name__ = name  # type: ignore[attr-defined]
-    return found
 
 
 MASKED, CAUSAL = partial(head_train, head="MaskedLM"), partial(head_train, head="CausalLM")

@@ -16,15 +16,14 @@ WHOLE = TensorSharding.replicated_closed(2)
 
 def written(settled: str, read: str, turned: str, *, moved: str = "", other: str = "%t") -> list[str]:
     """The ops of the written update, in order, with the sharding of constraints; of a product that is made whole."""
+    types = f"{WEIGHT}, {MADE if other == '%g' else TURNED}"
     body = f"""
       %g = stablehlo.dot_general %a, %b, contracting_dims = [0] x [0] : (tensor<128x32xf32>, tensor<128x64xf32>) -> {MADE}
       %t = stablehlo.transpose %g, dims = [1, 0] : ({MADE}) -> {TURNED}
       %u = stablehlo.add %w, %t : {WEIGHT}
-      return %u, {other} : {WEIGHT}, {MADE if other == "%g" else TURNED}"""
+      return %u, {other} : {types}"""
     arguments = f"%a: tensor<128x32xf32>, %b: tensor<128x64xf32>, %w: {WEIGHT}"
-    source, listing, handles = read_text(
-        main_of(body, arguments, f"{WEIGHT}, {MADE if other == '%g' else TURNED}")
-    )
+    source, listing, handles = read_text(main_of(body, arguments, types))
     (product, result, updated) = (op.results[0] for op in listing.ops)
     rows = sharding('[{"x"}, {}]')
     made = {
