@@ -11,6 +11,7 @@ from typing import NamedTuple
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import BROADCAST, FREE_LEAVES, RESHAPING, is_reduction
 from autoshard.program.lifetime import stored_bytes
+from autoshard.program.matrices import read_as_matrices
 from autoshard.program.records import Compiler, Kernel
 from autoshard.program.repeating import (
     COSTLY,
@@ -123,6 +124,7 @@ class _Keeper:
         costly_inside = _costly_inside(kernels, listing, may_repeat)
         self._of_exponentials = _made_of_sums(kernels, listing, may_repeat, costly_inside)
         self._grouped = _read_in_groups(kernels) if compiler.keeps_grouped_operands else frozenset[int]()
+        self._as_matrices = read_as_matrices(listing) if compiler.is_xla_tpu else frozenset[int]()
         self._moved = Traffic(kernels, listing, held)
         self._made = {value: kernel for kernel in kernels for value in kernel.results}
         self._roots: dict[int, frozenset[int]] = {}
@@ -220,6 +222,8 @@ class _Keeper:
         """Whether products, or a library, read it from a buffer."""
         compiler, softmaxes = self._compiler, self._softmaxes
         if compiler.products_apart and value in self._as_stored.all and value not in self._inside:
+            return True
+        if value in self._as_matrices:
             return True
         uses = self._made[value].uses if value in self._made else ()
         read = self._permanent.intersection(use.value for use in uses) | frozenset(stored)

@@ -108,7 +108,8 @@ def test_a_quotient_of_stored_exponentials_under_another_name(keeps: bool) -> No
     made, turned = "tensor<16x4xbf16>", "tensor<4x16xbf16>"
     body = f"""
       %zero = stablehlo.constant dense<0.0> : tensor<bf16>
-      %h = stablehlo.dot_general %a, %w, contracting_dims = [2] x [0] : ({t}, {W}) -> {t}
+      %p = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({merged}, {W}) -> {merged}
+      %h = stablehlo.reshape %p : ({merged}) -> {t}
       %e = stablehlo.exponential %h : {t}
       %s = stablehlo.reduce(%e init: %zero) applies stablehlo.add across dimensions = [2] : ({t}, tensor<bf16>) -> tensor<2x8xbf16>
       %b = stablehlo.broadcast_in_dim %s, dims = [0, 1] : (tensor<2x8xbf16>) -> {t}
@@ -117,7 +118,7 @@ def test_a_quotient_of_stored_exponentials_under_another_name(keeps: bool) -> No
       %1 = stablehlo.dot_general %r, %v, contracting_dims = [1] x [0] : ({merged}, {v}) -> {made}
       %2 = stablehlo.dot_general %1, %r, contracting_dims = [0] x [0] : ({made}, {merged}) -> {turned}
       return %1, %2, %e : {made}, {turned}, {t}"""
-    text = main_of(body, f"%a: {t}, %w: {W}, %v: {v}", f"{made}, {turned}, {t}")
+    text = main_of(body, f"%a: {merged}, %w: {W}, %v: {v}", f"{made}, {turned}, {t}")
     compiler = Compiler(is_xla_tpu=True, keeps_costly_operands=keeps)
     assert stored(text, "stablehlo.divide", compiler) is keeps
 
