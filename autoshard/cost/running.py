@@ -20,7 +20,7 @@ from autoshard.sharding import AxisRef, TensorType, total_size
 BLOCK_ROWS = 128
 _NEAR = 2  # neighbours
 _REDUCE_WINDOW = "stablehlo.reduce_window"
-_ROW_BYTES = 512  # of the vector registers
+_LANES = 128  # elements of a row of the vector registers
 
 
 def spans_all(window: Window, rows: int) -> bool:
@@ -78,7 +78,7 @@ def _gathered(
 ) -> Iterator[Emitted]:
     held, devices = rows * row.num_bytes, total_size(axes)
     is_short = row.num_elements == 1 and is_short_vector(TensorType((rows * devices,), row.dtype))
-    if is_short and held % _ROW_BYTES:
+    if is_short and rows % _LANES:
         yield Emitted("all_reduce", axes, held * devices)
     else:
         yield from prices.emitted("all_gather", held * devices, axes)

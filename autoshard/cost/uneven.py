@@ -9,8 +9,8 @@ shardings do not begin at the same elements unless ceil(size / many) * (many / f
 - and gathers over all devices that hold a part, and slices, where axes are to be exchanged.
 
 A vector of up to 64 KiB (seen: 53 kB, and not 120 kB, over 4 and over 16 devices) is gathered by summing zero-padded ones, in its own
-type, unless its parts fill rows of the vector registers, 512 bytes each: over 16 devices 2 kB of bf16 and 4 kB of f32 are summed, 8 kB
-of bf16 are not; over 4 neither 2 kB are.
+type, unless its parts fill rows of the vector registers, of 128 elements each: over 16 devices 1024, 1536, 2560 and 3072 elements of
+bf16 and of f32 are summed, 2048, 4096 and 6144 are not.
 
 Narrow rows, of fewer elements together than a register has lanes, lie with the dimension before them along the lanes. Where that is
 gathered over all of many devices on a torus of two dimensions and takes 256 KiB or more, a sum is not made in the place of the gather (34
@@ -30,7 +30,6 @@ from autoshard.cost.lowering import Emitted, is_short_vector
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.sharding import AxisRef, TensorSharding, TensorType, dtype_bits, total_size
 
-_ROW_BYTES = 512
 _LANES, _WORD_BYTES = 128, 4
 _LONG_COLUMN_BYTES = 256 * 1024
 
@@ -86,7 +85,8 @@ def _gathered(
     ]
     summed = tuple(axis for axis in step.axes if any(axis.overlaps(other) for other in few))
     rest = tuple(axis for axis in step.axes if axis not in summed)
-    if is_short_vector(type_) and held % _ROW_BYTES and not summed:
+    breaks_rows = math.prod(before.local_shape(type_.shape)) % _LANES > 0
+    if is_short_vector(type_) and breaks_rows and not summed:
         yield Emitted("all_reduce", step.axes, held * total_size(step.axes))
     elif rest:
         yield Emitted("all_gather", rest, held)

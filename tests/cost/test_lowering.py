@@ -195,9 +195,22 @@ def test_what_sends_nothing_emits_nothing() -> None:
     ],
 )
 def test_short_vectors_are_gathered_by_a_sum(rows: int, columns: int, kind: str) -> None:
-    """Up to 64 KiB in all, whatever the number of devices, where a part is not of whole rows of 512 bytes."""
+    """Up to 64 KiB in all, whatever the number of devices, where a part is not of whole rows of 128 elements."""
     size = rows if kind == "all_reduce" else rows * columns / 4
     assert emitted('[{"x"}, {}]', "[{}, {}]", rows, columns) == [(kind, 4, size)]
+
+
+@pytest.mark.parametrize("dtype", ["i8", "bf16", "f32"])
+@pytest.mark.parametrize(
+    ("elements", "kind"),
+    [(1536, "all_reduce"), (2048, "all_gather"), (2560, "all_reduce"), (6144, "all_gather")],
+)
+def test_parts_of_short_vectors_fill_rows_by_their_elements(elements: int, kind: str, dtype: str) -> None:
+    """As libtpu 0.0.52 compiles gathers over 16 devices, for v5e and v6e."""
+    before, after = parse_sharding('[{"x", "y"}]', MESH), parse_sharding("[{}]", MESH)
+    (step,) = decompose_reshards(MESH, [(1, before, after)])[0]
+    (one,) = emitted_step(step, before, TensorType((elements,), dtype))
+    assert one.kind == kind
 
 
 def test_parts_of_fewer_rows_than_devices_come_from_several_neighbours() -> None:
