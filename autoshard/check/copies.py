@@ -1,7 +1,7 @@
 """The copies that reads take over program time, and what loops that gather or scatter work on: what `memory` sweeps over."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autoshard.check.buffers import Buffer
@@ -56,6 +56,7 @@ def find_copies(
     yield from _hoisted(planned, reads, stored)
     if compiled.narrows:
         yield from _pieces(planned, reads, stored)
+        yield from _selected(planned, reads, stored)
         yield from _summed(planned, reads, stored, compiled.looped)
     if compiled.prices.starts_early:
         yield from _copied_shards(planned, reads, stored, compiled)
@@ -121,17 +122,34 @@ def _hoisted(planned: Planned, reads: Reads, stored: Stored) -> Iterator[Buffer]
             yield from (Buffer(one.begin, one.end, stored.at_least(one.type, settled)) for one in wholes)
 
 
+def _selected(planned: Planned, reads: Reads, stored: Stored) -> Iterator[Buffer]:
+    """Selections that are cut for their readers: they are scattered first, as they are."""
+    for value in planned.program.selected & reads.of_value.keys():
+        type_ = planned.type_of(value)
+        for held, wanted, begin, _ in _moves(planned, value, reads.of_value[value]):
+            if held.axes != wanted.axes:
+                yield Buffer(begin, begin + 1, stored.at_least(type_, held))
+
+
 def _pieces(planned: Planned, reads: Reads, stored: Stored) -> Iterator[Buffer]:
     """Of values that are made in pieces where a read, or the copy that others share, takes a part of each shard."""
     for value in planned.program.pieces.keys() & reads.of_value.keys():
-        mine, settled = reads.of_value[value], planned.settled[value]
-        found, copy = planned.shared.get(value, settled), shared_copy(planned, value, mine)
-        moves = [] if copy is None else [(settled, found, *copy.life(planned.loops.carrying.get(value)))]
-        moves += [(found, read.sharding, read.time, read.end) for read in moved_reads(copy, mine, settled)]
-        for held, wanted, begin, end in moves:
+        for held, wanted, begin, end in _moves(planned, value, reads.of_value[value]):
             words = stored.at_least(TensorType(planned.type_of(value).shape, "f32"), held)
             if _is_part(wanted, held):
                 yield Buffer(begin, end, words * planned.program.pieces[value] // 4)
+
+
+def _moves(
+    planned: Planned, value: int, mine: Sequence[Read]
+) -> Iterator[tuple[TensorSharding, TensorSharding, int, int]]:
+    """(from, to, begin, end) of each change of a value's sharding, for its readers together or for one."""
+    settled = planned.settled[value]
+    found, copy = planned.shared.get(value, settled), shared_copy(planned, value, mine)
+    if copy is not None:
+        yield settled, found, *copy.life(planned.loops.carrying.get(value))
+    for read in moved_reads(copy, mine, settled):
+        yield found, read.sharding, read.time, read.end
 
 
 def _is_part(wanted: TensorSharding, held: TensorSharding) -> bool:

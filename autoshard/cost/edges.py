@@ -18,7 +18,14 @@ from autoshard.cost.gathering import Gathered, GatheredOperands
 from autoshard.cost.graph import Edge, Graph
 from autoshard.cost.layouts import Ints
 from autoshard.cost.lowering import CollectivePrices
-from autoshard.cost.memory import copies_count, copy_bytes, hoisted_bytes, scattered_from, shard_bytes
+from autoshard.cost.memory import (
+    copies_count,
+    copy_bytes,
+    hoisted_bytes,
+    scattered_from,
+    selected_bytes,
+    shard_bytes,
+)
 from autoshard.cost.overlap import NOTHING, Hideable, value_of
 from autoshard.cost.relaid import held_until
 from autoshard.cost.reshard import ReshardPrices
@@ -181,6 +188,7 @@ class EdgeTables:
         if do_count and whole.any():
             yield begin, edge.end, whole
         yield from hoisted_bytes(graph, edge, sizes, value)
+        yield from selected_bytes(graph, edge, sizes, value)
         if (in_rows := scattered_from(graph, edge, sizes, value, whole)) is not None and in_rows.any():
             yield edge.begin, edge.end, in_rows
         if prices.lowering == "xla-tpu" and value in graph.program.pieces:

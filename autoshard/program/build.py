@@ -259,9 +259,21 @@ def build_program(
         transforms=transforms(kernels, permanent, fresh, ample),
         generated=generated_wholes(listing, fusion.free),
         hoisted_casts=hoisted_casts(kernels, listing),
+        selected=_selected(kernels, listing),
         scattered_updates=scattered_updates(kernels, listing, ample, rows, dims, indexed, copies_of_rows),
     )
     return replace(program, picked=picked_beside(program, compiler))
+
+
+def _selected(kernels: Sequence[Kernel], listing: Listing) -> frozenset[int]:
+    """See `Program.selected`."""
+    found = set[int]()
+    for kernel in kernels:
+        is_selection = kernel.is_alias and listing.ops[kernel.time].name == _SCATTER
+        is_moved = kernel.shape.name in MOVES and kernel.uses[0].value in found
+        if is_selection or is_moved:
+            found.update(kernel.results)
+    return frozenset(found)
 
 
 def _fused_by_xla_tpu(

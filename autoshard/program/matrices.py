@@ -1,11 +1,12 @@
-"""Elementwise work that products read as a matrix, which is stored: XLA for TPUs fuses no work into a product that a reshape is before.
+"""Elementwise work that products read as a matrix: XLA for TPUs fuses none into a product that a reshape is before, but stores it.
 
 So products read norms where texts and their words are made one dimension first: GPT-2's and OPT's layers in torch, mixtures of experts,
 what `addmm` is lowered from. The reshape goes away where the product's result is cut back into the same rows at once, since the product
 is then made of whole texts (a layer without a bias, whose heads are not cut by the same reshape), and where all that the work is of was cut
 from matrices, since it is then done on these (activation functions). What is multiplied with its rows as they are has none. Read off what
 libtpu 0.0.52 fuses of 27 small training steps for v5e, some of them for v6e and v5p too: norms with and without a bias, sums, squares,
-rectifiers and scales, before products with and without a bias.
+rectifiers and scales, before products with and without a bias. Dimensions of one element merge nothing; where a device has but one of
+the texts there is nothing to merge either (0.83 of what is said), which is not known here. What is read once needs no more than a moment.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,11 +27,19 @@ def read_as_matrices(listing: Listing) -> frozenset[int]:
     for op in listing.ops:
         if is_elementwise(op):
             are_of_matrices[op.results[0]] = _is_of_matrices(op, listing, made_by, are_of_matrices)
-        elif merges_rows(op, listing):
-            value = _moved_from(op.operands[0], made_by)
-            if are_of_matrices.get(value) is False and any(_keep_rows(op, listing)):
-                found.add(value)
+        elif op.name == RESHAPE:
+            if _merges_several_rows(op, listing):
+                value = _moved_from(op.operands[0], made_by)
+                if value in are_of_matrices and not are_of_matrices[value] and _stays(op, listing):
+                    found.add(value)
+            are_of_matrices[op.results[0]] = _cuts_rows(op, listing)
     return frozenset(found)
+
+
+def _merges_several_rows(op: Op, listing: Listing) -> bool:
+    """Whether it is a reshape into a matrix that does more than to leave out dimensions of one element."""
+    before = listing.values[op.operands[0]].type
+    return before is not None and merges_rows(op, listing) and sum(size > 1 for size in before.shape[:-1]) > 1
 
 
 def _is_of_matrices(op: Op, listing: Listing, made_by: Mapping[int, Op], known: Mapping[int, bool]) -> bool:
@@ -40,44 +49,39 @@ def _is_of_matrices(op: Op, listing: Listing, made_by: Mapping[int, Op], known: 
         maker = made_by.get(value)
         type_ = listing.values[value].type
         is_spread = (maker is not None and maker.name in _SPREAD) or (type_ is not None and not type_.rank)
-        is_cut = maker is not None and _cuts_rows(maker, listing)
-        if not (is_spread or is_cut or known.get(value, False)):
+        if not (is_spread or known.get(value, False)):
             return False
     return True
 
 
 def _cuts_rows(op: Op, listing: Listing) -> bool:
     """A reshape of a matrix into one of as many columns and more dimensions, on which only elementwise work is done."""
-    if op.name != RESHAPE:
-        return False
     before, after = (listing.values[values[0]].type for values in (op.operands, op.results))
-    if (
-        before is None
-        or after is None
-        or before.rank != _MATRIX_RANK
-        or before.shape[-1:] != after.shape[-1:]
-    ):
+    if before is None or after is None or not after.rank > before.rank == _MATRIX_RANK:
         return False
-    return all(is_elementwise(reader) for reader, _ in _read_by(op.results[0], listing))
+    return before.shape[-1] == after.shape[-1] and all(
+        is_elementwise(reader) for reader, _ in _read_by(op.results[0], listing)
+    )
 
 
-def _keep_rows(reshape: Op, listing: Listing) -> Iterator[bool]:
-    """Of each product whose rows are those of a reshape's matrix: whether its result is not cut into the same rows at once."""
+def _stays(reshape: Op, listing: Listing) -> bool:
+    """Whether the result of a product whose rows are those of a reshape's matrix is not cut into the same rows at once."""
     (merged,), before = reshape.results, listing.values[reshape.operands[0]].type
-    assert before is not None
     for product, operand in _read_by(merged, listing):
-        if not product.is_matmul or product.rule is None:
+        if before is None or not product.is_matmul or product.rule is None:
             continue
         rows, (made,) = product.rule.operands[operand][0], product.rule.results
-        if any(factor in rows for dim in made for factor in dim):
-            yield made[0] != rows or _cut_at_once(product, listing) != before.shape[:-1]
+        has_rows = any(factor in rows for dim in made for factor in dim)
+        if has_rows and (made[0] != rows or _cut_at_once(product, listing) != before.shape[:-1]):
+            return True
+    return False
 
 
 def _cut_at_once(product: Op, listing: Listing) -> tuple[int, ...] | None:
-    """Into which rows a product's result is cut where that alone is done with it: all dimensions but the last, its columns."""
+    """Into which rows a product's result is cut where all ops that read it do so: all dimensions but the last, its columns."""
     (value,), cut = product.results, None
-    while len(readers := list(_read_by(value, listing))) == 1 and readers[0][0].name == RESHAPE:
-        (value,) = readers[0][0].results
+    while (reshape := _only_reshape(value, listing)) is not None:
+        (value,) = reshape.results
         cut = value
     type_ = None if cut is None else listing.values[cut].type
     columns = listing.values[product.results[0]].type
@@ -86,8 +90,16 @@ def _cut_at_once(product: Op, listing: Listing) -> tuple[int, ...] | None:
     return type_.shape[:-1]
 
 
+def _only_reshape(value: int, listing: Listing) -> Op | None:
+    """The reshape, or one of equal ones, that alone reads a value."""
+    readers = [reader for reader, _ in _read_by(value, listing)]
+    shapes = {listing.values[reader.results[0]].type for reader in readers if reader.name == RESHAPE}
+    are_equal = len(shapes) == 1 and all(reader.name == RESHAPE for reader in readers)
+    return readers[0] if are_equal else None
+
+
 def _read_by(value: int, listing: Listing) -> Iterator[tuple[Op, int]]:
-    """The ops that read it, as which operand; also as it is moved."""
+    """The ops that read it, as which operand; also as it is moved. What is handed on or returned is not counted."""
     for number, operand in listing.sites.get(value, ()):
         if number < 0:
             continue

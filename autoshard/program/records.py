@@ -409,6 +409,7 @@ class Program:
         gathers_apart: see `offloaded`.
         packed: as what values are stored where their predicates are packed, see `packed`.
         hoisted_casts: of arguments, as long as loops step through them, where they are not gathered for these.
+        selected: scatters that are selections without a buffer, also as they are moved; cut for their readers they are stored whole.
         scattered_updates: by the times of scatters.
         made_at_start: see `prefetch.made_at_start`.
     """
@@ -450,6 +451,7 @@ class Program:
     scatters_last: bool = False
     gathers_apart: bool = False
     packed: dict[int, TensorType | None] = field(default_factory=dict[int, TensorType | None])
+    selected: frozenset[int] = frozenset()
     hoisted_casts: dict[int, tuple[Whole, ...]] = field(default_factory=dict[int, tuple[Whole, ...]])
     scattered_updates: dict[int, Updates] = field(default_factory=dict[int, Updates])
     made_at_start: dict[int, int] = field(default_factory=dict[int, int])

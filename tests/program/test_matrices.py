@@ -43,6 +43,36 @@ GRADIENT = f"""
 MATRIX = f"%x = stablehlo.reshape %q : ({ROWS}) -> {TEXTS}"
 
 
+OTHER_ROWS = f"""
+      %p = stablehlo.dot_general %m, %w, contracting_dims = [1] x [0] : ({ROWS}, {W}) -> {ROWS}
+      %c = stablehlo.reshape %p : ({ROWS}) -> tensor<8x4x16xf32>
+      %k = stablehlo.negate %c : tensor<8x4x16xf32>
+      %o = stablehlo.reshape %k : (tensor<8x4x16xf32>) -> {TEXTS}
+"""
+TWICE = f"""
+      %p = stablehlo.dot_general %m, %w, contracting_dims = [1] x [0] : ({ROWS}, {W}) -> {ROWS}
+      %o1 = stablehlo.reshape %p : ({ROWS}) -> {TEXTS}
+      %o2 = stablehlo.reshape %p : ({ROWS}) -> {TEXTS}
+      %o = stablehlo.multiply %o1, %o2 : {TEXTS}
+"""
+TURNED = f"""
+      %t = stablehlo.dot_general %w, %m, contracting_dims = [0] x [1] : ({W}, {ROWS}) -> tensor<16x32xf32>
+      %c = stablehlo.reshape %t : (tensor<16x32xf32>) -> {TEXTS}
+      %o = stablehlo.negate %c : {TEXTS}
+"""
+
+
+def moved(body: str) -> str:
+    """With constraints on what is reshaped and on what products make."""
+    for name, type_ in (("%y", TEXTS), ("%p", ROWS)):
+        made, constraint = f"{name} = ", f"{name} = sdy.sharding_constraint {name}0 <@mesh, [{{}}, {{}}"
+        rank = ", {}" if type_ == TEXTS else ""
+        head, _, tail = body.partition(made)
+        line, _, rest = tail.partition("\n")
+        body = f"{head}{name}0 = {line}\n{constraint}{rank}]> : {type_}\n{rest}"
+    return body
+
+
 def text(body: str, *, of: str = TEXTS) -> str:
     name = "%x" if of == TEXTS else "%q"
     return main_of(body, f"{name}: {of}, %w: {W}, %v: {V}", W)
@@ -60,8 +90,22 @@ def names(body: str, *, of: str = TEXTS) -> set[str]:
         (WORK + AS_ROWS + BIASED + GRADIENT, {"stablehlo.multiply"}),
         (WORK + AS_ROWS + INTO_HEADS + GRADIENT, {"stablehlo.multiply"}),
         (WORK + AS_ROWS + CUT_AT_ONCE + GRADIENT, set()),
+        (WORK + AS_ROWS + OTHER_ROWS + GRADIENT, {"stablehlo.multiply"}),
+        (WORK + AS_ROWS + TURNED + GRADIENT, {"stablehlo.multiply"}),
+        (WORK + AS_ROWS + TWICE + GRADIENT, set()),
+        (moved(WORK + AS_ROWS + BIASED + GRADIENT), {"stablehlo.multiply"}),
+        (moved(WORK + AS_ROWS + CUT_AT_ONCE + GRADIENT), set()),
     ],
-    ids=["a bias is added to the rows", "cut into heads", "cut into the same rows at once"],
+    ids=[
+        "a bias is added to the rows",
+        "cut into heads",
+        "cut into the same rows at once",
+        "cut into other rows",
+        "rows last",
+        "cut twice alike",
+        "moved, a bias is added",
+        "moved, cut at once",
+    ],
 )
 def test_work_is_stored_unless_its_product_is_cut_into_the_same_rows(body: str, expected: set[str]) -> None:
     assert names(body) == expected
@@ -84,3 +128,10 @@ def test_it_has_a_buffer_where_memory_is_ample(compiler: Compiler, is_stored: bo
     program = build_program(listed(text(WORK + AS_ROWS + BIASED + GRADIENT)), compiler=compiler)
     (made,) = (k for k in program.kernels if program.listing.ops[k.time].name == "stablehlo.multiply")
     assert program.ample_lifetimes[made.results[0]].is_own_buffer is is_stored
+
+
+@pytest.mark.parametrize("texts", ["1x32x16", "32x1x16"])
+def test_dimensions_of_one_element_merge_nothing(texts: str) -> None:
+    body = (WORK + AS_ROWS + BIASED + GRADIENT).replace(TEXTS, f"tensor<{texts}xf32>")
+    listing = listed(main_of(body, f"%x: tensor<{texts}xf32>, %w: {W}, %v: {V}", W))
+    assert not read_as_matrices(listing)
