@@ -270,7 +270,7 @@ def _selected(kernels: Sequence[Kernel], listing: Listing) -> frozenset[int]:
     found = set[int]()
     for kernel in kernels:
         is_selection = kernel.is_alias and listing.ops[kernel.time].name == _SCATTER
-        is_moved = kernel.shape.name in MOVES and kernel.uses[0].value in found
+        is_moved = kernel.shape.name in MOVES and any(use.value in found for use in kernel.uses)
         if is_selection or is_moved:
             found.update(kernel.results)
     return frozenset(found)
