@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike
 
 from autoshard.cost.accumulation import SumAfter, sums_after
 from autoshard.cost.again import GathersAgain
-from autoshard.cost.edges import EdgeTables, edge_ends
+from autoshard.cost.edges import EdgeTables
 from autoshard.cost.gathering import Gathered, GatheredOperands
-from autoshard.cost.graph import Graph, KernelSpace
+from autoshard.cost.graph import Graph, KernelSpace, edge_ends
 from autoshard.cost.kernel import KernelPrices, compute_ns, merges_sum, price_kernel
 from autoshard.cost.layouts import Ints
 from autoshard.cost.looped import Looped, looped_sums

@@ -15,7 +15,7 @@ import numpy as np
 
 from autoshard.cost.accumulation import SumAfter, kept_on_the_way, not_spared_ns
 from autoshard.cost.gathering import Gathered, GatheredOperands
-from autoshard.cost.graph import Edge, Graph
+from autoshard.cost.graph import Edge, Graph, edge_ends
 from autoshard.cost.layouts import Ints
 from autoshard.cost.lowering import CollectivePrices
 from autoshard.cost.memory import (
@@ -215,11 +215,3 @@ class EdgeTables:
 def _within(table: Table, allowed: Bools) -> Table:
     """The table of these pairs alone."""
     return replace(table, allowed=allowed if table.allowed is None else table.allowed & allowed)
-
-
-def edge_ends(graph: Graph, edge: Edge) -> tuple[Ints, Ints]:
-    """Layouts of every choice: what the provider leaves, and what the reader demands."""
-    return (
-        graph.nodes[edge.provider].choices.supplies[edge.result],
-        graph.nodes[edge.reader].choices.demands[edge.operand],
-    )

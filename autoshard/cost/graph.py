@@ -107,3 +107,11 @@ class Graph:
     """Value -> node, result."""
     spaces: dict[object, KernelSpace] = field(default_factory=dict[object, KernelSpace])  # interned
     sharings: dict[object, Sharing] = field(default_factory=dict[object, Sharing])  # interned
+
+
+def edge_ends(graph: Graph, edge: Edge) -> tuple[Ints, Ints]:
+    """Layouts of every choice: what the provider leaves, and what the reader demands."""
+    return (
+        graph.nodes[edge.provider].choices.supplies[edge.result],
+        graph.nodes[edge.reader].choices.demands[edge.operand],
+    )

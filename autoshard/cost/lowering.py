@@ -50,7 +50,13 @@ CUBIC = 3  # dimensions of a torus
 ALONG_LANES = "all_gather_along_lanes"
 """A gather that stays one, however little it brings."""
 SHORT_VECTOR_BYTES = 64 * 1024
+_LANES = 128  # elements of a row of the vector registers
 COMBINED_LATENCY_SHARE = 4  # an all-reduce pays one part in so many of its latency
+
+
+def is_gathered_by_sum(type_: TensorType, held: int) -> bool:
+    """Whether a vector of which each device holds so many elements is: short ones whose parts are of no whole rows of registers."""
+    return is_short_vector(type_) and held % _LANES > 0
 
 
 def is_short_vector(type_: TensorType) -> bool:

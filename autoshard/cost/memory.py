@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from autoshard.cost.graph import Edge, Graph, Node
+from autoshard.cost.graph import Edge, Graph, Node, edge_ends
 from autoshard.cost.layouts import Ints
 from autoshard.cost.looped import Looped, LoopedSums
 from autoshard.cost.lowering import CollectivePrices
@@ -124,7 +124,7 @@ def hoisted_bytes(graph: Graph, edge: Edge, sizes: Sizes, value: int) -> Iterato
     provider, reader = graph.nodes[edge.provider], graph.nodes[edge.reader]
     if value not in graph.program.hoisted_casts or provider.hub >= 0 or (reader.hub >= 0 and edge.is_narrow):
         return
-    supply, demand = provider.choices.supplies[edge.result], reader.choices.demands[edge.operand]
+    supply, demand = edge_ends(graph, edge)
     stays = supply[:, None] == demand[None, :]
     for whole in graph.program.hoisted_casts[value]:
         yield whole.begin, whole.end, np.where(stays, sizes.temporary(whole.type, demand)[None, :], 0)
@@ -137,8 +137,7 @@ def selected_bytes(graph: Graph, edge: Edge, sizes: Sizes, value: int) -> Iterat
     first, whole as it is (a loss that gives logits of 151936 words back to 32768 rows on v5e 4x4: 19.9 GB on every device).
     """
     if value in graph.program.selected:
-        provider, reader = graph.nodes[edge.provider], graph.nodes[edge.reader]
-        supply, demand = provider.choices.supplies[edge.result], reader.choices.demands[edge.operand]
+        supply, demand = edge_ends(graph, edge)
         stays = supply[:, None] == demand[None, :]
         yield edge.begin, edge.begin + 1, np.where(stays, 0, sizes.temporary(edge.type, supply)[:, None])
 

@@ -13,14 +13,13 @@ that do not divide have a few more permutes of one row, which are left out.
 from collections.abc import Iterator
 
 from autoshard.cost.halo import halo_rows
-from autoshard.cost.lowering import CollectivePrices, Emitted, is_short_vector
+from autoshard.cost.lowering import CollectivePrices, Emitted, is_gathered_by_sum
 from autoshard.program import Window
 from autoshard.sharding import AxisRef, TensorType, total_size
 
 BLOCK_ROWS = 128
 _NEAR = 2  # neighbours
 _REDUCE_WINDOW = "stablehlo.reduce_window"
-_LANES = 128  # elements of a row of the vector registers
 
 
 def spans_all(window: Window, rows: int) -> bool:
@@ -77,8 +76,8 @@ def _gathered(
     rows: int, axes: tuple[AxisRef, ...], row: TensorType, prices: CollectivePrices
 ) -> Iterator[Emitted]:
     held, devices = rows * row.num_bytes, total_size(axes)
-    is_short = row.num_elements == 1 and is_short_vector(TensorType((rows * devices,), row.dtype))
-    if is_short and rows % _LANES:
+    whole = TensorType((rows * devices,), row.dtype)
+    if row.num_elements == 1 and is_gathered_by_sum(whole, rows):
         yield Emitted("all_reduce", axes, held * devices)
     else:
         yield from prices.emitted("all_gather", held * devices, axes)

@@ -26,7 +26,7 @@ Seen in what libtpu 0.0.51 compiles for v5e 4x4: dimensions of 52 and 197 over a
 import math
 from collections.abc import Iterable, Iterator
 
-from autoshard.cost.lowering import Emitted, is_short_vector
+from autoshard.cost.lowering import Emitted, is_gathered_by_sum
 from autoshard.mlir.collective import CollectiveStep
 from autoshard.sharding import AxisRef, TensorSharding, TensorType, dtype_bits, total_size
 
@@ -85,8 +85,7 @@ def _gathered(
     ]
     summed = tuple(axis for axis in step.axes if any(axis.overlaps(other) for other in few))
     rest = tuple(axis for axis in step.axes if axis not in summed)
-    breaks_rows = math.prod(before.local_shape(type_.shape)) % _LANES > 0
-    if is_short_vector(type_) and breaks_rows and not summed:
+    if is_gathered_by_sum(type_, math.prod(before.local_shape(type_.shape))) and not summed:
         yield Emitted("all_reduce", step.axes, held * total_size(step.axes))
     elif rest:
         yield Emitted("all_gather", rest, held)

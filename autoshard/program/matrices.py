@@ -9,7 +9,7 @@ rectifiers and scales, before products with and without a bias. Dimensions of on
 the texts there is nothing to merge either (0.83 of what is said), which is not known here. What is read once needs no more than a moment.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import BROADCAST, FREE_LEAVES, RESHAPE, is_elementwise
@@ -22,36 +22,38 @@ _SPREAD = FREE_LEAVES | {BROADCAST}
 
 def read_as_matrices(listing: Listing) -> frozenset[int]:
     """Elementwise results that products read through a reshape that stays."""
-    made_by = {value: op for op in listing.ops for value in op.results}
-    found, are_of_matrices = set[int](), dict[int, bool]()
+    found, worked_out, behind = set[int](), set[int](), dict[int, int]()
+    are_of_matrices: dict[int, bool] = {}  # cut from them, spread, or work on such alone
     for op in listing.ops:
-        if is_elementwise(op):
-            are_of_matrices[op.results[0]] = _is_of_matrices(op, listing, made_by, are_of_matrices)
+        if op.name in _SPREAD:
+            are_of_matrices |= dict.fromkeys(op.results, True)
+        elif op.name in MOVES:
+            for value, moved in zip(op.operands, op.results, strict=True):
+                behind[moved] = behind.get(value, value)
+                are_of_matrices[moved] = are_of_matrices.get(value, False)
+        elif is_elementwise(op):
+            are_of_matrices[op.results[0]] = all(
+                are_of_matrices.get(value, False) or _is_scalar(value, listing) for value in op.operands
+            )
+            worked_out.update(op.results)
         elif op.name == RESHAPE:
-            if _merges_several_rows(op, listing):
-                value = _moved_from(op.operands[0], made_by)
-                if value in are_of_matrices and not are_of_matrices[value] and _stays(op, listing):
-                    found.add(value)
+            value = behind.get(op.operands[0], op.operands[0])
+            is_work = value in worked_out and not are_of_matrices[value]
+            if is_work and _merges_several_rows(op, listing) and _stays(op, listing):
+                found.add(value)
             are_of_matrices[op.results[0]] = _cuts_rows(op, listing)
     return frozenset(found)
+
+
+def _is_scalar(value: int, listing: Listing) -> bool:
+    type_ = listing.values[value].type
+    return type_ is not None and not type_.rank
 
 
 def _merges_several_rows(op: Op, listing: Listing) -> bool:
     """Whether it is a reshape into a matrix that does more than to leave out dimensions of one element."""
     before = listing.values[op.operands[0]].type
     return before is not None and merges_rows(op, listing) and sum(size > 1 for size in before.shape[:-1]) > 1
-
-
-def _is_of_matrices(op: Op, listing: Listing, made_by: Mapping[int, Op], known: Mapping[int, bool]) -> bool:
-    """Whether all that is as large as the result and no broadcast was cut from matrices, or is work on such."""
-    for operand in op.operands:
-        value = _moved_from(operand, made_by)
-        maker = made_by.get(value)
-        type_ = listing.values[value].type
-        is_spread = (maker is not None and maker.name in _SPREAD) or (type_ is not None and not type_.rank)
-        if not (is_spread or known.get(value, False)):
-            return False
-    return True
 
 
 def _cuts_rows(op: Op, listing: Listing) -> bool:
@@ -108,9 +110,3 @@ def _read_by(value: int, listing: Listing) -> Iterator[tuple[Op, int]]:
             yield from _read_by(op.results[0], listing)
         else:
             yield op, operand
-
-
-def _moved_from(value: int, made_by: Mapping[int, Op]) -> int:
-    while (maker := made_by.get(value)) is not None and maker.name in MOVES:
-        (value,) = maker.operands
-    return value

@@ -121,6 +121,16 @@ def test_work_on_what_was_cut_from_a_matrix_is_done_on_the_matrix() -> None:
     assert names(MATRIX + summed + WORK + AS_ROWS + BIASED + GRADIENT, of=ROWS) == {"stablehlo.multiply"}
 
 
+def test_a_constant_is_spread_also_as_it_is_moved() -> None:
+    scaled = f"""
+      %c = stablehlo.constant dense<2.0> : {TEXTS}
+      %s = sdy.sharding_constraint %c <@mesh, [{{"x"}}, {{}}, {{}}]> : {TEXTS}
+      %y = stablehlo.multiply %x, %s : {TEXTS}
+"""
+    assert names(scaled + AS_ROWS + BIASED + GRADIENT) == {"stablehlo.multiply"}
+    assert names(MATRIX + scaled + AS_ROWS + BIASED + GRADIENT, of=ROWS) == set()
+
+
 @pytest.mark.parametrize(
     ("compiler", "is_stored"), [(XLA_TPU, True), (Compiler(is_xla_tpu=False), False)], ids=["tpu", "none"]
 )
