@@ -6,7 +6,7 @@ Every amount, size and shape that a user gives is read here, so that all methods
 import math
 import numbers
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
@@ -103,6 +103,35 @@ def as_sizes(name: str, given: object) -> tuple[int, ...]:
     return tuple(as_whole("there is a size", each, where=name) for each in sizes)
 
 
+def as_counts(name: str, given: object, example: tuple[int, ...]) -> tuple[int, ...]:
+    """As many whole numbers from 0 as the example has.
+
+    Raises:
+        HardwareError: what are none.
+    """
+    counts = as_sizes(name, given)
+    if len(counts) != len(example) or min(counts) < 0:
+        raise HardwareError(
+            f"{name} is {reprlib.repr(given)}",
+            fix=f"Write {len(example)} whole numbers from 0, as in {example}.",
+        )
+    return counts
+
+
+def check_dims(name: str, given: object, rank: int) -> None:
+    """Refuses what are not two collections of dimensions of a tensor of this rank, and perhaps True or False behind them.
+
+    Raises:
+        HardwareError: anything else.
+    """
+    kinds = tuple(given) if isinstance(given, Iterable) else ()
+    if len(kinds) not in (2, 3) or not all(_are_dims(kind, rank) for kind in kinds[:2]):
+        raise HardwareError(
+            f"{name} is {reprlib.repr(given)}",
+            fix=f"Write two lists of dimensions below {rank}, as in ([0], [1]), or None for any.",
+        )
+
+
 def as_shapes(shapes: object, element_bits: object) -> Integers:
     """[count, rank] shapes of tensors of elements of so many bits, one a row; an empty list is no shapes.
 
@@ -163,6 +192,12 @@ def affine_ns(amount: Amount, fixed_ns: float, ns_per_byte: float) -> Amount:
     """
     found: Any = whole_ns(fixed_ns + as_amount("bytes", amount) * ns_per_byte)
     return found
+
+
+def _are_dims(given: object, rank: int) -> bool:
+    return isinstance(given, Collection) and all(
+        isinstance(dim, (int, np.integer)) and 0 <= dim < rank for dim in given
+    )
 
 
 def _is_number(given: object) -> TypeGuard[float]:

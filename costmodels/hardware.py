@@ -18,7 +18,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import compute
-from .amounts import Amount, Integers, as_amount, as_amounts, as_shapes, as_sizes, as_whole, whole_ns
+from .amounts import (
+    Amount,
+    Integers,
+    as_amount,
+    as_amounts,
+    as_counts,
+    as_list,
+    as_shapes,
+    as_sizes,
+    as_whole,
+    check_dims,
+    whole_ns,
+)
 from .calibration import Calibration
 from .collectives import Communication
 from .compute import Quantity, Roofline, Unit
@@ -86,7 +98,7 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def source(self, figure: str) -> str:
         """Where a figure, such as "chip.hbm_gb", comes from; "" if the profile does not say."""
-        return dict(self.sources).get(figure, "")
+        return next((source for name, source in self.sources if name == figure), "")
 
     def outside_measured(self, kind: str, dtype: str | None = None, **asked: float) -> str:
         """What of a price is extrapolated from the measurements behind this profile, as a sentence; "" where nothing is.
@@ -266,9 +278,12 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         `is_temporary`: in the heap, with its part of the gaps between buffers.
 
         Raises:
-            HardwareError: shapes that are none, with a negative dimension or part of one, or of a pebibyte; elements of no bits.
+            HardwareError: shapes that are none, with a negative dimension or part of one, or of a pebibyte; elements of no bits; kinds of
+                dimensions that the shapes do not have.
         """
         sizes = as_shapes(shapes, element_bits)
+        if minor is not None:
+            check_dims("minor", minor, sizes.shape[1])
         if self.tiles is None:
             return untiled_bytes(sizes, element_bits)
         found = self.tiles.stored_bytes(sizes, element_bits, minor)
@@ -605,13 +620,15 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Raises:
             HardwareError: an unknown element type, or what is no amount (`amounts.as_amount`).
         """
-        as_amounts(positions=in_turn[0], places=in_turn[1])
+        positions, places = as_counts("in_turn", in_turn, (9, 16))
+        if rows is not None:
+            rows = [as_amount("rows", row) for row in as_list("rows", rows, "as in (4096, 4096)")]
         moved = {} if bytes is None else {"bytes": bytes}
         m, k, n, batch, *given = as_amounts(m=m, k=k, n=n, batch=batch, **moved)
         bytes = given[0] if given else None
         if self.is_scheduled:
             return compute.product_at_peak(self.chip, compute.scheduled_flops(m, k, n, batch, dtype), dtype)
-        return compute.matmul_roofline(self.chip, m, k, n, batch, dtype, bytes, rows, in_turn)
+        return compute.matmul_roofline(self.chip, m, k, n, batch, dtype, bytes, rows, (positions, places))
 
     def _on_own_dimensions(self, axes: Sequence[int]) -> tuple[Communication, list[str]]:
         mesh = [(str(index), size) for index, size in enumerate(as_sizes("axes", axes))]

@@ -118,6 +118,13 @@ ARGUMENTS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "sizes as names": (lambda v5e: v5e.place([(4, "x")]), "is no mesh"),
     "a size of text": (lambda v5e: v5e.place({"x": "4"}), "axis \"x\" has size '4'"),
     "a number for a topology": (lambda v5e: v5e.place([("x", 4)], topology=4), "topology: 4 is no list"),
+    "one position": (lambda v5e: v5e.matmul_roofline(m=8, k=8, n=8, dtype="bf16", in_turn=(9,)), r"in_turn is \(9,\)"),
+    "positions below 0": (lambda v5e: v5e.matmul_roofline(m=8, k=8, n=8, dtype="bf16", in_turn=(-9, 1)), "in_turn is "),
+    "a number for rows": (lambda v5e: v5e.matmul_roofline(m=8, k=8, n=8, dtype="bf16", rows=8), "rows: 8 is no list"),
+    "rows of text": (lambda v5e: v5e.matmul_roofline(m=8, k=8, n=8, dtype="bf16", rows=("8", 8)), "rows is '8'"),
+    "a number for dimensions": (lambda v5e: v5e.stored_bytes([[8, 8]], 16, 1), "minor is 1"),
+    "one kind of dimensions": (lambda v5e: v5e.stored_bytes([[8, 8]], 16, ([0],)), "minor is "),
+    "no such dimension": (lambda v5e: v5e.stored_bytes([[8, 8]], 16, ([0], [2])), "minor is "),
     "slices of text": (lambda v5e: v5e.place([("x", 4)], slices="2"), "slices: there are '2'"),
 }  # fmt: skip
 
@@ -149,3 +156,10 @@ def test_sizes_beyond_whole_numbers(form: Callable[[int], Any]) -> None:
         hardware.all_reduce_ns(form(2**62) * 2.0**20, (4,))
     found = hardware.matmul_ns(m=form(2**33), k=2**33, n=1, dtype="bf16")
     assert np.asarray(found).ravel().tolist() == [hardware.matmul_ns(m=2.0**33, k=2.0**33, n=1, dtype="bf16")]
+
+
+def test_the_source_of_what_is_no_name() -> None:
+    """As of a name that the profile does not have."""
+    hardware: Any = load("tpu-v5e")
+    assert hardware.source("chip.hbm_gb_per_s")
+    assert [hardware.source(asked) for asked in ("chip.colour", 3, ["chip.hbm_gb_per_s"])] == ["", "", ""]
