@@ -41,7 +41,7 @@ from .heap import Occupancy, most_alive
 from .listing import Figure, figures_of
 from .placing import outer_network, place_for_scheduler, place_in_nodes, place_on_torus, topology_text
 from .scheduled import ScheduledCommunication
-from .shapes import checked_mesh, compact_slices, default_node
+from .shapes import checked_mesh, compact_slices, default_node, own_torus_shape
 from .sparse_core import SparseCore
 from .strips import MINOR, Images, in_strips
 from .switched import SwitchedCommunication
@@ -428,9 +428,8 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
         Devices are numbered row-major on the mesh, and on a torus along its first dimension first, as jax does, unless `placement` says
         what each axis rides on, as in "x=1,y=0+2" (`notation`).
-        `topology` counts chips: the torus's dimensions, or (chips of
-        a node,) or (nodes, chips of each). By default it is the mesh's own shape from its last axis to its first, without axes of size 1,
-        where the torus has the dimensions for it, the nearest to a cube elsewhere; for nodes, the fullest nodes.
+        `topology` counts chips: the torus's dimensions, or (chips of a node,) or (nodes, chips of each). By default it is a slice as
+        they come, nearest to a cube (16 chips of v5e are 4x4, of v5p 2x2x4), where the mesh fits it; for nodes, the fullest nodes.
         `slices`: so many tori joined by the data centre network, major to the torus; by default 1 with a
         topology, and the fewest that hold the mesh without.
 
@@ -455,6 +454,17 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if slices is not None:
             raise self._has_no_slices()
         return place_in_nodes(mesh, topology, self.topology, self.link, network, placement)
+
+    def place_apart(self, mesh: MeshSizes | Mapping[str, int]) -> Communication:
+        """As `place`, on a shape of a dimension for each axis, whether or not slices come in it; where the torus has none such, as `place`.
+
+        Raises:
+            HardwareError: as `place`.
+        """
+        mesh, own = checked_mesh(mesh), None
+        if isinstance(self.topology, Torus):
+            own = own_torus_shape([size for _, size in mesh], self.topology, self.chip.devices_per_chip)
+        return self.place(mesh, None if own is None else own[::-1] or (1,))
 
     def placements(
         self,
@@ -634,4 +644,4 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         mesh = [(str(index), size) for index, size in enumerate(as_sizes("axes", axes))]
         names = [name for name, _ in mesh]
         cores = self.chip.devices_per_chip
-        return self.place([*mesh, ("core", cores)] if cores > 1 else mesh), names
+        return self.place_apart([*mesh, ("core", cores)] if cores > 1 else mesh), names

@@ -55,6 +55,7 @@ class Layout:
     topology: tuple[int, ...] | None
     group: tuple[Axis, ...]
     devices: int
+    is_apart: bool = False  # each axis on a dimension of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,8 @@ class CollectiveRuns:
     measured_ns: tuple[float, ...]
 
     def predicted_ns(self, hardware: "Hardware") -> Floats:
-        model = slowed(hardware, _FINE).place(self.layout.mesh, self.layout.topology)
+        fine, layout = slowed(hardware, _FINE), self.layout
+        model = fine.place_apart(layout.mesh) if layout.is_apart else fine.place(layout.mesh, layout.topology)
         price: Any = getattr(model, f"{self.kind}_ns")
         priced = np.asarray([0, _PRICED_BYTES], dtype=np.int64)
         fixed, some = price(priced, list(self.layout.group)) / _FINE

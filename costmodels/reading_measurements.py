@@ -209,7 +209,8 @@ def _layout(axes: str, devices: int | None, given: Given, at: str) -> Layout:
         )
     if size < 2:
         raise HardwareError("a group of one device moves nothing", where=at, fix="Leave the row out.")
-    return Layout(mesh, given.topology, group, size)
+    is_apart = given.mesh is None and given.topology is None
+    return Layout(mesh, given.topology, group, size, is_apart)
 
 
 def _axis(text: str, at: str) -> Axis:

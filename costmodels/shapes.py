@@ -36,21 +36,26 @@ def checked_mesh(mesh: MeshSizes | Mapping[str, int]) -> tuple[tuple[str, int], 
     return axes
 
 
-def default_torus_shape(sizes: Sequence[int], torus: Torus, cores: int) -> tuple[int, ...] | None:
-    """The shape of one slice, in chips of `cores` devices each, for mesh axes `sizes`; None if none fits.
-
-    The mesh's own shape where the torus has the dimensions for it, else the shape nearest to a cube, then the
-    one that splits the fewest axes.
-    """
-    chips = math.prod(sizes) // cores
+def own_torus_shape(sizes: Sequence[int], torus: Torus, cores: int) -> tuple[int, ...] | None:
+    """The shape of a slice with a dimension for each of the mesh axes `sizes`; None if the torus has none such."""
     own = tuple(size for size in divided(sizes[::-1], cores)[::-1] if size > 1)
-    if _allowed(own, torus) and lay(sizes, (*own, cores)) is not None:
+    return own if _allowed(own, torus) and lay(sizes, (*own, cores)) is not None else None
+
+
+def default_torus_shape(sizes: Sequence[int], torus: Torus, cores: int) -> tuple[int, ...] | None:
+    """The shape of one slice, major to minor and in chips of `cores` devices each, for mesh axes `sizes`; None if none fits.
+
+    Slices come in the shapes that are nearest to a cube, numbered along their shortest dimension first: 16 chips of v5e as 4x4, of v5p as
+    2x2x4. It has a dimension for each axis if it can, else what can be done with the slice as it is, or splits the fewest axes.
+    """
+    own, chips = own_torus_shape(sizes, torus, cores), math.prod(sizes) // cores
+    if own is not None and sorted(own) == [size for size in _compact(chips, torus) or () if size > 1]:
         return own
-    best: tuple[tuple[int, int], tuple[int, ...]] | None = None
+    best: tuple[tuple[int, bool, int], tuple[int, ...]] | None = None
     for shape in _factorings(chips, torus.dimensions):
         pieces = lay(sizes, (*shape, cores)) if _allowed(shape, torus) else None
         if pieces is not None:
-            rank = (max(shape), sum(map(len, pieces)))
+            rank = (sum(shape), list(shape) != sorted(shape, reverse=True), sum(map(len, pieces)))
             best = min(best, (rank, shape)) if best else (rank, shape)
     return tuple(size for size in best[1] if size > 1) if best else None
 
@@ -87,7 +92,7 @@ def _compact(chips: int, torus: Torus) -> tuple[int, ...] | None:
     if chips > torus.max_chips:
         return None
     shapes = [shape for shape in _factorings(chips, torus.dimensions) if _allowed(shape, torus)]
-    best = min(shapes, key=lambda shape: (max(shape), shape), default=None)
+    best = min(shapes, key=lambda shape: (sum(shape), shape), default=None)
     return None if best is None else tuple(size for size in best if size > 1) or (1,)
 
 

@@ -40,8 +40,13 @@ def layers(count: int, rows: int) -> str:
       }}"""
 
 
-def loaded_for(text: str, hardware: str = "tpu-v5e:scheduler", overlap: Overlap | None = None) -> Loaded:
-    asked = pipeline.Request(memory_bytes=None, hardware=hardware, overlap=overlap)
+def loaded_for(
+    text: str,
+    hardware: str = "tpu-v5e:scheduler",
+    overlap: Overlap | None = None,
+    topology: tuple[int, ...] = (4,),
+) -> Loaded:
+    asked = pipeline.Request(memory_bytes=None, hardware=hardware, overlap=overlap, topology=topology)
     return pipeline.load_module(text.encode(), asked)
 
 
@@ -168,7 +173,7 @@ def test_what_is_gathered_for_a_loop_too_is_there_for_the_product_in_front() -> 
         {counted_loop(16, (("%x", "%4", x),), turn, ("%next",))}
         return %r#1, %5 : {x}, {W}
       }}"""
-    loaded = loaded_for(text)
+    loaded = loaded_for(text, topology=(8, 2))
     plan = pipeline.plan_loaded(loaded)
     again = pipeline.cost_loaded(loaded_for(pipeline.write_planned(loaded, plan)))
     assert again.price.scheduled == plan.price.scheduled

@@ -46,8 +46,8 @@ hardware_option = click.option(
 topology_option = click.option(
     "--topology",
     metavar="4x4",
-    help="Physical shape of the devices, of one slice; in nodes NODESxCHIPS. Default: the mesh's own shape, from the last axis to the "
-    "first, else the nearest to a cube; the fullest nodes that the mesh divides into.",
+    help="Physical shape of the devices, of one slice; in nodes NODESxCHIPS. Default: a slice as the chips come, nearest to a cube "
+    "(16 of v5e as 4x4, of v5p as 2x2x4); the fullest nodes that the mesh divides into.",
 )
 slices_option = click.option(
     "--slices",

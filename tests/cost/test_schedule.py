@@ -82,7 +82,8 @@ IN_AND_BEHIND = f"""
 BEHIND = module(IN_AND_BEHIND, 512, COLUMNS, COLUMNS, COLUMNS)
 
 
-def cost(text: str, hardware: str = "tpu-v5e:scheduler", topology: tuple[int, ...] | None = None) -> Plan:
+def cost(text: str, hardware: str = "tpu-v5e:scheduler", topology: tuple[int, ...] | None = (4,)) -> Plan:
+    """Of chips in a row, unless told otherwise."""
     asked = pipeline.Request(memory_bytes=None, hardware=hardware, topology=topology)
     return pipeline.cost_loaded(pipeline.load_module(text.encode(), asked))
 

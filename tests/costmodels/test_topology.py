@@ -58,7 +58,7 @@ def test_two_axes_on_four_by_four() -> None:
 
 def test_sub_axes_are_split_major_to_minor() -> None:
     """Of "x"=8 in a row, "x":(1)2 are the two halves and "x":(4)2 the neighbours; with the middle, all."""
-    placement = V5E.place([("x", 8)]).placement
+    placement = V5E.place([("x", 8)], (8,)).placement
     assert placement.route([("x", 1, 2)]).pieces == (Piece(1, 4, 2),)
     assert placement.route([("x", 4, 2)]).pieces == (Piece(1, 1, 2),)
     assert placement.route([("x", 4, 2), ("x", 1, 2), ("x", 2, 2)]) == placement.route(["x"])
@@ -81,13 +81,20 @@ def test_pieces_that_touch_are_one() -> None:
     ("name", "mesh", "shape"),
     [
         ("tpu-v5e", [16, 16], (1, 16, 16)),
-        ("tpu-v5e", [4, 1], (1, 4)),
+        ("tpu-v5e", [4, 1], (1, 2, 2)),
+        ("tpu-v5e", [16], (1, 4, 4)),
+        ("tpu-v5e", [2, 8], (1, 4, 4)),
+        ("tpu-v5e", [4, 8], (1, 4, 8)),
+        ("tpu-v5e", [2, 16], (1, 8, 4)),
+        ("tpu-v5e", [7, 2], (1, 7, 2)),
         ("tpu-v5e", [64], (1, 8, 8)),
         ("tpu-v5e", [2, 4, 4], (1, 8, 4)),
         ("tpu-v5e", [2, 16, 16], (2, 16, 16)),
         ("tpu-v5p", [4096], (1, 16, 16, 16)),
+        ("tpu-v5p", [4, 4], (1, 4, 2, 2)),
+        ("tpu-v5p", [8, 8], (1, 4, 4, 4)),
         ("tpu-v5p", [4, 4, 8], (1, 4, 4, 8)),
-        ("tpu7x", [8, 4], (1, 8, 2, 2)),
+        ("tpu7x", [8, 4], (1, 4, 2, 2, 2)),
         ("h100", [4, 8], (4, 8)),
         ("h100", [8, 3], (4, 6)),
         ("gb200-nvl72", [8, 8], (1, 64)),
@@ -95,9 +102,19 @@ def test_pieces_that_touch_are_one() -> None:
     ],
 )
 def test_default_topology(name: str, mesh: list[int], shape: tuple[int, ...]) -> None:
-    """The mesh's own shape, else near to a cube, in the fewest slices; the fullest nodes."""
+    """Slices as they come, near to a cube, the mesh's own where it is one, in the fewest slices; the fullest nodes."""
     axes = [(f"axis{index}", size) for index, size in enumerate(mesh)]
     assert load(name).place(axes).placement.shape == shape
+
+
+def test_axes_apart() -> None:
+    """A dimension for each axis, as sizes alone are priced, where the torus has them; a ring of 16 is no slice of v5e."""
+    ring = V5E.place_apart({"x": 16})
+    assert (ring.placement.shape, V5E.place({"x": 16}).placement.shape) == ((1, 16), (1, 4, 4))
+    assert ring.all_gather_ns(10**8, ["x"]) == V5E.all_gather_ns(10**8, (16,))
+    assert V5E.place_apart({"x": 64}).placement == V5E.place({"x": 64}).placement
+    assert load("tpu7x").place_apart([("x", 8), ("core", 2)]).placement.shape == (1, 8, 2)
+    assert load("h100").place_apart({"x": 8}).placement == load("h100").place({"x": 8}).placement
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_wraparound_on_v5p_needs_whole_cubes() -> None:
 
 def test_a_part_of_a_ring_is_a_line() -> None:
     """Half of an axis of 16 has no way round; every second chip of it has, at half the bandwidth."""
-    model = V5E.place([("x", 16)])
+    model = V5E.place([("x", 16)], (16,))
     half, every_second, whole = (
         model.all_gather_ns(10**9, [axis]) for axis in (("x", 2, 8), ("x", 1, 8), ("x", 1, 16))
     )

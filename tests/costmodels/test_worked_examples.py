@@ -65,9 +65,8 @@ def test_sharding_pop_quiz_2() -> None:
 @pytest.mark.parametrize("devices", [4, 16])
 def test_sharding_all_to_all(devices: int) -> None:
     """An all-to-all costs a quarter of an all-gather where links go both ways round: V/(4W)."""
-    ring = (V4 if devices == 4 else V5E).place(
-        [("x", devices)] + ([("y", 4), ("z", 4)] if devices == 4 else [])
-    )
+    of_v4 = [("x", 4), ("y", 4), ("z", 4)]
+    ring = V4.place(of_v4) if devices == 4 else V5E.place([("x", devices)], (devices,))
     amount = 10**9
     gather = seconds(lambda bytes: ring.all_gather_ns(bytes, ["x"]), amount)
     exchange = seconds(lambda bytes: ring.all_to_all_ns(bytes, ["x"]), amount // devices)
