@@ -175,7 +175,7 @@ def test_what_is_gathered_for_a_loop_too_is_there_for_the_product_in_front() -> 
       }}"""
     loaded = loaded_for(text, topology=(8, 2))
     plan = pipeline.plan_loaded(loaded)
-    again = pipeline.cost_loaded(loaded_for(pipeline.write_planned(loaded, plan)))
+    again = pipeline.cost_loaded(loaded_for(pipeline.write_planned(loaded, plan), topology=(8, 2)))
     assert again.price.scheduled == plan.price.scheduled
 
 
