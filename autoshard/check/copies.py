@@ -70,7 +70,7 @@ def _copies(planned: Planned, reads: Reads, stored: Stored, compiled: Compiled) 
         if copy is not None:
             begin, end = copy.life(planned.loops.carrying.get(value))
             shared = stored.narrowed(type_, copy.travels)
-            bytes_ = stored.at_least(shared, found)
+            bytes_ = stored.resharded(value, shared, found)
             yield Buffer(hideable.begin_of_copy(value, begin), end, bytes_)
             if (type_, copy.travels, settled, found) in compiled.laid_out:
                 yield Buffer(begin, begin + 1, bytes_)
@@ -78,7 +78,7 @@ def _copies(planned: Planned, reads: Reads, stored: Stored, compiled: Compiled) 
             is_whole = (value, read.op) not in compiled.gathered
             if read.needs_copy and read.sharding != found and is_whole:
                 begin = hideable.begin_of_read(value, read.op, read.time)
-                taken = stored.at_least(stored.narrowed(type_, read.travels), read.sharding)
+                taken = stored.resharded(value, stored.narrowed(type_, read.travels), read.sharding)
                 yield Buffer(begin, read.end, taken)
                 if (type_, read.travels, found, read.sharding) in compiled.laid_out:
                     yield Buffer(read.time, read.time + 1, taken)
@@ -99,8 +99,10 @@ def held_between(planned: Planned, reads: Reads, stored: Stored, compiled: Compi
                 key = first_of(known_as.get(source, source)), held, read.sharding, read.again
                 asking.setdefault(key, []).append((value, read))
     for (_, _, sharding, _), readers in asking.items():
-        types = [stored.narrowed(planned.type_of(value), read.travels) for value, read in readers]
-        bytes_ = max(stored.at_least(type_, sharding) for type_ in types)
+        bytes_ = max(
+            stored.resharded(value, stored.narrowed(planned.type_of(value), read.travels), sharding)
+            for value, read in readers
+        )
         end = 0
         for value, read in sorted(readers, key=lambda one: one[1].time):
             begin = compiled.ahead.begin_of_read(value, read.op, read.time)
@@ -264,7 +266,7 @@ def loop_buffers(
                     made = dtype_bits(planned.program.widths.of_value(other).dtype)
                     yield Buffer(life.begin, life.end, bytes_ * made // bits)
             serves_all = evaluated.is_made_with_product or (is_across and number == 0)
-            is_alone = serves_all or type_ == kernel.shape.travels[number]
+            is_alone = serves_all or (lives.is_short and type_ == kernel.shape.travels[number])
             if not is_alone and sharding.divides(type_.shape):
                 handed = begin, lives.end_of_handed(time)
                 yield from (Buffer(*spell, bytes_) for spell in shared.spells(kernel, number, handed))

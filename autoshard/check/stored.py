@@ -35,6 +35,11 @@ class Stored:
     def at_least(self, type_: TensorType, sharding: TensorSharding) -> int:
         return self._bytes(type_, sharding, None, is_temporary=True)
 
+    def resharded(self, value: int, type_: TensorType, sharding: TensorSharding) -> int:
+        """Of a copy of a value in another sharding."""
+        dims = self._planned.program.weights_of_heads.get(value)
+        return self._bytes(type_, sharding, dims, is_temporary=True)
+
     def as_written(self, value: int, type_: TensorType, sharding: TensorSharding) -> int:
         """In the layout of the kernel that makes the value; arguments and other carried values have the smallest."""
         program = self._planned.program

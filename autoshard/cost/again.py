@@ -16,6 +16,7 @@ from autoshard.cost.graph import Edge, Graph
 from autoshard.cost.layouts import Ints
 from autoshard.cost.lowering import Lowering
 from autoshard.cost.memory import copies_count
+from autoshard.cost.overlap import value_of
 from autoshard.cost.sizes import Sizes
 from autoshard.sharding import is_gathered
 
@@ -93,7 +94,8 @@ class GathersAgain:
 
     def _bytes(self, edge: Edge, choice: Ints) -> int:
         type_, target = self._sizes.narrowed(edge.type, edge.travels), self._target(edge, choice)
-        return int(self._sizes.temporary(type_, np.asarray([target]))[0])
+        minor = self._graph.program.weights_of_heads.get(value_of(self._graph, edge))
+        return int(self._sizes.temporary(type_, np.asarray([target]), minor)[0])
 
     def _is_looped(self, number: int, choice: Ints) -> bool:
         """Whether the product that reads gathers while it runs."""

@@ -34,6 +34,7 @@ from autoshard.cost.sums_left import left_pairs
 from autoshard.cost.told import Pairs, ToldPairs
 from autoshard.problem import ProblemBuilder, Table
 from autoshard.problem.model import Bools
+from autoshard.program import MinorDims
 from autoshard.sharding import TensorType
 
 
@@ -69,9 +70,10 @@ class EdgeTables:
         self._operands, self._hides, self._begin_of, self._after = operands, hides, begin_of, after
         self._told = ToldPairs(graph)
         self._tables: dict[tuple[TensorType, bytes, bytes, *tuple[int | Hideable, ...]], Table] = {}
-        self._copies: dict[tuple[TensorType, bytes, bytes, TensorType, int], _Copies] = {}
+        self._copies: dict[tuple[TensorType, bytes, bytes, TensorType, int, MinorDims | None], _Copies] = {}
         self._moved: dict[
-            tuple[TensorType, TensorType, *tuple[int | Hideable, ...]], tuple[Table, _Copies]
+            tuple[TensorType, TensorType, *tuple[int | Hideable | MinorDims | None, ...]],
+            tuple[Table, _Copies],
         ] = {}
         self._looped: dict[tuple[int, int], tuple[Table, Ints]] = {}
         self._parts: dict[
@@ -110,7 +112,8 @@ class EdgeTables:
         sent = self._prices.sent(edge.type, edge.travels)
         widening = self._prices.widening(edge.type, sent)
         more = max(edge.trips - edge.repeat, 0)
-        quick = (edge.travels, sent, widening, id(supply), id(demand), edge.repeat, hidden, more)
+        minor = self._graph.program.weights_of_heads.get(value_of(self._graph, edge))
+        quick = (edge.travels, sent, widening, id(supply), id(demand), edge.repeat, hidden, more, minor)
         if quick not in self._moved:
             ends = supply.tobytes(), demand.tobytes()
             priced = (sent, *ends, widening, edge.repeat, hidden, more)
@@ -121,11 +124,11 @@ class EdgeTables:
                     cost += inside * more
                 possible = self._reshards.possible(edge.type.rank, supply, demand)
                 self._tables[priced] = Table(cost, possible)
-            key = (self._sizes.narrowed(edge.type, edge.travels), *ends, sent, widening)
+            key = (self._sizes.narrowed(edge.type, edge.travels), *ends, sent, widening, minor)
             if key not in self._copies:
                 sized = (self._sizes, key[0], supply, demand)
                 are_laid = self._reshards.are_laid_out(sent, supply, demand, widening)
-                self._copies[key] = _Copies(copy_bytes(*sized), shard_bytes(*sized), are_laid)
+                self._copies[key] = _Copies(copy_bytes(*sized, minor), shard_bytes(*sized), are_laid)
             self._moved[quick] = self._tables[priced], self._copies[key]
         return self._moved[quick]
 

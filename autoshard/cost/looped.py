@@ -8,9 +8,10 @@ between, one of which is the result in the end (products of 0.5 to 2 GB on v5e 4
 left in main memory where vector memory has room for all (parts of 17 MB and less). The loop is handed its operands as they are, so
 elementwise work that products otherwise repeat inside is stored for it: while it runs, and from when it could first be done where that is
 behind the product that makes what it works on (one fusion makes both), unless that is stored as it is handed (`program/packed.py`). What it
-is handed narrower than it is made other products read so too, from the first on, unless what the loop is handed is padded: then they repeat
-the work (normalized values of float32 for bfloat16 in the forward pass; gradients of float32 logits, of which there is the narrow one
-alone, eleven training steps on v5e, v5p and v6e, libtpu 0.0.52). The first operand is transposed in front of the loop where its first
+is handed other products read so too, from the first on, unless what the loop is handed is padded: then they repeat the work (normalized
+values in the forward pass; gradients of float32 logits, of which there is the narrow one alone, eleven training steps on v5e, v5p and v6e,
+libtpu 0.0.52; of bfloat16 norms two a layer in GPT-2 and one in CLIP), short of memory only what it is handed narrower than it is made. The
+first operand is transposed in front of the loop where its first
 dimension is summed over, whichever is cut and whichever is larger (four gradients of weights on v5e 4x4), in the place of what it is worked
 out from where that is gone then (`program/sources.py`). Of a part that lies column by column, as that pads less (`Tiles.lie_across`: 4096
 by 96, not by 128, thirteen products on v5p 2x2x4), it is the second, and the other products read what the loop is handed of the first. What
@@ -119,11 +120,12 @@ class LoopedSums:
                 wide = bytes_ * dtype_bits(program.widths.of_value(value).dtype) // bits
                 made_so = np.where(looped, wide, 0)
                 yield Item(life.begin, life.end, made_so, note="made with what a loop is handed")
-        is_narrowed = shape.operands[operand] != shape.travels[operand] and not repeated.is_made_with_product
+        is_narrowed = shape.operands[operand] != shape.travels[operand]
+        is_shared = (is_narrowed or not lives.is_short) and not repeated.is_made_with_product
         for since, are_handed, note in handed:
             yield Item(since, end, np.where(are_handed, bytes_, 0), note=note)
             shared = np.where(are_handed & is_even & ~(are_across & is_first), bytes_, 0)
-            for spell in self._shared.spells(kernel, operand, (since, end)) if is_narrowed else ():
+            for spell in self._shared.spells(kernel, operand, (since, end)) if is_shared else ():
                 yield Item(*spell, shared, note="as a loop is handed it, for other products")
 
     def _are_whole(self, space: KernelSpace) -> NDArray[np.bool_]:

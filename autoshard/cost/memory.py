@@ -29,7 +29,7 @@ from autoshard.cost.sizes import Item, Sizes
 from autoshard.cost.strips import strip_items
 from autoshard.problem import ProblemBuilder
 from autoshard.problem.model import Bools
-from autoshard.program import Flow, FlowKind, Kernel, Lifetime, Lives, Program, lies_as_read
+from autoshard.program import Flow, FlowKind, Kernel, Lifetime, Lives, MinorDims, Program, lies_as_read
 from autoshard.sharding import TensorSharding, TensorType
 
 
@@ -60,7 +60,7 @@ class NodeItems:
 
     def add_to(self, builder: ProblemBuilder) -> None:
         """Those of a compiler that is short of memory, which repeats elementwise work where that saves some."""
-        for number, item in self.while_living(Lives(self._graph.program.lifetimes)):
+        for number, item in self.while_living(Lives(self._graph.program.lifetimes, is_short=True)):
             builder.add_node_usage(number, item.begin, item.end, item.bytes)
 
 
@@ -73,9 +73,11 @@ def _generated(graph: Graph, node: Node, sizes: Sizes) -> Iterator[Item]:
         yield Item(whole.begin, whole.end, bytes_, note="made of constants alone")
 
 
-def copy_bytes(sizes: Sizes, type_: TensorType, supply: Ints, demand: Ints) -> Ints:
+def copy_bytes(
+    sizes: Sizes, type_: TensorType, supply: Ints, demand: Ints, minor: MinorDims | None = None
+) -> Ints:
     """[from, to] bytes of the copy that a reshard makes; none where the sharding stays."""
-    return np.where(supply[:, None] == demand[None, :], 0, sizes.temporary(type_, demand)[None, :])
+    return np.where(supply[:, None] == demand[None, :], 0, sizes.temporary(type_, demand, minor)[None, :])
 
 
 def shard_bytes(sizes: Sizes, type_: TensorType, supply: Ints, demand: Ints) -> Ints:

@@ -20,6 +20,7 @@ from autoshard.program.fusion import Fusion, free_values, fuse
 from autoshard.program.generated import generated_wholes
 from autoshard.program.grouped import stored_in_groups
 from autoshard.program.handing import handing_flows, residuals
+from autoshard.program.headed import weights_of_heads
 from autoshard.program.hoisted import hoisted_casts
 from autoshard.program.images import image_copies
 from autoshard.program.indexed import written_at_index
@@ -260,6 +261,7 @@ def build_program(
         generated=generated_wholes(listing, fusion.free),
         hoisted_casts=hoisted_casts(kernels, listing),
         selected=_selected(kernels, listing),
+        weights_of_heads=weights_of_heads(listing, compiler),
         scattered_updates=scattered_updates(kernels, listing, ample, rows, dims, indexed, copies_of_rows),
     )
     return replace(program, picked=picked_beside(program, compiler))

@@ -410,6 +410,7 @@ class Program:
         packed: as what values are stored where their predicates are packed, see `packed`.
         hoisted_casts: of arguments, as long as loops step through them, where they are not gathered for these.
         selected: scatters that are selections without a buffer, also as they are moved; cut for their readers they are stored whole.
+        weights_of_heads: see `headed`.
         scattered_updates: by the times of scatters.
         made_at_start: see `prefetch.made_at_start`.
     """
@@ -452,6 +453,7 @@ class Program:
     gathers_apart: bool = False
     packed: dict[int, TensorType | None] = field(default_factory=dict[int, TensorType | None])
     selected: frozenset[int] = frozenset()
+    weights_of_heads: dict[int, MinorDims] = field(default_factory=dict[int, MinorDims])
     hoisted_casts: dict[int, tuple[Whole, ...]] = field(default_factory=dict[int, tuple[Whole, ...]])
     scattered_updates: dict[int, Updates] = field(default_factory=dict[int, Updates])
     made_at_start: dict[int, int] = field(default_factory=dict[int, int])

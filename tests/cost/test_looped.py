@@ -155,3 +155,32 @@ def test_what_is_made_with_a_loop_s_operand_is_stored_where_memory_is_short(is_s
     stored = priced.node_items.while_living(ample)
     assert note not in {item.note for _, item in stored}
     assert check(Subject(loaded.program, loaded.hardware, loaded.communication), written.plan()).passed
+
+
+def test_other_products_read_what_a_loop_is_handed() -> None:
+    """A norm's result is stored from the forward product on, which reads it too; short of memory the compiler works it out again."""
+    rows = f"{{sdy.sharding = #sdy.sharding<@mesh, [{ALL}, {{}}]>}}"
+    text = f"""
+      sdy.mesh @mesh = <["x"=4, "y"=4]>
+      func.func @main(%x: {GELU_X} {rows}, %w: {GELU_W}) -> ({GELU_H} {rows}, {GELU_W} {rows}) {{
+        %n = stablehlo.multiply %x, %x : {GELU_X}
+        %h = stablehlo.dot_general %n, %w, contracting_dims = [1] x [0] : ({GELU_X}, {GELU_W}) -> {GELU_H}
+        %t = stablehlo.tanh %h : {GELU_H}
+        %g = stablehlo.dot_general %n, %t, contracting_dims = [0] x [0] : ({GELU_X}, {GELU_H}) -> {GELU_W}
+        return %h, %g : {GELU_H}, {GELU_W}
+      }}"""
+    request = pipeline.Request(hardware="tpu-v5e", topology=(4, 4), memory_bytes=None)
+    loaded = pipeline.load_module(text.encode(), request)
+    written = price_as_written(loaded)
+    for lives, spells in (
+        (Lives(loaded.program.ample_lifetimes), [(1, 3)]),
+        (Lives(loaded.program.lifetimes, is_short=True), []),
+    ):
+        items = list(written.priced.node_items.while_living(lives))
+        note, normed = "as a loop is handed it, for other products", 131072 // 16 * 2048 * 2
+        mine = [(number, item) for number, item in items if item.note == note]
+        assert [(item.begin, item.end) for _, item in mine] == spells
+        assert all(
+            int(item.bytes[written.choice[number]]) == pytest.approx(normed, rel=0.1) for number, item in mine
+        )
+    assert check(Subject(loaded.program, loaded.hardware, loaded.communication), written.plan()).passed

@@ -158,7 +158,7 @@ def test_the_json_has_it() -> None:
         {alone}
       }}"""
     for hardware in ("tpu-v5e", "tpu-v5e:scheduler"):
-        found = scheduled(cost(text, hardware))
+        found = scheduled(cost(text, hardware, topology=None))
         assert (found.asynchronous_ns, found.waited_ns) == (0, 0)
         assert found.step_ns > 0
 
