@@ -48,7 +48,7 @@ def plan(
     Args:
         module: a path, or the text or bytecode of the module (gzipped or not).
         mesh: axis sizes, major to minor; None takes the module's own mesh.
-        topology: physical shape of the devices, of one of `slices` where there are several; None: the mesh's own.
+        topology: physical shape of the devices, of one of `slices` where there are several; None: a slice as the chips come.
         placement: what each axis rides on, as "data=slices,x=1,y=0"; None: row-major.
         memory_bytes: budget a device; "chip" is the chip's usable memory less a margin of 5.3 % (GPUs: 15 %), None no limit.
         carry: state fed to the next step: "auto" (donated arguments; `jax.buffer_donor` ones with results of their types in order),

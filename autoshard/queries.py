@@ -216,7 +216,7 @@ def resharder(
 
     Args:
         mesh: axis sizes, major to minor.
-        topology: physical shape of the devices, of one of `slices`; None: the mesh's own.
+        topology: physical shape of the devices, of one of `slices`; None: a slice as the chips come.
         placement: what each axis rides on, as "x=1,y=0"; None: row-major.
         form: whose compiler carries the collectives out; prices are of what it makes of them.
 

@@ -124,7 +124,7 @@ def check_dims(name: str, given: object, rank: int) -> None:
     Raises:
         HardwareError: anything else.
     """
-    kinds = tuple(given) if isinstance(given, Iterable) else ()
+    kinds = tuple(given) if isinstance(given, Collection) else ()
     if len(kinds) not in (2, 3) or not all(_are_dims(kind, rank) for kind in kinds[:2]):
         raise HardwareError(
             f"{name} is {reprlib.repr(given)}",

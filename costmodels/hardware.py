@@ -98,7 +98,7 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def source(self, figure: str) -> str:
         """Where a figure, such as "chip.hbm_gb", comes from; "" if the profile does not say."""
-        return next((source for name, source in self.sources if name == figure), "")
+        return dict(self.sources).get(str(figure), "")
 
     def outside_measured(self, kind: str, dtype: str | None = None, **asked: float) -> str:
         """What of a price is extrapolated from the measurements behind this profile, as a sentence; "" where nothing is.
@@ -282,7 +282,7 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 dimensions that the shapes do not have.
         """
         sizes = as_shapes(shapes, element_bits)
-        if minor is not None:
+        if minor is not None and len(sizes):
             check_dims("minor", minor, sizes.shape[1])
         if self.tiles is None:
             return untiled_bytes(sizes, element_bits)

@@ -39,24 +39,27 @@ def checked_mesh(mesh: MeshSizes | Mapping[str, int]) -> tuple[tuple[str, int], 
 def own_torus_shape(sizes: Sequence[int], torus: Torus, cores: int) -> tuple[int, ...] | None:
     """The shape of a slice with a dimension for each of the mesh axes `sizes`; None if the torus has none such."""
     own = tuple(size for size in divided(sizes[::-1], cores)[::-1] if size > 1)
-    return own if _allowed(own, torus) and lay(sizes, (*own, cores)) is not None else None
+    is_whole = math.prod(own) * cores == math.prod(sizes)
+    return own if is_whole and _allowed(own, torus) and lay(sizes, (*own, cores)) is not None else None
 
 
 def default_torus_shape(sizes: Sequence[int], torus: Torus, cores: int) -> tuple[int, ...] | None:
     """The shape of one slice, major to minor and in chips of `cores` devices each, for mesh axes `sizes`; None if none fits.
 
-    Slices come in the shapes that are nearest to a cube, numbered along their shortest dimension first: 16 chips of v5e as 4x4, of v5p as
-    2x2x4. It has a dimension for each axis if it can, else what can be done with the slice as it is, or splits the fewest axes.
+    Slices come in the shape that is nearest to a cube, the least sum of dimensions: 16 chips of v5e as 4x4, of v5p as 2x2x4. One as near
+    with a dimension for each axis is taken if there is one, then the one whose shortest dimension is minor, as devices are numbered, then
+    the one that splits the fewest axes.
     """
-    own, chips = own_torus_shape(sizes, torus, cores), math.prod(sizes) // cores
-    if own is not None and sorted(own) == [size for size in _compact(chips, torus) or () if size > 1]:
-        return own
+    chips = math.prod(sizes) // cores
     best: tuple[tuple[int, bool, int], tuple[int, ...]] | None = None
     for shape in _factorings(chips, torus.dimensions):
         pieces = lay(sizes, (*shape, cores)) if _allowed(shape, torus) else None
         if pieces is not None:
             rank = (sum(shape), list(shape) != sorted(shape, reverse=True), sum(map(len, pieces)))
             best = min(best, (rank, shape)) if best else (rank, shape)
+    own = own_torus_shape(sizes, torus, cores)
+    if best is not None and own is not None and sum(own) + torus.dimensions - len(own) == sum(best[1]):
+        return own
     return tuple(size for size in best[1] if size > 1) if best else None
 
 

@@ -214,7 +214,8 @@ def _copied_shards(planned: Planned, reads: Reads, stored: Stored, compiled: Com
                 stored.at_least(stored.narrowed(type_, travels), sharding) for sharding in (held, wanted)
             )
             if is_small and (type_, travels, held, wanted) in compiled.laid_out:
-                yield Buffer(0, begin, whole)
+                laid_out = stored.resharded(value, stored.narrowed(type_, travels), wanted)
+                yield Buffer(0, begin, laid_out)
             elif part < whole:
                 yield Buffer(0, int(min(begin, made)), part)
         if (produced := planned.produced.get(value)) is not None:
@@ -266,7 +267,7 @@ def loop_buffers(
                     made = dtype_bits(planned.program.widths.of_value(other).dtype)
                     yield Buffer(life.begin, life.end, bytes_ * made // bits)
             serves_all = evaluated.is_made_with_product or (is_across and number == 0)
-            is_alone = serves_all or (lives.is_short and type_ == kernel.shape.travels[number])
+            is_alone = serves_all or (lives.is_least and type_ == kernel.shape.travels[number])
             if not is_alone and sharding.divides(type_.shape):
                 handed = begin, lives.end_of_handed(time)
                 yield from (Buffer(*spell, bytes_) for spell in shared.spells(kernel, number, handed))

@@ -62,7 +62,7 @@ def find_peak(
     program = planned.program
     deferring, pace = Deferring(program), find_pace(planned, hardware)
     offloading = Offloading(program, pace.kernels, hardware.scheduled_product_ns(1.0))
-    least = buffers(Lives(program.lifetimes, is_short=True))
+    least = buffers(Lives(program.lifetimes, is_least=True))
     needed = _peak_of(least)
     if limit is not None and needed.bytes > limit:
         return needed

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoshard.check.planned import Planned
-from autoshard.program import MinorDims, Whole
+from autoshard.program import MinorDims, Whole, lie_for_heads
 from autoshard.sharding import TensorSharding, TensorType, dtype_bits
 from costmodels import Hardware
 from costmodels.tiles import in_groups
@@ -38,6 +38,8 @@ class Stored:
     def resharded(self, value: int, type_: TensorType, sharding: TensorSharding) -> int:
         """Of a copy of a value in another sharding."""
         dims = self._planned.program.weights_of_heads.get(value)
+        if dims is not None and not lie_for_heads(_shape(type_, sharding))[0]:
+            dims = None
         return self._bytes(type_, sharding, dims, is_temporary=True)
 
     def as_written(self, value: int, type_: TensorType, sharding: TensorSharding) -> int:

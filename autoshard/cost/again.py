@@ -95,7 +95,7 @@ class GathersAgain:
     def _bytes(self, edge: Edge, choice: Ints) -> int:
         type_, target = self._sizes.narrowed(edge.type, edge.travels), self._target(edge, choice)
         minor = self._graph.program.weights_of_heads.get(value_of(self._graph, edge))
-        return int(self._sizes.temporary(type_, np.asarray([target]), minor)[0])
+        return int(self._sizes.resharded(type_, np.asarray([target]), minor)[0])
 
     def _is_looped(self, number: int, choice: Ints) -> bool:
         """Whether the product that reads gathers while it runs."""

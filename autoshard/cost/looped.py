@@ -8,9 +8,10 @@ between, one of which is the result in the end (products of 0.5 to 2 GB on v5e 4
 left in main memory where vector memory has room for all (parts of 17 MB and less). The loop is handed its operands as they are, so
 elementwise work that products otherwise repeat inside is stored for it: while it runs, and from when it could first be done where that is
 behind the product that makes what it works on (one fusion makes both), unless that is stored as it is handed (`program/packed.py`). What it
-is handed other products read so too, from the first on, unless what the loop is handed is padded: then they repeat the work (normalized
-values in the forward pass; gradients of float32 logits, of which there is the narrow one alone, eleven training steps on v5e, v5p and v6e,
-libtpu 0.0.52; of bfloat16 norms two a layer in GPT-2 and one in CLIP), short of memory only what it is handed narrower than it is made. The
+is handed the product in front of it that reads the same reads so too, and other products until the last, unless what the loop is handed is
+padded: then they repeat the work. So it is of normalized values (two a layer in GPT-2 and one in CLIP, libtpu 0.0.52), and of gradients of
+float32 logits, of which there is the narrow one alone (eleven training steps on v5e, v5p and v6e). At the least it is so of what is handed
+narrower than it is made. The
 first operand is transposed in front of the loop where its first
 dimension is summed over, whichever is cut and whichever is larger (four gradients of weights on v5e 4x4), in the place of what it is worked
 out from where that is gone then (`program/sources.py`). Of a part that lies column by column, as that pads less (`Tiles.lie_across`: 4096
@@ -121,7 +122,7 @@ class LoopedSums:
                 made_so = np.where(looped, wide, 0)
                 yield Item(life.begin, life.end, made_so, note="made with what a loop is handed")
         is_narrowed = shape.operands[operand] != shape.travels[operand]
-        is_shared = (is_narrowed or not lives.is_short) and not repeated.is_made_with_product
+        is_shared = (is_narrowed or not lives.is_least) and not repeated.is_made_with_product
         for since, are_handed, note in handed:
             yield Item(since, end, np.where(are_handed, bytes_, 0), note=note)
             shared = np.where(are_handed & is_even & ~(are_across & is_first), bytes_, 0)

@@ -60,7 +60,7 @@ class NodeItems:
 
     def add_to(self, builder: ProblemBuilder) -> None:
         """Those of a compiler that is short of memory, which repeats elementwise work where that saves some."""
-        for number, item in self.while_living(Lives(self._graph.program.lifetimes, is_short=True)):
+        for number, item in self.while_living(Lives(self._graph.program.lifetimes, is_least=True)):
             builder.add_node_usage(number, item.begin, item.end, item.bytes)
 
 
@@ -77,7 +77,7 @@ def copy_bytes(
     sizes: Sizes, type_: TensorType, supply: Ints, demand: Ints, minor: MinorDims | None = None
 ) -> Ints:
     """[from, to] bytes of the copy that a reshard makes; none where the sharding stays."""
-    return np.where(supply[:, None] == demand[None, :], 0, sizes.temporary(type_, demand, minor)[None, :])
+    return np.where(supply[:, None] == demand[None, :], 0, sizes.resharded(type_, demand, minor)[None, :])
 
 
 def shard_bytes(sizes: Sizes, type_: TensorType, supply: Ints, demand: Ints) -> Ints:

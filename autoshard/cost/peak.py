@@ -79,7 +79,7 @@ class PeakModel:
         self._node_items, self._looped, self._again = node_items, looped, again
         self._deferring = Deferring(graph.program)
         self._offloading = sizes.offloading()
-        self._least = Lives(graph.program.lifetimes, is_short=True)
+        self._least = Lives(graph.program.lifetimes, is_least=True)
         self._lives: dict[tuple[int, frozenset[int], frozenset[tuple[int, bool]]], Lives] = {}
         self._living: dict[int, _NodeItems] = {}  # by the identity of lives, which are kept
         gathers = {kernel.time: kernel.results[0] for kernel in gather_kernels(graph.program)}

@@ -10,7 +10,7 @@ from autoshard.cost.graph import Graph
 from autoshard.cost.layouts import Ints
 from autoshard.cost.lowering import Lowering
 from autoshard.cost.overlap import pace_of
-from autoshard.program import SHORT_SHARE, Images, MinorDims, Offloading, Whole
+from autoshard.program import SHORT_SHARE, Images, MinorDims, Offloading, Whole, lie_for_heads
 from autoshard.sharding import TensorType, dtype_bits
 from costmodels import Hardware
 from costmodels.hardware import Occupancy
@@ -49,6 +49,14 @@ class Sizes:
     def temporary(self, type_: TensorType, layouts: Ints, minor: MinorDims | None = None) -> Ints:
         """Of a value that comes and goes in the heap."""
         return self._of(type_, layouts, minor, is_temporary=True)
+
+    def resharded(self, type_: TensorType, layouts: Ints, minor: MinorDims | None) -> Ints:
+        """Of what a reshard makes; `minor`: of a weight of heads (`Program.weights_of_heads`)."""
+        bytes_ = self.temporary(type_, layouts)
+        if minor is None:
+            return bytes_
+        are_so = lie_for_heads(self._graph.layouts[type_.rank].local_shapes(type_, layouts))
+        return np.where(are_so, self.temporary(type_, layouts, minor), bytes_)
 
     def where_packed(self, value: int, type_: TensorType, layouts: Ints, bytes_: Ints) -> Ints:
         """Of a value that takes `bytes_`, less where its comparisons are packed and stored instead (`Program.packed`)."""

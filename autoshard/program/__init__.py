@@ -16,6 +16,7 @@ from autoshard.program.demands import (
 )
 from autoshard.program.fusion import DOTS, free_values
 from autoshard.program.groups import both, with_group_demands
+from autoshard.program.headed import lie_for_heads
 from autoshard.program.linearity import LinearWay
 from autoshard.program.looped import LoopedResults
 from autoshard.program.minor import minor_of_scattered
@@ -119,6 +120,7 @@ __all__ = [
     "in_argument_buffers",
     "kernel_reads",
     "largest_alike",
+    "lie_for_heads",
     "lies_as_read",
     "lone_operands",
     "minor_of_scattered",

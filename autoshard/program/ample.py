@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import BROADCAST, FREE_LEAVES, RESHAPING, is_reduction
+from autoshard.program.headed import scaled_weights
 from autoshard.program.lifetime import stored_bytes
 from autoshard.program.matrices import read_as_matrices
 from autoshard.program.records import Compiler, Kernel
@@ -124,7 +125,9 @@ class _Keeper:
         costly_inside = _costly_inside(kernels, listing, may_repeat)
         self._of_exponentials = _made_of_sums(kernels, listing, may_repeat, costly_inside)
         self._grouped = _read_in_groups(kernels) if compiler.keeps_grouped_operands else frozenset[int]()
-        self._as_matrices = read_as_matrices(listing) if compiler.is_xla_tpu else frozenset[int]()
+        self._reshaped = frozenset[int]()
+        if compiler.is_xla_tpu:
+            self._reshaped = read_as_matrices(listing) | scaled_weights(listing)
         self._moved = Traffic(kernels, listing, held)
         self._made = {value: kernel for kernel in kernels for value in kernel.results}
         self._roots: dict[int, frozenset[int]] = {}
@@ -223,7 +226,7 @@ class _Keeper:
         compiler, softmaxes = self._compiler, self._softmaxes
         if compiler.products_apart and value in self._as_stored.all and value not in self._inside:
             return True
-        if value in self._as_matrices:
+        if value in self._reshaped:
             return True
         uses = self._made[value].uses if value in self._made else ()
         read = self._permanent.intersection(use.value for use in uses) | frozenset(stored)

@@ -27,12 +27,12 @@ _PASSING = frozenset({"stablehlo.convert", "stablehlo.reshape"})
 class Lives:
     """Of values, and until when operands are there that are worked out for those products, by the times of these.
 
-    `is_short`: of a compiler that is short of memory, which works out again what it can.
+    `is_least`: the shortest that a compiler can come to, which a plan has to fit with.
     """
 
     of_values: Mapping[int, Lifetime]
     handed: Mapping[int, int] = field(default_factory=dict[int, int])
-    is_short: bool = False
+    is_least: bool = False
 
     def end_of_handed(self, time: int) -> int:
         """Half-open, of the product of that time."""

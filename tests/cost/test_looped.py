@@ -174,7 +174,7 @@ def test_other_products_read_what_a_loop_is_handed() -> None:
     written = price_as_written(loaded)
     for lives, spells in (
         (Lives(loaded.program.ample_lifetimes), [(1, 3)]),
-        (Lives(loaded.program.lifetimes, is_short=True), []),
+        (Lives(loaded.program.lifetimes, is_least=True), []),
     ):
         items = list(written.priced.node_items.while_living(lives))
         note, normed = "as a loop is handed it, for other products", 131072 // 16 * 2048 * 2

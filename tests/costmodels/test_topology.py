@@ -87,6 +87,8 @@ def test_pieces_that_touch_are_one() -> None:
         ("tpu-v5e", [4, 8], (1, 4, 8)),
         ("tpu-v5e", [2, 16], (1, 8, 4)),
         ("tpu-v5e", [7, 2], (1, 7, 2)),
+        ("tpu-v5e", [6, 12], (1, 6, 12)),
+        ("tpu-v5p", [2, 2, 4], (1, 2, 2, 4)),
         ("tpu-v5e", [64], (1, 8, 8)),
         ("tpu-v5e", [2, 4, 4], (1, 8, 4)),
         ("tpu-v5e", [2, 16, 16], (2, 16, 16)),
@@ -113,6 +115,7 @@ def test_axes_apart() -> None:
     assert (ring.placement.shape, V5E.place({"x": 16}).placement.shape) == ((1, 16), (1, 4, 4))
     assert ring.all_gather_ns(10**8, ["x"]) == V5E.all_gather_ns(10**8, (16,))
     assert V5E.place_apart({"x": 64}).placement == V5E.place({"x": 64}).placement
+    assert load("tpu7x").place_apart({"x": 1}).placement == load("tpu7x").place({"x": 1}).placement
     assert load("tpu7x").place_apart([("x", 8), ("core", 2)]).placement.shape == (1, 8, 2)
     assert load("h100").place_apart({"x": 8}).placement == load("h100").place({"x": 8}).placement
 
