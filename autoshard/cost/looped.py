@@ -11,13 +11,11 @@ behind the product that makes what it works on (one fusion makes both), unless t
 is handed the product in front of it that reads the same reads so too, and other products until the last, unless what the loop is handed is
 padded: then they repeat the work. So it is of normalized values (two a layer in GPT-2 and one in CLIP, libtpu 0.0.52), and of gradients of
 float32 logits, of which there is the narrow one alone (eleven training steps on v5e, v5p and v6e). At the least it is so of what is handed
-narrower than it is made. The
-first operand is transposed in front of the loop where its first
-dimension is summed over, whichever is cut and whichever is larger (four gradients of weights on v5e 4x4), in the place of what it is worked
-out from where that is gone then (`program/sources.py`). Of a part that lies column by column, as that pads less (`Tiles.lie_across`: 4096
-by 96, not by 128, thirteen products on v5p 2x2x4), it is the second, and the other products read what the loop is handed of the first. What
-goes back to logits is stored for it from when labels are picked, where that is beside it (`program/picking.py`). Seen in what libtpu 0.0.51
-compiles.
+narrower than it is made. The first operand is transposed in front of the loop where its first dimension is summed over, whichever is cut
+and whichever is larger (four gradients of weights on v5e 4x4), in the place of what it is worked out from where that is gone then
+(`program/sources.py`). Of a part that lies column by column, as that pads less (`Tiles.lie_across`: 4096 by 96, not by 128, thirteen
+products on v5p 2x2x4), it is the second, and the other products read what the loop is handed of the first. What goes back to logits is
+stored for it from when labels are picked, where that is beside it (`program/picking.py`). Seen in what libtpu 0.0.51 compiles.
 """
 
 from collections.abc import Iterator, Mapping

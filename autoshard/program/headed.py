@@ -46,7 +46,7 @@ def scaled_weights(listing: Listing) -> frozenset[int]:
     worked_out, found = set[int](), set[int]()
     behind: dict[
         int, tuple[int, bool]
-    ] = {}  # the work that a value is a name of, and whether its lanes were reshaped
+    ] = {}  # of a name the work, and whether it was reshaped along the lanes
     for op in listing.ops:
         is_made_here = bool(op.operands) and of_arguments.issuperset(op.operands)
         if op.is_matmul:
