@@ -50,17 +50,20 @@ def default_torus_shape(sizes: Sequence[int], torus: Torus, cores: int) -> tuple
     with a dimension for each axis is taken if there is one, then the one whose shortest dimension is minor, as devices are numbered, then
     the one that splits the fewest axes.
     """
-    chips = math.prod(sizes) // cores
-    best: tuple[tuple[int, bool, int], tuple[int, ...]] | None = None
-    for shape in _factorings(chips, torus.dimensions):
-        pieces = lay(sizes, (*shape, cores)) if _allowed(shape, torus) else None
-        if pieces is not None:
-            rank = (sum(shape), list(shape) != sorted(shape, reverse=True), sum(map(len, pieces)))
-            best = min(best, (rank, shape)) if best else (rank, shape)
+    shapes = _slices(math.prod(sizes) // cores, torus)
+    laid = {shape: lay(sizes, (*shape, cores)) for shape in shapes}
+    ranked = [
+        (sum(shape), list(shape) != sorted(shape, reverse=True), sum(map(len, pieces)), shape)
+        for shape, pieces in laid.items()
+        if pieces is not None
+    ]
+    if not ranked:
+        return None
+    least, _, _, best = min(ranked)
     own = own_torus_shape(sizes, torus, cores)
-    if best is not None and own is not None and sum(own) + torus.dimensions - len(own) == sum(best[1]):
+    if own is not None and sum(own) + torus.dimensions - len(own) == least:
         return own
-    return tuple(size for size in best[1] if size > 1) if best else None
+    return tuple(size for size in best if size > 1)
 
 
 def compact_slices(
@@ -94,8 +97,7 @@ def compact_slices(
 def _compact(chips: int, torus: Torus) -> tuple[int, ...] | None:
     if chips > torus.max_chips:
         return None
-    shapes = [shape for shape in _factorings(chips, torus.dimensions) if _allowed(shape, torus)]
-    best = min(shapes, key=lambda shape: (sum(shape), shape), default=None)
+    best = min(_slices(chips, torus), key=lambda shape: (sum(shape), shape), default=None)
     return None if best is None else tuple(size for size in best if size > 1) or (1,)
 
 
@@ -161,6 +163,11 @@ def _allowed(shape: Sequence[int], torus: Torus) -> bool:
     except HardwareError:
         return False
     return True
+
+
+def _slices(chips: int, torus: Torus) -> list[tuple[int, ...]]:
+    """The shapes of so many chips that the torus has room for, dimensions of one among them."""
+    return [shape for shape in _factorings(chips, torus.dimensions) if _allowed(shape, torus)]
 
 
 def _factorings(number: int, parts: int) -> Iterator[tuple[int, ...]]:

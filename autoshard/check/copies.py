@@ -210,13 +210,11 @@ def _copied_shards(planned: Planned, reads: Reads, stored: Stored, compiled: Com
             begin = ahead.begin_of_read(value, read.op, read.time)
             moves.append((begin, found, read.sharding, read.travels))
         for begin, held, wanted, travels in moves:
-            part, whole = (
-                stored.at_least(stored.narrowed(type_, travels), sharding) for sharding in (held, wanted)
-            )
+            taken = stored.narrowed(type_, travels)
+            part = stored.at_least(taken, held)
             if is_small and (type_, travels, held, wanted) in compiled.laid_out:
-                laid_out = stored.resharded(value, stored.narrowed(type_, travels), wanted)
-                yield Buffer(0, begin, laid_out)
-            elif part < whole:
+                yield Buffer(0, begin, stored.resharded(value, taken, wanted))
+            elif part < stored.at_least(taken, wanted):
                 yield Buffer(0, int(min(begin, made)), part)
         if (produced := planned.produced.get(value)) is not None:
             part, whole = (stored.at_least(type_, sharding) for sharding in (produced, settled))

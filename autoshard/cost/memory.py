@@ -73,9 +73,7 @@ def _generated(graph: Graph, node: Node, sizes: Sizes) -> Iterator[Item]:
         yield Item(whole.begin, whole.end, bytes_, note="made of constants alone")
 
 
-def copy_bytes(
-    sizes: Sizes, type_: TensorType, supply: Ints, demand: Ints, minor: MinorDims | None = None
-) -> Ints:
+def copy_bytes(sizes: Sizes, type_: TensorType, supply: Ints, demand: Ints, minor: MinorDims | None) -> Ints:
     """[from, to] bytes of the copy that a reshard makes; none where the sharding stays."""
     return np.where(supply[:, None] == demand[None, :], 0, sizes.resharded(type_, demand, minor)[None, :])
 

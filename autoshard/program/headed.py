@@ -56,12 +56,13 @@ def scaled_weights(listing: Listing) -> frozenset[int]:
                     found.add(work)
         elif op.name in FREE_LEAVES:
             of_arguments.update(op.results)
-        elif is_made_here and (op.name in _NAMES or is_elementwise(op) or op.name == BROADCAST):
+        elif is_made_here and op.name in _NAMES:
             of_arguments.update(op.results)
-            if op.name in _NAMES:
-                work, was_reshaped = behind.get(op.operands[0], (op.operands[0], False))
-                behind[op.results[0]] = work, was_reshaped or _is_in_front(op, listing)
-            elif is_elementwise(op) and op.name != _CONVERT:
+            work, was_reshaped = behind.get(op.operands[0], (op.operands[0], False))
+            behind[op.results[0]] = work, was_reshaped or _is_in_front(op, listing)
+        elif is_made_here and (op.name in (BROADCAST, _CONVERT) or is_elementwise(op)):
+            of_arguments.update(op.results)
+            if op.name not in (BROADCAST, _CONVERT):
                 worked_out.update(op.results)
     return frozenset(found)
 

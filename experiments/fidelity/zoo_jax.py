@@ -39,8 +39,8 @@ from zoo import ADAMW, keras_model, training
 KEY = Shape((2,), jnp.uint32)
 
 
-def levanter_train(model: Any, loss: Any, *batch: Any, optimizer: Any = ADAMW) -> Program:
-    """A step of a model of levanter, its arrays in float32 and read in bfloat16; `loss(model, *batch)`."""
+def equinox_train(model: Any, loss: Any, *batch: Any, optimizer: Any = ADAMW) -> Program:
+    """A step of a module of equinox, its arrays in float32 and read in bfloat16; `loss(model, *batch)`."""
     import equinox as eqx
 
     weights, rest = eqx.partition(model, lambda a: isinstance(a, Shape))
@@ -64,7 +64,7 @@ def levanter_words(config: Any, words: int, count: int, optimizer: Any = ADAMW) 
         example = LmExample(hax.named(ids, axes), hax.ones(axes))
         return model.compute_next_token_loss(example, key=key).scalar()
 
-    return levanter_train(model, loss, Shape((count, config.max_Pos.size), I32), KEY, optimizer=optimizer)
+    return equinox_train(model, loss, Shape((count, config.max_Pos.size), I32), KEY, optimizer=optimizer)
 
 
 def mixtral_levanter_train() -> Program:
@@ -108,7 +108,7 @@ def whisper_levanter_train() -> Program:
         )
         return model.compute_loss(example, key=key).scalar()
 
-    return levanter_train(model, loss, Shape((64, 3000, 128), F32), Shape((64, 448), I32), KEY)
+    return equinox_train(model, loss, Shape((64, 3000, 128), F32), Shape((64, 448), I32), KEY)
 
 
 def easydel() -> Any:
@@ -360,16 +360,14 @@ def e1_train() -> Program:
     from e1jax import E1
 
     model = eqx.filter_eval_shape(lambda key: E1(1280, 20, 3413, 30, key=key), KEY)
-    weights, rest = eqx.partition(model, lambda a: isinstance(a, Shape))
 
     def loss(
-        weights: Tree, letters: Any, within: Any, places: Any, proteins: Any, mask: Any, labels: Any
+        model: Any, letters: Any, within: Any, places: Any, proteins: Any, mask: Any, labels: Any
     ) -> Any:
-        model = eqx.combine(narrow(weights), rest)
         return cross_entropy(jax.vmap(model)(letters, within, places, proteins, mask)[0], labels)
 
     ids = Shape((32, 512), I32)
-    return training(loss, ADAMW, weights, ids, ids, ids, ids, Shape((32, 512), jnp.bool_), ids)
+    return equinox_train(model, loss, ids, ids, ids, ids, Shape((32, 512), jnp.bool_), ids)
 
 
 def qlora_tunix_train() -> Program:

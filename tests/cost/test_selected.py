@@ -1,22 +1,18 @@
 """A loss that gives logits back selects them element by element where they are read; what is cut is scattered whole before."""
 
 from autoshard import pipeline
+from tests.mlir.modules import one_a_row
 
 LOGITS, ROW = "tensor<16384x16384xf32>", "tensor<16384xf32>"
+PLACES = "tensor<16384x1xi32>"
 WHOLE = 16384 * 16384 * 4
 TEXT = f"""
 module {{
   sdy.mesh @mesh = <["x"=4]>
-  func.func public @main(%places: tensor<16384x1xi32>, %ones: {ROW}) -> ({ROW} {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}]>}}) {{
+  func.func public @main(%places: {PLACES}, %ones: {ROW}) -> ({ROW} {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}]>}}) {{
     %zero = stablehlo.constant dense<0.0> : tensor<f32>
     %zeros = stablehlo.broadcast_in_dim %zero, dims = [] : (tensor<f32>) -> {LOGITS}
-    %given = "stablehlo.scatter"(%zeros, %places, %ones) <{{indices_are_sorted = false, unique_indices = false,
-        scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [1], input_batching_dims = [0],
-        scatter_indices_batching_dims = [0], scatter_dims_to_operand_dims = [1], index_vector_dim = 1>}}> ({{
-      ^bb0(%a: tensor<f32>, %b: tensor<f32>):
-        %s = stablehlo.add %a, %b : tensor<f32>
-        stablehlo.return %s : tensor<f32>
-    }}) : ({LOGITS}, tensor<16384x1xi32>, {ROW}) -> {LOGITS}
+    %given = {one_a_row("%zeros", "%places", "%ones", (LOGITS, PLACES, ROW), 1)}
     MOVED
     %n = stablehlo.negate %m : {LOGITS}
     %r = stablehlo.reduce(%n init: %zero) applies stablehlo.add across dimensions = [1] : ({LOGITS}, tensor<f32>) -> {ROW}

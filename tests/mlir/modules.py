@@ -43,6 +43,18 @@ def counted_loop(
     }}"""
 
 
+def one_a_row(into: str, places: str, given: str, types: tuple[str, str, str], index_vector_dim: int) -> str:
+    """A scatter in float32 that adds to one element of each row of a matrix, as the gradient of a loss does to its labels."""
+    wide, indices, updates = types
+    return f""""stablehlo.scatter"({into}, {places}, {given}) <{{indices_are_sorted = false, unique_indices = false,
+        scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [1], input_batching_dims = [0],
+        scatter_indices_batching_dims = [0], scatter_dims_to_operand_dims = [1], index_vector_dim = {index_vector_dim}>}}> ({{
+        ^bb0(%old: tensor<f32>, %added: tensor<f32>):
+          %both = stablehlo.add %old, %added : tensor<f32>
+          stablehlo.return %both : tensor<f32>
+      }}) : ({wide}, {indices}, {updates}) -> {wide}"""
+
+
 def source_of(text: str) -> SourceModule:
     return load(text.encode())
 

@@ -3,7 +3,7 @@
 import pytest
 
 from autoshard.program import Compiler, Program, build_program
-from tests.mlir.modules import listed, main_of
+from tests.mlir.modules import listed, main_of, one_a_row
 from tests.program.modules import program_of
 
 ROWS, CLASSES = 64, 64
@@ -31,13 +31,7 @@ def loss(logits: str, picked: str, updates: int = 1, zero: str = "stablehlo.cons
       %9 = "stablehlo.gather"({picked}, %labels) <{{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [1],
         operand_batching_dims = [0], start_indices_batching_dims = [0], start_index_map = [1], index_vector_dim = 2>,
         indices_are_sorted = false, slice_sizes = array<i64: 1, 1>}}> : ({L}, tensor<{ROWS}x1x1xi32>) -> {PICKED}
-      %10 = "stablehlo.scatter"(%zeros, %places, %ones) <{{indices_are_sorted = false, unique_indices = false,
-        scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [1], input_batching_dims = [0],
-        scatter_indices_batching_dims = [0], scatter_dims_to_operand_dims = [1], index_vector_dim = 2>}}> ({{
-        ^bb0(%a: tensor<f32>, %b: tensor<f32>):
-          %sum = stablehlo.add %a, %b : tensor<f32>
-          stablehlo.return %sum : tensor<f32>
-      }}) : ({L}, {indices}, {values}) -> {L}
+      %10 = {one_a_row("%zeros", "%places", "%ones", (L, indices, values), 2)}
       %11 = stablehlo.divide %5, %7 : {L}
       %12 = stablehlo.subtract %11, %10 : {L}
       %13 = stablehlo.dot_general %12, %w, contracting_dims = [1] x [1] : ({L}, {W}) -> {X}

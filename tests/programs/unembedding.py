@@ -1,5 +1,7 @@
 """The last part of a language model's training step: a norm, logits in bfloat16, labels picked in float32, and what goes back."""
 
+from tests.mlir.modules import one_a_row
+
 ROWS, WIDTH, WORDS = 32768, 1024, 32000
 ALL = '{"x", "y"}'
 _LOGITS, _WIDE = (f"tensor<{ROWS}x{WORDS}x{dtype}>" for dtype in ("bf16", "f32"))
@@ -65,13 +67,7 @@ def unembedding(
         {"" if from_copy else pick("%logarithms")}
         %loss = stablehlo.reduce(%picked init: %zero) applies stablehlo.add across dimensions = [0, 1]
           : ({_PICKED}, tensor<f32>) -> tensor<f32>
-        %hits = "stablehlo.scatter"(%zeros, %labels, %ones) <{{indices_are_sorted = false, unique_indices = false,
-          scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [1], input_batching_dims = [0],
-          scatter_indices_batching_dims = [0], scatter_dims_to_operand_dims = [1], index_vector_dim = 2>}}> ({{
-          ^bb0(%a: tensor<f32>, %b: tensor<f32>):
-            %both = stablehlo.add %a, %b : tensor<f32>
-            stablehlo.return %both : tensor<f32>
-        }}) : ({_WIDE}, {_PLACES}, {_PICKED}) -> {_WIDE}
+        %hits = {one_a_row("%zeros", "%labels", "%ones", (_WIDE, _PLACES, _PICKED), 2)}
         %counts = stablehlo.reduce(%hits init: %zero) applies stablehlo.add across dimensions = [1] : ({_WIDE}, tensor<f32>) -> {_ROW}
         %weights = stablehlo.divide %counts, %sum : {_ROW}
         %weighed = stablehlo.broadcast_in_dim %weights, dims = [0] : ({_ROW}) -> {_WIDE}
