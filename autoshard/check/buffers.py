@@ -32,7 +32,7 @@ def value_buffers(
         _copied_results(planned, stored),
         _wholes(planned, stored, lives),
         _scattered(planned, reads, stored, lives),
-        _laid_out(planned, stored),
+        _laid_out(planned, reads, stored),
         _gathered_from(planned, reads, stored),
         _images(planned, reads, stored),
         _transformed(planned, stored, lives),
@@ -180,11 +180,12 @@ def _scattered(planned: Planned, reads: Reads, stored: Stored, lives: Lifetimes)
             yield Buffer(0, copy.end, stored.copied(type_, sharding, copy.dims))
 
 
-def _laid_out(planned: Planned, stored: Stored) -> Iterator[Buffer]:
-    """Copies of arguments that lie as their gradients do."""
-    for value, copy in planned.program.laid_out.items():
-        type_ = planned.type_of(value)
-        yield Buffer(0, copy.end, stored.in_layout(type_, settled_of(planned, value, type_), copy.dims))
+def _laid_out(planned: Planned, reads: Reads, stored: Stored) -> Iterator[Buffer]:
+    """Copies of arguments that lie as the gradients do that they are updated with."""
+    for read in reads.kernels:
+        for operand, sharding in enumerate(read.shardings):
+            for copy in planned.program.laid_out.get((read.kernel.time, operand), ()):
+                yield Buffer(0, copy.end, stored.in_layout(copy.type, sharding, copy.dims))
 
 
 def _scattered_from(planned: Planned, read: KernelRead, stored: Stored) -> int:

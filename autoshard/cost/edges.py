@@ -22,6 +22,7 @@ from autoshard.cost.memory import (
     copies_count,
     copy_bytes,
     hoisted_bytes,
+    laid_out_bytes,
     scattered_from,
     selected_bytes,
     shard_bytes,
@@ -192,6 +193,7 @@ class EdgeTables:
             yield begin, edge.end, whole
         yield from hoisted_bytes(graph, edge, sizes, value)
         yield from selected_bytes(graph, edge, sizes, value)
+        yield from laid_out_bytes(graph, edge, sizes)
         if (in_rows := scattered_from(graph, edge, sizes, value, whole)) is not None and in_rows.any():
             yield edge.begin, edge.end, in_rows
         if prices.lowering == "xla-tpu" and value in graph.program.pieces:

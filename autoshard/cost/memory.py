@@ -142,6 +142,21 @@ def selected_bytes(graph: Graph, edge: Edge, sizes: Sizes, value: int) -> Iterat
         yield edge.begin, edge.begin + 1, np.where(stays, 0, sizes.temporary(edge.type, supply)[:, None])
 
 
+def laid_out_bytes(graph: Graph, edge: Edge, sizes: Sizes) -> Iterator[tuple[int, int, Ints]]:
+    """(begin, end, [from, to] bytes) of arguments that an update reads, or what is made of them, copied into the layout of a gradient."""
+    node = graph.nodes[edge.reader]
+    if node.space is None:
+        return
+    place = graph.program.kernels[node.kernel].time, edge.operand
+    for copy in graph.program.laid_out.get(place, ()):
+        supply, demand = edge_ends(graph, edge)
+        yield (
+            0,
+            copy.end,
+            np.broadcast_to(sizes.temporary(copy.type, demand, copy.dims), (len(supply), len(demand))),
+        )
+
+
 def copies_count(graph: Graph, edge: Edge) -> bool:
     """Whether a reshard makes a buffer that is not the reader's own (what is carried has its own lifetime, and so has a copied result)."""
     number = graph.nodes[edge.reader].flow
@@ -183,12 +198,6 @@ def _items(
             is_split = copy.is_of_whole & (rows < whole).any(axis=1)
             in_rows = np.where(is_split, 0, sizes.copied(flow.type, supply, copy.dims))
             yield Item(0, copy.end, in_rows, note="copied into rows of whole slices")
-        if (
-            flow.kind is FlowKind.ARGUMENT
-            and (laid_out := graph.program.laid_out.get(flow.value)) is not None
-        ):
-            as_updated = sizes.temporary(flow.type, node.choices.supplies[0], laid_out.dims)
-            yield Item(0, laid_out.end, as_updated, note="copied as its gradient lies")
     elif node.space is not None:
         yield from _kernel_items(graph, node, sizes, lives, looped)
 

@@ -42,7 +42,8 @@ _GATING = (
 )
 
 LONGEST_ROW = 8192
-"""Elements of a softmax's row up to which XLA:TPU was seen to keep exponentials that are wider than what they are made of."""
+"""Elements of a softmax's row up to which XLA:TPU was seen to keep exponentials that are wider than what they are made of; not of a
+loss."""
 
 
 class Ample(NamedTuple):
@@ -76,9 +77,10 @@ def keep_costly(
     logistic functions in GPT-J, CLIP, Qwen3; float32 error functions), the quotients of a softmax are made in each product that reads them.
     Of what is pooled by its maximum the backward pass looks for these maxima, which repeats nothing: it is stored in the forward pass,
     beside what it is made of (VGG, Inception). What is computed wider than it is read is stored where it is an error function of bfloat16,
-    a polynomial in float32, beside its operand (ViT, BERT, RoBERTa), or what a loss gives back, beside the logits (BERT, BART and GPTs);
-    other functions that are worked out in float32 and narrowed products repeat, also of normalized values (a VAE's blocks; perceptrons and
-    convnets with logistic functions, tanh and GELU).
+    a polynomial in float32, beside its operand (ViT, BERT, RoBERTa), or what goes back to a softmax's scores; other functions that are
+    worked out in float32 and narrowed products repeat, also of normalized values (a VAE's blocks; perceptrons and convnets with logistic
+    functions, tanh and GELU), and so they do what a loss gives back to its logits, which loops alone are handed (`wholes`; libtpu 0.0.52,
+    losses of optax, of levanter and by one-hot labels, vocabularies whole and split, v5e, v6e and v5p).
 
     Args:
         repeated: results with a buffer that a compiler short of memory would repeat.
@@ -184,10 +186,12 @@ class _Keeper:
         is_dear_itself = is_costly(kernel.ops, listing) and not is_just_widened and not is_made_again
         is_dear = is_dear_itself or not self._costly.isdisjoint(reads)
         is_wide_inside = is_widened(root, listing) or (compiler.keeps_erfc and root.name == _ERFC)
-        is_narrower = (is_narrowing(root, listing) and value in self._of_exponentials) or is_wide_inside
+        is_of_softmax = value in self._of_exponentials and not self._softmaxes.are_of_a_loss(value)
+        is_narrower = (is_narrowing(root, listing) and is_of_softmax) or is_wide_inside
         is_epilogue = not is_reduced or is_narrower
         is_for_products = value in self._as_stored.products
-        width = 2 if is_reduced and _row(listing, value) <= LONGEST_ROW else 1
+        is_long = _row(listing, value) > LONGEST_ROW or self._softmaxes.are_of_a_loss(value)
+        width = 2 if is_reduced and not is_long else 1
 
         def is_instead() -> bool:
             """Whether it is stored in place of what it is made of, or of work that readers cannot repeat."""

@@ -10,38 +10,63 @@ is not told apart here; nor is that a gradient that is not summed over devices i
 momentum: 540 MB of 698 predicted).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from autoshard.mlir.listing import Listing
+from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import is_elementwise
 from autoshard.program.records import Kernel, LaidOut, MinorDims
 from autoshard.program.turning import turning_of
 
+Where = tuple[int, int]  # a kernel's time and operand
 
-def laid_out_for_updates(kernels: Sequence[Kernel], listing: Listing) -> dict[int, LaidOut]:
-    """By argument, until the last elementwise work on it, or on what is made of it, with such a gradient, or what is made of that.
 
-    Not in loops, which have copies of their own, nor of products that are several (attention's results).
+def laid_out_for_updates(kernels: Sequence[Kernel], listing: Listing) -> dict[Where, tuple[LaidOut, ...]]:
+    """Arguments by where the kernel that first updates with such a gradient, or what is made of it, reads them or what is made of them.
+
+    They are there until the last elementwise work of that kind. Not in loops, which have copies of their own, nor of products that are
+    several (attention's results). What is updated in parts, as gradients that are scattered are, is copied in parts.
     """
-    lie, found = dict(_gradients(kernels, listing)), dict[int, LaidOut]()
+    lie = dict(_gradients(kernels, listing))
     if not lie:
-        return found
-    shapes = [None if value.type is None else value.type.shape for value in listing.values]
-    behind = {argument.value: {argument.value} for argument in listing.arguments}
-    times = {op: kernel.time for kernel in kernels for op in kernel.ops}
+        return {}
+    types = [value.type for value in listing.values]
+    behind: dict[int, dict[int, Where | None]] = {
+        argument.value: {argument.value: None} for argument in listing.arguments
+    }
+    inside = {op: kernel for kernel in kernels for op in kernel.ops}
+    ends, places = dict[int, int](), dict[int, tuple[Where, MinorDims]]()
     for number, op in enumerate(listing.ops):
-        if not is_elementwise(op) or op.repeat > 1:
+        if not is_elementwise(op) or op.repeat > 1 or number not in inside:
             continue
-        arguments = set[int]().union(*(behind.get(value, ()) for value in op.operands))
+        read = _read_from(op, inside[number], behind)
         dims = next((lie[value] for value in op.operands if value in lie), None)
-        if dims is not None:
-            lie[op.results[0]] = dims
-            for value in arguments:
-                if shapes[value] == shapes[op.results[0]]:
-                    known = found.get(value, LaidOut(dims, 0))
-                    found[value] = known._replace(end=max(known.end, times.get(number, number) + 1))
-        elif arguments:
-            behind[op.results[0]] = arguments
+        if dims is None:
+            if read:
+                behind[op.results[0]] = dict(read)
+            continue
+        lie[op.results[0]] = dims
+        for argument, where in read.items():
+            type_, result = types[argument], types[op.results[0]]
+            if where is not None and type_ is not None and result is not None and type_.shape == result.shape:
+                places.setdefault(argument, (where, dims))
+                ends[argument] = max(ends.get(argument, 0), inside[number].time + 1)
+    found: dict[Where, tuple[LaidOut, ...]] = {}
+    for argument, (where, dims) in places.items():
+        type_ = types[argument]
+        assert type_ is not None, "it has the shape of a result"
+        found[where] = (*found.get(where, ()), LaidOut(type_, dims, ends[argument]))
+    return found
+
+
+def _read_from(
+    op: Op, kernel: Kernel, behind: Mapping[int, Mapping[int, Where | None]]
+) -> dict[int, Where | None]:
+    """The arguments that the op's operands are made of, and where its kernel reads what is made of each."""
+    operands = {use.value: (kernel.time, number) for number, use in reversed(list(enumerate(kernel.uses)))}
+    found: dict[int, Where | None] = {}
+    for value in op.operands:
+        for argument, where in behind.get(value, {}).items():
+            found.setdefault(argument, operands.get(value, where))
     return found
 
 

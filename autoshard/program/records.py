@@ -311,8 +311,9 @@ class RowCopy(NamedTuple):
 
 
 class LaidOut(NamedTuple):
-    """Of an argument, in another layout, as if when the program begins and until `end`."""
+    """Of an argument, in another layout, as if when the program begins and until `end`, split as the update reads it."""
 
+    type: TensorType
     dims: MinorDims
     end: int
 
@@ -392,7 +393,7 @@ class Program:
         wholes: what is made whole besides, by the values whose sharding it has.
         scattered_rows: of what scatters make, how it lies meanwhile, and how many values of that size lie so.
         row_copies: of arguments that are copied into such rows.
-        laid_out: of arguments that are copied into the layout of a gradient.
+        laid_out: arguments that are copied into the layout of a gradient, by (time, operand) of the kernel that updates with it.
         gathered_tables: how arguments lie that gathers read, by the times of these.
         image_copies: of arguments that convolutions read, by the times of the first ones.
         padding_names: names of buffers that take what they pad of their elements.
@@ -435,7 +436,9 @@ class Program:
     wholes: dict[int, tuple[Whole, ...]] = field(default_factory=dict[int, tuple[Whole, ...]])
     scattered_rows: dict[int, tuple[MinorDims, int]] = field(default_factory=dict[int, tuple[MinorDims, int]])
     row_copies: dict[int, RowCopy] = field(default_factory=dict[int, RowCopy])
-    laid_out: dict[int, LaidOut] = field(default_factory=dict[int, LaidOut])
+    laid_out: dict[tuple[int, int], tuple[LaidOut, ...]] = field(
+        default_factory=dict[tuple[int, int], tuple[LaidOut, ...]]
+    )
     gathered_tables: dict[int, MinorDims] = field(default_factory=dict[int, MinorDims])
     image_copies: dict[int, ImageCopy] = field(default_factory=dict[int, ImageCopy])
     padding_names: frozenset[int] = frozenset()

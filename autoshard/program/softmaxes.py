@@ -38,6 +38,12 @@ class Softmaxes:
         is_narrowed = any(is_narrowing(one, self._listing) for one in inside)
         return not is_narrowed and {one.name for one in inside} == _JUST_WIDENED
 
+    def are_of_a_loss(self, value: int) -> bool:
+        """What is made of exponentials of whose sums somebody asks for the logarithms."""
+        before = self._ops_behind([value], frozenset({_EXPONENTIAL}))
+        made = {op.results[0] for op in before if op.name == _EXPONENTIAL}
+        return bool(made) and made <= self._logged
+
     def are_dropped(self, value: int) -> bool:
         """Narrow quotients, some of which a comparison drops, of scores that a bias or a mask was added to."""
         if not is_narrow(value, self._listing):

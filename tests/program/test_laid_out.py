@@ -11,10 +11,22 @@ from autoshard.program.records import XLA_TPU, Compiler, LaidOut
 from tests.mlir.modules import listed, main_of
 
 EARLY = replace(XLA_TPU, lays_out_early=True)
+REQUEST = pipeline.Request(hardware="tpu-v5e", memory_bytes=None)
 
 
-def step(order: str, *, is_read_twice: bool = False, is_scaled: bool = True, times: int = 1) -> str:
-    """The update of a weight of heads `n`, columns `d` that are summed over and columns `h` of a head, and of its momentum."""
+def step(
+    order: str,
+    *,
+    is_read_twice: bool = False,
+    is_scaled: bool = True,
+    times: int = 1,
+    held: str = "",
+    updated: str = "",
+) -> str:
+    """The update of a weight of heads `n`, columns `d` that are summed over and columns `h` of a head, and of its momentum.
+
+    held, updated: attributes of the weight and the momentum as arguments, and as results.
+    """
     sizes = {"n": 4, "d": 16 * times, "h": 8 * times}
     n, d, h = sizes.values()
     weight = f"tensor<{'x'.join(str(sizes[dim]) for dim in order)}xf32>"
@@ -27,13 +39,24 @@ def step(order: str, *, is_read_twice: bool = False, is_scaled: bool = True, tim
       %n = stablehlo.add %s, %t : {weight}
       %u = stablehlo.subtract %w, %n : {weight}
       return %u, %n{", %g" if is_read_twice else ""} : {weight}, {weight}{f", {made}" if is_read_twice else ""}""",
-        f"%w: {weight}, %m: {weight}, %x: {x}, %y: {back}",
-        f"{weight}, {weight}{f', {made}' if is_read_twice else ''}",
+        f"%w: {weight}{held}, %m: {weight}{held}, %x: {x}, %y: {back}",
+        f"{weight}{updated}, {weight}{updated}{f', {made}' if is_read_twice else ''}",
     )
 
 
 def program_for(text: str, compiler: Compiler = EARLY) -> Program:
     return build_program(listed(text), compiler=compiler)
+
+
+def updated(program: Program, value: int) -> dict[int, LaidOut]:
+    """The copies that kernels take which read the value, by the kernel's time."""
+    return {
+        time: copy
+        for (time, operand), copies in program.laid_out.items()
+        for copy in copies
+        for kernel in program.kernels
+        if kernel.time == time and kernel.uses[operand].value == value
+    }
 
 
 @pytest.mark.parametrize(
@@ -56,10 +79,13 @@ def test_what_is_updated_is_copied_as_a_gradient_lies_that_stays_as_it_is_made(
     if minor is None:
         assert not program.laid_out
     else:
-        assert program.laid_out.keys() == {weight, momentum}
-        assert {copy.dims for copy in program.laid_out.values()} == {minor}
-        (subtraction,) = (k.time for k in program.kernels if weight in [use.value for use in k.uses])
-        assert program.laid_out[weight] == LaidOut(minor, subtraction + 1)
+        copies = [copy for there in program.laid_out.values() for copy in there]
+        assert len(copies) == 2 and {copy.dims for copy in copies} == {minor}
+        (subtraction,) = (k for k in program.kernels if weight in [use.value for use in k.uses])
+        assert updated(program, weight) == {
+            subtraction.time: LaidOut(copies[0].type, minor, subtraction.time + 1)
+        }
+        assert updated(program, momentum) or is_scaled  # which only its square meets
     assert not program_for(step(order, is_scaled=is_scaled), XLA_TPU).laid_out
 
 
@@ -80,8 +106,7 @@ def test_plan_and_checker_count_the_copies() -> None:
     peaks: dict[str, int] = {}
     for order in ("ndh", "dnh"):
         text = step(order, times=1024)
-        request = pipeline.Request(hardware="tpu-v5e", memory_bytes=None)
-        loaded = pipeline.load_module(text.encode(), request)
+        loaded = pipeline.load_module(text.encode(), REQUEST)
         plan = pipeline.plan_loaded(loaded)
         assert check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed
         peaks[order] = plan.price.peak_bytes
@@ -137,4 +162,21 @@ def test_a_copy_is_there_for_the_last_update() -> None:
     updates = [
         kernel.time for kernel in program.kernels if argument.value in [use.value for use in kernel.uses]
     ]
-    assert program.laid_out[argument.value].end == max(updates) + 1
+    copies = updated(program, argument.value)
+    assert {time: copy.end for time, copy in copies.items()} == {min(updates): max(updates) + 1}
+
+
+def test_what_is_updated_in_parts_is_copied_in_parts() -> None:
+    """A weight and its momentum that every device has whole, of which updates whose results are split read parts."""
+    peaks: list[int] = []
+    for axes in ("", '"x", "y"'):
+        held, updated = (
+            f" {{sdy.sharding = #sdy.sharding<@mesh, [{{{one}}}, {{}}, {{}}]>}}" for one in ("", axes)
+        )
+        text = step("ndh", times=1024, held=held, updated=updated)
+        loaded = pipeline.load_module(text.encode(), REQUEST)
+        plan = pipeline.plan_loaded(loaded)
+        assert check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed
+        peaks.append(plan.price.peak_bytes)
+    weight = 4 * 16384 * 8192 * 4
+    assert peaks[0] - peaks[1] > 2 * 2 * 0.75 * weight

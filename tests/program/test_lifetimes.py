@@ -541,11 +541,14 @@ SCORES, SUMS, V = "tensor<8x8xf32>", "tensor<8xf32>", "tensor<8x16xbf16>"
     [
         ("convert %1", "negate %6", False),
         ("multiply %2, %2", "negate %6", True),
-        ("convert %1", "log %6", True),
+        ("convert %1", "log %6", False),
     ],
 )
 def test_an_attentions_scores_that_are_just_widened(inside: str, behind: str, is_kept: bool) -> None:
-    """Training steps of four layers (bfloat16 scores of 512 x 512) take 387 MB on v5e, and 639 where a float32 mask lies between."""
+    """Training steps of four layers (bfloat16 scores of 512 x 512) take 387 MB on v5e, and 639 where a float32 mask lies between.
+
+    Of a loss no exponentials are kept that are wider than the logits: 4096 x 8192 a device take 215 MB on v5p (308 with them).
+    """
     widened = (
         f"stablehlo.{inside} : {SCORES}"
         if inside[0] == "m"
