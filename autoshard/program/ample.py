@@ -13,6 +13,7 @@ from autoshard.program.fusion import BROADCAST, FREE_LEAVES, RESHAPING, is_reduc
 from autoshard.program.headed import scaled_weights
 from autoshard.program.lifetime import stored_bytes
 from autoshard.program.matrices import read_as_matrices
+from autoshard.program.pooled import POOL
 from autoshard.program.records import Compiler, Kernel
 from autoshard.program.repeating import (
     COSTLY,
@@ -32,7 +33,7 @@ from autoshard.program.traded import Traffic, as_first
 from autoshard.program.widths import Widths
 
 _EXPONENTIAL, _LOGISTIC, _DIVIDE = "stablehlo.exponential", "stablehlo.logistic", "stablehlo.divide"
-_REDUCE_WINDOW, _SELECT_AND_SCATTER = "stablehlo.reduce_window", "stablehlo.select_and_scatter"
+_SELECT_AND_SCATTER = "stablehlo.select_and_scatter"
 _PAD, _ERFC, _ADD = "stablehlo.pad", "chlo.erfc", "stablehlo.add"
 _GATING = (
     frozenset(f"stablehlo.{name}" for name in ("multiply", "divide", "negate", "convert", "logistic", "tanh"))
@@ -279,7 +280,7 @@ def _pooled(listing: Listing, made_by: Mapping[int, Op], compiler: Compiler) -> 
 
     What is padded XLA:TPU stores as it is or with its padding, which is not counted (ResNet-50 on nine slices, libtpu 0.0.52).
     """
-    reduced = {op.operands[0] for op in listing.ops if op.name == _REDUCE_WINDOW}
+    reduced = {op.operands[0] for op in listing.ops if op.name == POOL}
     found: set[int] = set()
     for op in listing.ops:
         if op.name == _SELECT_AND_SCATTER:

@@ -52,6 +52,7 @@ from autoshard.program.packed import packed_predicates
 from autoshard.program.pairs import stored_apart
 from autoshard.program.picking import picked_beside
 from autoshard.program.pieces import in_pieces
+from autoshard.program.pooled import into_pools
 from autoshard.program.prefetch import made_at_start
 from autoshard.program.records import (
     MOVES,
@@ -109,7 +110,9 @@ def build_program(
     roots = {value: frozenset({source}) for value, source in behind.items()}
     permanent = permanent_arguments(listing, pairs)
     zeros = zero_values(listing)
-    may_repeat = repeatable(listing, zeros, pinned, MOVES if compiler.products_apart else frozenset())
+    renaming = MOVES if compiler.products_apart else frozenset[str]()
+    pooled = into_pools(listing, pinned) if compiler.is_xla_tpu else frozenset[int]()
+    may_repeat = repeatable(listing, zeros, pinned, renaming, pooled)
     widths = Widths(listing)
     made_once = _with_renamed(pinned.difference(behind.values()), listing)
     constants = free_values(listing, demanded=True)

@@ -18,8 +18,9 @@ from typing import NamedTuple
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.additions import PASSED
 from autoshard.program.fusion import BROADCAST, is_elementwise, is_reduction
+from autoshard.program.pooled import POOL
 from autoshard.program.records import Kernel, Lifetime
-from autoshard.program.repeating import POOL, read_times, readers_of
+from autoshard.program.repeating import read_times, readers_of
 
 CONCATENATE = "stablehlo.concatenate"
 MOST_PARTS = 4

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import RESHAPE, adds_unit_dims, is_elementwise, is_reduction
 from autoshard.program.gates import Gates
+from autoshard.program.pooled import POOL
 from autoshard.program.records import Compiler, Kernel, Lifetime, Whole
 from autoshard.sharding import TensorType, dtype_bits
 
@@ -53,7 +54,7 @@ def is_narrowing(root: Op, listing: Listing) -> bool:
 _POLYNOMIALS = frozenset({"chlo.erf", "chlo.erf_inv", "chlo.erfc"})
 _WORD_BYTES = 4
 _MATRIX_RANK = 2
-_PAD, POOL = "stablehlo.pad", "stablehlo.reduce_window"
+_PAD = "stablehlo.pad"
 _CUTS = frozenset({_PAD, "stablehlo.slice"})
 
 
@@ -72,6 +73,7 @@ class Repeatable:
     gathered: frozenset[int]
     """What gathers take their slices from, also under the names that it had before reshapes."""
     only_gathered: frozenset[int]  # and what nothing else reads
+    pooled: frozenset[int]  # see `pooled`
     gates: Gates
 
     def includes(self, root: Op, operands: int) -> bool:
@@ -98,10 +100,10 @@ class Repeatable:
         """Whether a compiler can repeat this elementwise kernel in each of its readers instead of storing its result, at no loss of memory.
 
         So it is where one buffer, no larger than the result, holds all that it needs (XLA's fusion duplicates such producers), or is there
-        for a reader anyway.
+        for a reader anyway; of what is pooled several may.
         """
         result = root.results[0]
-        return len(stored) <= 1 and all(
+        return (len(stored) <= 1 or result in self.pooled) and all(
             _bytes(listing, value) <= _bytes(listing, result) or self.gates.is_gate(result, value)
             for value in stored
         )
@@ -276,9 +278,14 @@ def read_behind(kernel: Kernel, names: Mapping[int, Kernel]) -> set[int]:
 
 
 def repeatable(
-    listing: Listing, zeros: frozenset[int], pinned: frozenset[int], renaming: frozenset[str]
+    listing: Listing,
+    zeros: frozenset[int],
+    pinned: frozenset[int],
+    renaming: frozenset[str],
+    pooled: frozenset[int],
 ) -> Repeatable:
-    """Args: values that are zero everywhere, and those that keep a buffer of their own; ops that products look through."""
+    """Args: values that are zero everywhere, and those that keep a buffer of their own; ops that products look through; what is made of
+    several buffers where it is pooled."""
     gathered, others = set[int](), set(pinned)
     for op in reversed(listing.ops):
         is_name = op.name == RESHAPE and op.results[0] in gathered
@@ -291,6 +298,7 @@ def repeatable(
         into_matmuls(listing, zeros, pinned, renaming),
         frozenset(gathered),
         frozenset(gathered - others),
+        pooled,
         Gates(listing),
     )
 
