@@ -187,12 +187,10 @@ class _Keeper:
         is_dear_itself = is_costly(kernel.ops, listing) and not is_just_widened and not is_made_again
         is_dear = is_dear_itself or not self._costly.isdisjoint(reads)
         is_wide_inside = is_widened(root, listing) or (compiler.keeps_erfc and root.name == _ERFC)
-        is_of_softmax = value in self._of_exponentials and not self._softmaxes.are_of_a_loss(value)
-        is_narrower = (is_narrowing(root, listing) and is_of_softmax) or is_wide_inside
+        is_narrowed = is_narrowing(root, listing) and value in self._of_exponentials
+        is_narrower = is_wide_inside or (is_narrowed and not self._softmaxes.are_of_a_loss(value))
         is_epilogue = not is_reduced or is_narrower
         is_for_products = value in self._as_stored.products
-        is_long = _row(listing, value) > LONGEST_ROW or self._softmaxes.are_of_a_loss(value)
-        width = 2 if is_reduced and not is_long else 1
 
         def is_instead() -> bool:
             """Whether it is stored in place of what it is made of, or of work that readers cannot repeat."""
@@ -201,7 +199,11 @@ class _Keeper:
             if is_epilogue and value in self._as_stored.all and (is_narrower or not is_for_products):
                 return True
             may_replace = is_dear_itself and (stored or not is_for_products)
-            return bool(may_replace) and _replaces(kernel, whole, self._readers, listing, width)
+            if not may_replace:
+                return False
+            is_short = is_reduced and _row(listing, value) <= LONGEST_ROW
+            width = 2 if is_short and not self._softmaxes.are_of_a_loss(value) else 1
+            return _replaces(kernel, whole, self._readers, listing, width)
 
         is_read_again = len(self._readers.get(value, ())) > 1
         is_kept = (
