@@ -2,7 +2,8 @@
 
     operations on one device = operations * prod_f ceil(size_f / shards_f) / size_f      over the factors f of the root op's rule
 
-A matrix product is [m, k] by [k, n]: factors of both operands and the result are its batch, those that the result lacks its k;
+A matrix product is [m, k] by [k, n]: factors of both operands and the result are its batch, those that the result lacks its k, but for the
+groups of a ragged one, of which each row meets one (by a compiler's scheduler all);
 operations that the factors do not show (taps of a window) lengthen k; libraries for GPUs take longer for short rows, and for windows
 that they go through in turn (`matmul_roofline`). A product whose result the shape says is not written is worked on as
 it leaves the matrix unit, unless it is summed over devices or resharded before: then it is written, and read as it settles. What stays near
@@ -87,6 +88,8 @@ def _kernel_ns(
             else launched
         )
     m, k, n, batch = _matmul_sizes(rule, sizes, shape.flops)
+    if hardware.is_scheduled:
+        k *= math.prod(sizes[factor] for factor in _groups(rule))
     line = hardware.matmul_roofline(
         m=m,
         k=k,
@@ -110,7 +113,8 @@ def _matmul_sizes(rule: OpShardingRule, sizes: list[int], flops: int) -> tuple[i
     lhs, rhs, result = (
         {factor for dim in mapping for factor in dim} for mapping in (*rule.operands[:2], rule.results[0])
     )
-    factors = set(range(len(sizes)))
+    of_groups = _groups(rule) | {f for mapping in rule.operands[2:] for dim in mapping for f in dim}
+    factors = set(range(len(sizes))) - of_groups
     batch, k = lhs & rhs & result, factors - result
     m = (lhs & result) - batch
     n = factors - batch - k - m
@@ -118,6 +122,14 @@ def _matmul_sizes(rule: OpShardingRule, sizes: list[int], flops: int) -> tuple[i
     hidden = max(flops / shown, 1.0) if shown else 1.0
     m_size, k_size, n_size, batch_size = (math.prod(sizes[f] for f in part) for part in (m, k, n, batch))
     return m_size, k_size * hidden, n_size, batch_size
+
+
+def _groups(rule: OpShardingRule) -> set[int]:
+    """The factors of a ragged product's groups: of its second operand or its result alone. It has a third, their sizes."""
+    lhs, rhs, result = (
+        {factor for dim in mapping for factor in dim} for mapping in (*rule.operands[:2], rule.results[0])
+    )
+    return (rhs ^ result) - lhs if any(rule.operands[2:]) else set()
 
 
 def _bytes_moved(

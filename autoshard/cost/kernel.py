@@ -134,7 +134,7 @@ def local_work(shape: KernelShape, strategies: Sequence[Strategy], hardware: Har
     whole = math.prod(factor.size for factor in shape.rule.factors)
     flops = shape.flops * np.prod(sizes, axis=1) / max(whole, 1)
     bytes_ = np.asarray([_bytes_moved(shape, s, hardware) for s in strategies], dtype=np.float64)
-    dims = _matmul_dims(shape, sizes) if shape.is_matmul else None
+    dims = _matmul_dims(shape, sizes, hardware) if shape.is_matmul else None
     return LocalWork(flops, bytes_, shape.dtype, dims, tuple(_rows(shape, sizes)), shape.in_turn)
 
 
@@ -161,12 +161,17 @@ def is_part_of_readers(shape: KernelShape) -> bool:
     return not shape.is_matmul and not shape.writes and not any(shape.reads)
 
 
-def _matmul_dims(shape: KernelShape, sizes: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """[K] local m, k, n and batch of a contraction; operations that the factors do not show (windows) count towards k."""
-    m, k, n, batch = (
+def _matmul_dims(
+    shape: KernelShape, sizes: Floats, hardware: Hardware
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """[K] local m, k, n and batch of a contraction; operations that the factors do not show (windows) count towards k, and so do the groups
+    of a ragged one by the compiler's scheduler, which takes all to be multiplied by all."""
+    m, k, n, batch, groups = (
         np.prod(sizes[:, [i for i, role in enumerate(shape.matmul_roles) if role == name]], axis=1)
-        for name in "mknb"
+        for name in "mknbg"
     )
+    if hardware.is_scheduled:
+        k = k * groups
     shown = 2 * math.prod(factor.size for factor in shape.rule.factors)
     return m, k * (max(shape.flops / shown, 1.0) if shown else 1.0), n, batch
 

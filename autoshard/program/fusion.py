@@ -73,13 +73,23 @@ def rule_of(op: Op, listing: Listing) -> OpShardingRule:
 
 
 def matmul_roles(rule: OpShardingRule) -> str:
-    """m and n are the factors of one operand and the result, b those of all three, k those that the result lacks."""
-    lhs, rhs = ({f for dim in mapping for f in dim} for mapping in rule.operands[:2])
-    result = {f for dim in rule.results[0] for f in dim}
-    return "".join(
-        "k" if f not in result else "b" if f in lhs and f in rhs else "m" if f in lhs else "n"
-        for f in range(len(rule.factors))
+    """m and n are the factors of one operand and the result, b those of all three, k those that the result lacks.
+
+    Of a ragged product g are those of the groups, each row or column of which meets one, and s those of their sizes.
+    """
+    lhs, rhs, result, sizes = (
+        {f for mapping in mappings for dim in mapping for f in dim}
+        for mappings in (rule.operands[:1], rule.operands[1:2], rule.results[:1], rule.operands[2:])
     )
+
+    def role(f: int) -> str:
+        if sizes and f not in lhs and (f in rhs) != (f in result):
+            return "g"
+        if f in sizes:
+            return "s"
+        return "k" if f not in result else "b" if f in lhs and f in rhs else "m" if f in lhs else "n"
+
+    return "".join(map(role, range(len(rule.factors))))
 
 
 def has_batch(rule: OpShardingRule, roles: str) -> bool:
