@@ -21,7 +21,13 @@ FLOATS_WITHIN = {
     "f64": ("bf16", "f16", "f32"),
 }  # what each holds without loss; a sum of the narrow ones would be rounded where one of the wide is not
 _EACH_ALONE = frozenset(
-    {"stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution", "stablehlo.multiply"}
+    {
+        "stablehlo.dot_general",
+        "stablehlo.dot",
+        "stablehlo.convolution",
+        "stablehlo.multiply",
+        "chlo.ragged_dot",
+    }
 )
 _ALL_TOGETHER = frozenset(
     {"stablehlo.add", "stablehlo.subtract", "stablehlo.negate", "stablehlo.concatenate", "stablehlo.pad", "stablehlo.complex"}
@@ -34,7 +40,7 @@ _FIRST = frozenset(
     }
 )  # fmt: skip
 _CONSTANTS = frozenset({"stablehlo.constant", "sdy.constant"})
-_SUMS = frozenset({"stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"})
+_SUMS = frozenset({"stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution", "chlo.ragged_dot"})
 _BODIED = frozenset({"stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.scatter"})
 
 

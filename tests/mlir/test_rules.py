@@ -172,6 +172,19 @@ def test_ragged_dot_over_rows_keeps_rows_and_groups_whole() -> None:
         "([i, j], [k, j, l], [m])->([i, l]) {i=8, j=16, k=4, l=32, m=4} reduction={j} need_replication={i, k, m}"
     )
     assert (op.flops, op.is_matmul) == (2 * 8 * 16 * 32, True)
+    assert (op.linear, op.leaves_addends) == (((0,), (1,)), True)
+    assert op.has_default_precision
+
+
+def test_ragged_dot_that_asks_for_more_precision() -> None:
+    attributes = RAGGED.format(lhs=1, rhs=1, ragged=0, group=0)[:-1]
+    for precision, is_default in (("DEFAULT", True), ("HIGHEST", False)):
+        asked = f"precision_config = [#chlo<precision {precision}>, #chlo<precision DEFAULT>]"
+        op = op_of(
+            f'%0 = "chlo.ragged_dot"(%a, %b, %g) {attributes}, {asked}}} : ({T}, tensor<4x16x32xf32>, tensor<4xi32>) -> tensor<8x32xf32>',
+            f"%a: {T}, %b: tensor<4x16x32xf32>, %g: tensor<4xi32>",
+        )
+        assert op.has_default_precision is is_default
 
 
 def test_ragged_dot_over_the_contraction_keeps_it_whole() -> None:
