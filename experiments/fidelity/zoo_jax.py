@@ -1,4 +1,5 @@
-"""Models of packages for jax that no other file here imports (of keras-hub and tunix: other models), and agents of brax and rlax.
+"""Models of packages for jax that no other file here imports (of keras-hub and tunix: other models), agents of brax and rlax, and what
+tunix trains models with after they are.
 
 Built and lowered as those of `zoo.py`, on abstract shapes; training steps donate their state.
 
@@ -16,7 +17,7 @@ Lowered with jax 0.10.2, flax 0.12.8, optax 0.2.8, equinox 0.13.8 (Python 3.11, 
     clicks_train             keras-rs 0.4.0, keras 3.15.1
     tarflow_train            transformer-flows 0.0.13
     e1_train                 e1jax 0.3.0
-    qlora_tunix_train        google-tunix 0.1.7, qwix 0.1.8
+    qlora_tunix_train, and those that end in tunix_train and tunix_fwd    google-tunix 0.1.7, qwix 0.1.8
     humanoid_train           brax 0.14.2
     cnf_train                diffrax 0.7.2
     impala_train             dm-haiku 0.0.17, rlax 0.1.9
@@ -561,10 +562,131 @@ def retinanet_train() -> Program:
     return step, (weights, jax.eval_shape(optimizer.init, weights), others, *batch), (0, 1, 2)
 
 
+def tunix_split(build: Any, narrows: bool = False) -> tuple[Any, Tree, Tree]:
+    """A model's graph, its weights, in bfloat16 where asked, and the rest of its state."""
+    from flax import nnx
+
+    graph, weights, rest = nnx.split(nnx.eval_shape(build), nnx.Param, ...)
+    return graph, jax.tree.map(lambda a: Shape(a.shape, BF16), weights) if narrows else weights, rest
+
+
+def tunix_logits(model: Any, ids: Any) -> Any:
+    """Of all positions, each of which sees those before it."""
+    count, length = ids.shape
+    places = jnp.broadcast_to(jnp.arange(length), ids.shape)
+    mask = jnp.broadcast_to(jnp.tril(jnp.ones((length, length), bool)), (count, length, length))
+    return model(ids, places, None, mask)[0]
+
+
+def qwen3_tunix(size: str) -> Any:
+    """What builds it: float32 weights that layers take as bfloat16."""
+    import dataclasses
+
+    from flax import nnx
+    from tunix.models.qwen3 import model as qwen3
+
+    config = dataclasses.replace(getattr(qwen3.ModelConfig, f"qwen3_{size}")(), dtype=BF16)
+    return lambda: qwen3.Qwen3(config, rngs=nnx.Rngs(0))
+
+
+def grpo_tunix_train() -> Program:
+    """tunix's GRPO of Qwen3 0.6B, on 32 completions of 768 to prompts of 256, AdamW."""
+    from flax import nnx
+    from tunix.rl import algo_core, common
+    from tunix.rl.grpo.grpo_learner import GRPOConfig
+
+    graph, weights, rest = tunix_split(qwen3_tunix("0p6b"))
+    config, count, asked, told = GRPOConfig(beta=0.04), 32, 256, 768
+    config.temperature = 1.0
+
+    def loss(weights: Tree, rest: Tree, *batch: Any) -> Any:
+        model, example = nnx.merge(graph, weights, rest), common.TrainExample(*batch)
+        return algo_core.grpo_loss_fn(model, example, config, 0, 1)[0]
+
+    prompts = Shape((count, asked), I32), Shape((count, asked), jnp.bool_)
+    answers = Shape((count, told), I32), Shape((count, told), jnp.bool_)
+    before = Shape((count, told), F32)
+    return training(loss, ADAMW, weights, rest, *prompts, *answers, Shape((count,), F32), before, before)
+
+
+def entropy_tunix_train() -> Program:
+    """A clipped policy gradient of Qwen3 0.6B with a bonus for the entropy of all logits, as tunix' PPO has it; 64 completions, AdamW."""
+    from flax import nnx
+    from tunix.rl import algo_core, common
+
+    graph, weights, rest = tunix_split(qwen3_tunix("0p6b"))
+    count, asked, told = 64, 256, 768
+
+    def loss(weights: Tree, rest: Tree, prompts: Any, answers: Any, gains: Any, mask: Any, old: Any) -> Any:
+        parts = nnx.split(nnx.merge(graph, weights, rest))
+        chances, logits = common.compute_per_token_logps(
+            *parts, prompts, answers, 0, 1, stop_gradient=False, return_logits=True
+        )
+        ratio = jnp.exp(chances.astype(F32) - old)
+        gained = jnp.minimum(ratio * gains, jnp.clip(ratio, 0.8, 1.2) * gains)
+        return algo_core.masked_mean(-gained - 0.01 * algo_core.compute_entropy_from_logits(logits), mask)
+
+    answers = Shape((count, told), F32)
+    words = Shape((count, asked), I32), Shape((count, told), I32)
+    return training(loss, ADAMW, weights, rest, *words, answers, Shape((count, told), jnp.bool_), answers)
+
+
+def distill_tunix_train() -> Program:
+    """tunix's distillation of the logits of Qwen3 1.7B, in bfloat16, into Qwen3 0.6B; 32 sequences of 1024, AdamW."""
+    from flax import nnx
+    from tunix.distillation.strategies.logit import LogitStrategy
+
+    graph, weights, rest = tunix_split(qwen3_tunix("0p6b"))
+    taught, of_teacher, others = tunix_split(qwen3_tunix("1p7b"), narrows=True)
+    strategy = LogitStrategy(*[lambda *_, **__: None] * 3)
+
+    def loss(weights: Tree, rest: Tree, of_teacher: Tree, others: Tree, ids: Any, labels: Any) -> Any:
+        told = jax.lax.stop_gradient(tunix_logits(nnx.merge(taught, of_teacher, others), ids))
+        said = tunix_logits(nnx.merge(graph, weights, rest), ids)
+        return strategy.compute_loss(said, told, jax.nn.one_hot(labels, said.shape[-1]))[0]
+
+    ids = Shape((32, 1024), I32)
+    return training(loss, ADAMW, weights, rest, of_teacher, others, ids, ids)
+
+
+def gemma4_tunix(size: str) -> tuple[Any, Tree, Tree]:
+    from flax import nnx
+    from tunix.models.gemma4 import model as gemma4
+
+    config = getattr(gemma4.ModelConfig, f"gemma4_{size}")()
+    return tunix_split(lambda: gemma4.Gemma4(config, rngs=nnx.Rngs(0)), narrows=True)
+
+
+def gemma4_tunix_train() -> Program:
+    """tunix's Gemma 4 E2B, weights in bfloat16 and work in float32, 16 sequences of 1024, Adafactor."""
+    from flax import nnx
+
+    graph, weights, rest = gemma4_tunix("e2b")
+
+    def loss(weights: Tree, rest: Tree, ids: Any, labels: Any) -> Any:
+        return cross_entropy(tunix_logits(nnx.merge(graph, weights, rest), ids), labels)
+
+    ids = Shape((16, 1024), I32)
+    return training(loss, optax.adafactor(1e-3), weights, rest, ids, ids)
+
+
+def gemma4_moe_tunix_fwd() -> Program:
+    """tunix's Gemma 4 26B, 8 of 128 experts for each word by ragged products, the next words of 16 sequences of 512; as E2B."""
+    from flax import nnx
+
+    graph, weights, rest = gemma4_tunix("26b_a4b")
+
+    def step(weights: Tree, rest: Tree, ids: Any) -> Any:
+        return tunix_logits(nnx.merge(graph, weights, rest), ids)[:, -1]
+
+    return step, (weights, rest, Shape((16, 512), I32)), ()
+
+
 PROGRAMS = (
     mixtral_levanter_train, whisper_levanter_train, exaone4_train, qwen2_easydel_decode, gpt_oss_prefill, cappa_train,
     mmdit_flaxdiff_train, mace_train, clicks_train, tarflow_train, e1_train, qlora_tunix_train, humanoid_train,
-    cnf_train, impala_train, retinanet_train,
+    cnf_train, impala_train, retinanet_train, grpo_tunix_train, entropy_tunix_train, distill_tunix_train, gemma4_tunix_train,
+    gemma4_moe_tunix_fwd,
 )  # fmt: skip
 
 if __name__ == "__main__":
