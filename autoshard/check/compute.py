@@ -3,7 +3,7 @@
     operations on one device = operations * prod_f ceil(size_f / shards_f) / size_f      over the factors f of the root op's rule
 
 A matrix product is [m, k] by [k, n]: factors of both operands and the result are its batch, those that the result lacks its k, but for the
-groups of a ragged one, of which each row meets one (by a compiler's scheduler all);
+groups of a ragged one, of which each row meets one (`Hardware.multiplies_all_groups`: all);
 operations that the factors do not show (taps of a window) lengthen k; libraries for GPUs take longer for short rows, and for windows
 that they go through in turn (`matmul_roofline`). A product whose result the shape says is not written is worked on as
 it leaves the matrix unit, unless it is summed over devices or resharded before: then it is written, and read as it settles. What stays near
@@ -88,7 +88,7 @@ def _kernel_ns(
             else launched
         )
     m, k, n, batch = _matmul_sizes(rule, sizes, shape.flops)
-    if hardware.is_scheduled:
+    if hardware.multiplies_all_groups:
         k *= math.prod(sizes[factor] for factor in _groups(rule))
     line = hardware.matmul_roofline(
         m=m,

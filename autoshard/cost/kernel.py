@@ -165,12 +165,12 @@ def _matmul_dims(
     shape: KernelShape, sizes: Floats, hardware: Hardware
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """[K] local m, k, n and batch of a contraction; operations that the factors do not show (windows) count towards k, and so do the groups
-    of a ragged one by the compiler's scheduler, which takes all to be multiplied by all."""
+    of a ragged one where all rows are multiplied by all of them."""
     m, k, n, batch, groups = (
         np.prod(sizes[:, [i for i, role in enumerate(shape.matmul_roles) if role == name]], axis=1)
         for name in "mknbg"
     )
-    if hardware.is_scheduled:
+    if hardware.multiplies_all_groups:
         k = k * groups
     shown = 2 * math.prod(factor.size for factor in shape.rule.factors)
     return m, k * (max(shape.flops / shown, 1.0) if shown else 1.0), n, batch
