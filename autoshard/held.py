@@ -114,14 +114,10 @@ class _Names:
             op = self._program.listing.ops[kernel.ops[-1]]
             return HeldBuffer("value", "", op.name, op.location, "", LOOPED, held.bytes)
         type_ = _local_text(edge.travels, self._graph.layouts[edge.type.rank].shardings[target])
-        reader, provider = self._graph.nodes[edge.reader], self._graph.nodes[edge.provider]
-        if held.is_handed_over:
-            return HeldBuffer(
-                "result", self._program.flows[reader.flow].name, "", "", type_, held.note, held.bytes
-            )
+        provider = self._graph.nodes[edge.provider]
         if provider.hub >= 0:
             provider = self._graph.nodes[self._graph.provider[provider.hub][0]]
-        number = provider.kernel if provider.kernel >= 0 else reader.kernel
+        number = provider.kernel if provider.kernel >= 0 else self._graph.nodes[edge.reader].kernel
         name = self._program.flows[provider.flow].name if provider.flow >= 0 else ""
         if number < 0:
             return HeldBuffer("copy", name, "", "", type_, held.note, held.bytes)

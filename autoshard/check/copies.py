@@ -63,7 +63,7 @@ def find_copies(
 
 
 def _copies(planned: Planned, reads: Reads, stored: Stored, compiled: Compiled) -> Iterator[Buffer]:
-    hideable, last = compiled.ahead, len(planned.listing.ops)
+    hideable = compiled.ahead
     for value, mine in reads.of_value.items():
         type_, settled = planned.type_of(value), planned.settled[value]
         found, copy = planned.shared.get(value, settled), shared_copy(planned, value, mine)
@@ -79,10 +79,9 @@ def _copies(planned: Planned, reads: Reads, stored: Stored, compiled: Compiled) 
             if read.needs_copy and read.sharding != found and is_whole:
                 begin = hideable.begin_of_read(value, read.op, read.time)
                 taken = stored.resharded(value, stored.narrowed(type_, read.travels), read.sharding)
-                is_result = read.time == last
-                yield Buffer(begin, read.end, taken, is_result)
+                yield Buffer(begin, read.end, taken)
                 if (type_, read.travels, found, read.sharding) in compiled.laid_out:
-                    yield Buffer(read.time, read.time + 1, taken, is_result)
+                    yield Buffer(read.time, read.time + 1, taken)
 
 
 def held_between(planned: Planned, reads: Reads, stored: Stored, compiled: Compiled) -> Iterator[Buffer]:

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from autoshard.cost.again import GathersAgain
-from autoshard.cost.graph import Edge, Graph
+from autoshard.cost.graph import Graph
 from autoshard.cost.layouts import Ints
 from autoshard.cost.looped import Looped
 from autoshard.cost.memory import NodeItems
 from autoshard.cost.sizes import Item, Sizes
 from autoshard.problem import Problem, evaluate, item_usages
-from autoshard.program import Deferring, FlowKind, Lifetime, Lives, gather_kernels
+from autoshard.program import Deferring, Lifetime, Lives, gather_kernels
 
 
 class Held(NamedTuple):
@@ -80,9 +80,6 @@ class PeakModel:
         self._deferring = Deferring(graph.program)
         self._offloading = sizes.offloading()
         self._least = Lives(graph.program.lifetimes, is_least=True)
-        self._into_results = np.asarray(
-            [_is_into_result(graph, edge) for edge in graph.edges], dtype=np.int64
-        )
         self._lives: dict[tuple[int, frozenset[int], frozenset[tuple[int, bool]]], Lives] = {}
         self._living: dict[int, _NodeItems] = {}  # by the identity of lives, which are kept
         gathers = {kernel.time: kernel.results[0] for kernel in gather_kernels(graph.program)}
@@ -230,7 +227,6 @@ class PeakModel:
         edges = self._problem.edge_item
         copied = np.zeros((len(edges), 5), dtype=np.int64)
         copied[:, :2], copied[:, 2], copied[:, 4] = edges[:, 1:3], item_usages(self._problem, chosen)[1], -1
-        copied[:, 3] = self._into_results[edges[:, 0]]
         between = self._again.held_between(chosen) if held_between else ()
         rows = [(begin, end, bytes_, 0, -1) for _, begin, end, bytes_ in between]
         held = np.asarray(rows, dtype=np.int64).reshape(-1, 5)
@@ -248,9 +244,3 @@ class PeakModel:
                 names, columns.tolist(), strict=True
             )
         ]
-
-
-def _is_into_result(graph: Graph, edge: Edge) -> bool:
-    """Whether a copy that it makes is a result, which is no more in vector memory than others."""
-    number = graph.nodes[edge.reader].flow
-    return number >= 0 and graph.program.flows[number].kind is FlowKind.RESULT

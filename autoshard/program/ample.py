@@ -188,7 +188,7 @@ class _Keeper:
         is_dear = is_dear_itself or not self._costly.isdisjoint(reads)
         is_wide_inside = is_widened(root, listing) or (compiler.keeps_erfc and root.name == _ERFC)
         is_narrowed = is_narrowing(root, listing) and value in self._of_exponentials
-        is_narrower = is_wide_inside or (is_narrowed and not self._softmaxes.are_of_a_loss(value))
+        is_narrower = is_wide_inside or (is_narrowed and not self._softmaxes.are_logged(value))
         is_epilogue = not is_reduced or is_narrower
         is_for_products = value in self._as_stored.products
 
@@ -202,7 +202,7 @@ class _Keeper:
             if not may_replace:
                 return False
             is_short = is_reduced and _row(listing, value) <= LONGEST_ROW
-            width = 2 if is_short and not self._softmaxes.are_of_a_loss(value) else 1
+            width = 2 if is_short and not self._softmaxes.are_logged(value) else 1
             return _replaces(kernel, whole, self._readers, listing, width)
 
         is_read_again = len(self._readers.get(value, ())) > 1

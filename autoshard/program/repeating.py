@@ -73,7 +73,7 @@ class Repeatable:
     gathered: frozenset[int]
     """What gathers take their slices from, also under the names that it had before reshapes."""
     only_gathered: frozenset[int]  # and what nothing else reads
-    pooled: frozenset[int]  # see `pooled`
+    into_pools: frozenset[int]  # see `pooled.into_pools`
     gates: Gates
 
     def includes(self, root: Op, operands: int) -> bool:
@@ -103,7 +103,7 @@ class Repeatable:
         for a reader anyway; of what is pooled several may.
         """
         result = root.results[0]
-        return (len(stored) <= 1 or result in self.pooled) and all(
+        return (len(stored) <= 1 or result in self.into_pools) and all(
             _bytes(listing, value) <= _bytes(listing, result) or self.gates.is_gate(result, value)
             for value in stored
         )
@@ -282,7 +282,7 @@ def repeatable(
     zeros: frozenset[int],
     pinned: frozenset[int],
     renaming: frozenset[str],
-    pooled: frozenset[int],
+    pooled_inside: frozenset[int],
 ) -> Repeatable:
     """Args: values that are zero everywhere, and those that keep a buffer of their own; ops that products look through; what is made of
     several buffers where it is pooled."""
@@ -298,7 +298,7 @@ def repeatable(
         into_matmuls(listing, zeros, pinned, renaming),
         frozenset(gathered),
         frozenset(gathered - others),
-        pooled,
+        pooled_inside,
         Gates(listing),
     )
 

@@ -38,8 +38,9 @@ class Softmaxes:
         is_narrowed = any(is_narrowing(one, self._listing) for one in inside)
         return not is_narrowed and {one.name for one in inside} == _JUST_WIDENED
 
-    def are_of_a_loss(self, value: int) -> bool:
-        """What is made of exponentials of whose sums somebody asks for the logarithms."""
+    def are_logged(self, value: int) -> bool:
+        """What is made of exponentials of whose sums somebody asks for the logarithms, as losses do, and z-losses of
+        attention."""
         before = self._ops_behind([value], frozenset({_EXPONENTIAL}))
         made = {op.results[0] for op in before if op.name == _EXPONENTIAL}
         return bool(made) and made <= self._logged

@@ -26,6 +26,7 @@ def sum_of(reader: str) -> str:
     """What is pooled is a rectified sum of two products, which others read too; the sum's gradient waits for what is pooled."""
     made = f"tensor<8x{15 if reader == 'overlapping' else 8}xf32>"
     window = pooled(2, 1, made) if reader == "overlapping" else pooled(2, 2, made)
+    again = pooled(4, 4, "tensor<8x4xf32>").replace("%p =", "%p2 =") if reader == "another pool" else ""
     besides = {"product": "%s", "name of it": "%h"}.get(reader, "%x")
     return main_of(
         f"""
@@ -38,6 +39,7 @@ def sum_of(reader: str) -> str:
       %h = stablehlo.negate %s : {T}
       %o = stablehlo.dot_general {besides}, %y, contracting_dims = [1] x [1] : ({T}, {T}) -> {SMALL}
       {window}
+      {again}
       %q = stablehlo.reduce(%p init: %zero) applies stablehlo.add across dimensions = [1] : ({made}, tensor<f32>) -> tensor<8xf32>
       %b = stablehlo.broadcast_in_dim %q, dims = [0] : (tensor<8xf32>) -> {T}
       %g = stablehlo.multiply %b, %v : {T}
@@ -50,7 +52,13 @@ def sum_of(reader: str) -> str:
 
 @pytest.mark.parametrize(
     ("reader", "is_stored"),
-    [("gradient", False), ("product", True), ("name of it", True), ("overlapping", True)],
+    [
+        ("gradient", False),
+        ("another pool", False),
+        ("product", True),
+        ("name of it", True),
+        ("overlapping", True),
+    ],
 )
 def test_sums_that_are_pooled(reader: str, is_stored: bool) -> None:
     """A gradient waits for what is pooled; a product that does not reads the sum from a buffer, and so do windows that overlap."""
