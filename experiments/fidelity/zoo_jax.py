@@ -371,6 +371,14 @@ def e1_train() -> Program:
     return equinox_train(model, loss, ids, ids, ids, ids, Shape((32, 512), jnp.bool_), ids)
 
 
+def tunix_logits(model: Any, ids: Any) -> Any:
+    """Of all positions, each of which sees those before it."""
+    count, length = ids.shape
+    places = jnp.broadcast_to(jnp.arange(length), ids.shape)
+    mask = jnp.broadcast_to(jnp.tril(jnp.ones((length, length), bool)), (count, length, length))
+    return model(ids, places, None, mask)[0]
+
+
 def qlora_tunix_train() -> Program:
     """tunix's Llama 3.1 8B in 4 bits by qwix, updates of rank 16 beside queries, keys and values, 16 sequences of 512; bfloat16, AdamW."""
     import qwix
@@ -390,10 +398,7 @@ def qlora_tunix_train() -> Program:
     )
 
     def loss(beside: Tree, kept: Tree, ids: Any, labels: Any) -> Any:
-        count, length = ids.shape
-        places = jnp.broadcast_to(jnp.arange(length), ids.shape)
-        mask = jnp.broadcast_to(jnp.tril(jnp.ones((length, length), bool)), (count, length, length))
-        return cross_entropy(nnx.merge(graph, beside, kept)(ids, places, None, mask)[0], labels)
+        return cross_entropy(tunix_logits(nnx.merge(graph, beside, kept), ids), labels)
 
     ids = Shape((16, 512), I32)
     return training(loss, ADAMW, beside, kept, ids, ids)
@@ -568,14 +573,6 @@ def tunix_split(build: Any, narrows: bool = False) -> tuple[Any, Tree, Tree]:
 
     graph, weights, rest = nnx.split(nnx.eval_shape(build), nnx.Param, ...)
     return graph, jax.tree.map(lambda a: Shape(a.shape, BF16), weights) if narrows else weights, rest
-
-
-def tunix_logits(model: Any, ids: Any) -> Any:
-    """Of all positions, each of which sees those before it."""
-    count, length = ids.shape
-    places = jnp.broadcast_to(jnp.arange(length), ids.shape)
-    mask = jnp.broadcast_to(jnp.tril(jnp.ones((length, length), bool)), (count, length, length))
-    return model(ids, places, None, mask)[0]
 
 
 def qwen3_tunix(size: str) -> Any:
