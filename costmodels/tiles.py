@@ -142,9 +142,17 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
         return np.where(longest < 2, 0, elements // np.maximum(longest, 1) * bits // 8)
 
     def scattered_part(
-        self, whole: Sequence[int], dim: int, devices: int, element_bits: int, minor: MinorPair | None = None
+        self,
+        whole: Sequence[int],
+        dim: int,
+        devices: int,
+        element_bits: int,
+        minor: MinorPair | None = None,
+        ways: int = 1,
     ) -> tuple[int, int]:
         """Bytes of the part of a scattered sum as it goes over the links, and those that are added; `whole` is cut along `dim`.
+
+        The number of chunks is a multiple of the `ways` on which they go at once.
 
         A matrix, cut into rows, goes in chunks of whole rows of tiles and gets more of them; of more dimensions the tiles themselves go,
         with what fills them up. A chunk has an even number of tiles. At most a third is added.
@@ -162,7 +170,7 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
         most = Fraction(self.scattered_tiles, devices + 4)
         if len(kept) > 2:
             tiles = math.prod(part) // (part[row] * part[lane]) * rows * lanes
-            pairs = PAIR * math.ceil(tiles / most)
+            pairs = ways * PAIR * math.ceil(tiles / most)
             tile_bytes = self.sublanes * min(part[lane], self.lanes) * element_bits // 8
             sent = math.ceil(tiles / pairs) * pairs
             is_much = sent * tile_bytes > bytes_ * MOST_SENT
@@ -170,7 +178,7 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
         rows_together = math.floor(most / lanes)
         if not rows_together:
             return bytes_, 0
-        step = math.ceil(rows / rows_together) * PAIR // math.gcd(PAIR, lanes)
+        step = ways * math.ceil(rows / rows_together) * PAIR // math.gcd(PAIR, lanes)
         added = (math.ceil(rows / step) * step * self.sublanes - part[row]) * part[lane] * element_bits // 8
         return (bytes_, 0) if bytes_ + added > bytes_ * MOST_SENT else (bytes_ + added, added)
 

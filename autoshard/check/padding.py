@@ -1,7 +1,7 @@
 """What XLA for TPUs emits for a sum of which devices keep parts: these padded to equal chunks, and a permute of rows that this displaces.
 
 Where the parts are not cut along a minor dimension; what all of sixteen devices or more keep is not padded, but of a slice of two unequal
-dimensions (4x8).
+dimensions (4x8). On both ways of a square of two by two there are twice the chunks.
 """
 
 import math
@@ -32,7 +32,10 @@ def with_padding(
     if prices.lowering != "xla-tpu" or tiles is None or is_every_device or has_parts_of_axes:
         return (whole,)
     shape = made.local_shape(type_.shape)
-    bytes_, added = tiles.scattered_part(shape, divided[0], count, dtype_bits(type_.dtype), minor)
+    is_square = prices.communication.placement.covers_pairs([axis.name for axis in whole.axes])
+    bytes_, added = tiles.scattered_part(
+        shape, divided[0], count, dtype_bits(type_.dtype), minor, 2 if is_square else 1
+    )
     padded = Sent("all_reduce", whole.axes, bytes_ * count)
     displaced = Sent("collective_permute", whole.axes, (count - 1) * added)
     return (padded, displaced) if added else (padded,)

@@ -218,6 +218,26 @@ def test_scattered_sums_of_v6e(shape: tuple[int, ...], bits: int, sent: tuple[in
     assert part * 8 == math.prod(sent) * bits // 8
 
 
+@pytest.mark.parametrize(
+    ("shape", "rows"),
+    [
+        ((4 * 2003 * 8, 128), 2020 * 8),
+        ((4 * 2003 * 8, 256), 2016 * 8),
+        ((4 * 250 * 8, 384), 256 * 8),
+        ((4 * 251 * 8, 1024), 260 * 8),
+        ((4 * 3001, 8, 128), 3024),
+        ((4 * 10007, 8, 128), 10032),
+    ],
+)
+def test_scattered_sums_of_a_square(shape: tuple[int, ...], rows: int) -> None:
+    """What libtpu 0.0.52 for v5p 2x2x4 reduces over four devices that are two by two: rows of a part, bfloat16."""
+    tiles = costmodels.load("tpu-v5p").tiles
+    assert tiles is not None
+    minor = None if len(shape) == 2 else ((2,), (1,))
+    part, _ = tiles.scattered_part(shape, 0, 4, 16, minor, ways=2)
+    assert part == rows * math.prod(shape[1:]) * 2
+
+
 def test_what_is_added_to_parts_is_told() -> None:
     """Rows beyond those of a matrix; of more dimensions whole tiles beyond those that hold the part."""
     tiles = replace(TPU, scattered_tiles=3650)

@@ -169,3 +169,19 @@ def test_groups_that_do_not_exist(axes: list[Axis], expected: str) -> None:
     with pytest.raises(HardwareError) as caught:
         V5E.place([("x", 8)]).all_gather_ns(1000, axes)
     assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("chip", "mesh", "shape", "axes", "is_square"),
+    [
+        ("tpu-v5p", [("x", 4), ("y", 4)], (2, 2, 4), ["y"], True),
+        ("tpu-v5p", [("x", 4), ("y", 4)], (2, 2, 4), ["x"], False),
+        ("tpu-v5e", [("x", 4), ("y", 2)], (2, 4), ["x"], False),
+        ("tpu-v5e", [("x", 4)], (2, 2), ["x"], True),
+        ("tpu-v5e", [("a", 2), ("b", 2), ("c", 2), ("d", 2)], (4, 4), ["b", "d"], False),
+    ],
+)
+def test_squares_of_two_whole_dimensions(
+    chip: str, mesh: list[tuple[str, int]], shape: tuple[int, ...], axes: list[str], is_square: bool
+) -> None:
+    assert load(chip).place(mesh, shape).placement.covers_pairs(axes) == is_square
