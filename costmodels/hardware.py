@@ -237,6 +237,11 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.tiles is not None and bool(self.tiles.sums_in_place)
 
     @property
+    def filters_last(self) -> bool:
+        """Whether the compiler makes the gradients of filters of few images behind all else, see `tiles`."""
+        return self.tiles is not None and bool(self.tiles.filters_last)
+
+    @property
     def lays_looped_columns(self) -> bool:
         """Whether what a loop makes column by column lies in columns, see `tiles`."""
         return self.tiles is not None and bool(self.tiles.looped_columns)

@@ -62,6 +62,8 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     Convolutions run inside the one that reads them where that takes less time, a byte of memory traffic taken for as long as
     `nested_flop_per_byte` operations; None: they do not. Those that read images of fewer than `nested_from_channels` do not.
 
+    With `filters_last` it makes the gradients of filters of images that it cuts into strips (`costmodels.strips`) behind all else.
+
     With `sums_in_place` an all-reduce writes over what a product makes for it; otherwise both are there for a moment.
 
     Comparisons that are read again are packed into words (`comparison_bytes`), those in error functions of 16 bits from
@@ -84,6 +86,7 @@ class Tiles(Struct, frozen=True, forbid_unknown_fields=True):
     keeps_wide_results: bool | None = None  # None: no
     nested_flop_per_byte: Count | None = None  # None: none are nested
     nested_from_channels: Count | None = None  # None: of any
+    filters_last: bool | None = None  # None: no
     sums_in_place: bool | None = None  # None: no
     erfc_packed_from_devices: Count | None = None  # None: never
     narrows_packed: bool | None = None  # None: no

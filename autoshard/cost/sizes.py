@@ -69,6 +69,11 @@ class Sizes:
         return np.where(comparisons > 0, comparisons + kept, bytes_)
 
     @property
+    def filters_last(self) -> bool:
+        """Whether the compiler makes the gradients of filters of few images behind all else, see `costmodels.tiles`."""
+        return self._hardware.filters_last
+
+    @property
     def sums_in_place(self) -> bool:
         """Whether an all-reduce writes over what a product makes for it."""
         return self._hardware.sums_in_place

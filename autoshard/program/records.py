@@ -256,6 +256,7 @@ class FilterGradient:
     taps: int  # columns of the filter
     first: int  # time of the first of the computation's
     end: int  # half-open, of the last
+    pads_strides: bool = False  # of a convolution with strides that pads its images
 
 
 class Transform(NamedTuple):
@@ -335,7 +336,9 @@ class Updates(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A statistic that is as large as the images that it is of, read where `value` is; `taps` of the convolution that made them."""
+    """What is as large as images, as a statistic that is spread over them, and read where `value` is; `taps` of the convolution that made
+    them.
+    """
 
     value: int
     images: Images
@@ -370,6 +373,7 @@ class Strips:
     filters: dict[int, FilterGradient] = field(default_factory=dict[int, FilterGradient])  # by time
     kept: dict[int, Images] = field(default_factory=dict[int, Images])  # values that have no buffer otherwise
     spread: dict[int, tuple[Spread, ...]] = field(default_factory=dict[int, tuple[Spread, ...]])  # by value
+    crossing: dict[int, tuple[Spread, ...]] = field(default_factory=dict[int, tuple[Spread, ...]])  # by value
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,14 @@
 """What training steps of convolutional networks store besides, where a compiler cuts few images a device into strips.
 
-XLA:TPU takes strips of fewer than eight images for more images (`costmodels.strips`), and all work on them is in that shape. It then makes
-the gradients of all filters last, behind what goes back through the network: each takes a copy of the images for every column of the
-filter, made where the backward pass begins, and what went back to it. What normalizations make and sum again in the backward pass is in
+XLA:TPU takes strips of fewer than eight images for more images (`costmodels.strips`), and all work on them is in that shape. A filter's
+gradient takes a copy of the images for every column of the filter, made where the backward pass begins, and what went back to it. For v5e
+the gradients of all filters are made last, behind what goes back through the network. For v4, v5p and v6e each is when its turn comes, of
+three columns one is copied then, and all where the images of a convolution with strides are padded (`Tiles.filters_last`; plain networks of
+one and two dimensions, filters of 2, 3, 5 and 7 columns). What normalizations make and sum again in the backward pass is in
 two shapes then and is stored, not repeated. Where it is as wide as what the convolution stored, the first of it takes that one's place.
+What goes back to what a convolution with strides read is in no strips, though that was: work on both reads each value of the forward pass
+that it needs as images again, and so each of them is stored, whatever it could be made of (wav2vec's features and networks of a few layers,
+of 2 and 4 images on v5e and v6e, stride 2 and SiLU, GELU or a rectifier).
 Statistics of group normalizations that merge groups with images, as torch writes them, are spread over their groups in memory and kept for
 the backward pass (an autoencoder's step on 2 images a device takes 4.6 times what it would otherwise). Seen in what libtpu 0.0.51 and
 0.0.52 compile for v5e of plain networks, residual ones with batch normalization, blocks with group normalization, a U-Net and
@@ -18,7 +23,7 @@ from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import BROADCAST, RESHAPE, is_elementwise, is_reduction
 from autoshard.program.records import FilterGradient, Images, Kernel, KernelShape, Spread, Strips
 from autoshard.program.repeating import read_times, readers_of
-from autoshard.sharding import TensorMapping
+from autoshard.sharding import TensorMapping, dtype_bits
 
 _CONVOLUTION = "stablehlo.convolution"
 _OPERANDS = 2  # without constants
@@ -41,9 +46,10 @@ def find_strips(kernels: Sequence[Kernel], listing: Listing) -> Strips:
     for kernel, images in found:
         region, taps = listing.ops[kernel.time].region, kernel.shape.windows[-1].count
         lives = (starts[region], ends[region]) if kernel.time in late else (kernel.time, kernel.time + 1)
-        filters[kernel.time] = FilterGradient(images, taps, *lives)
+        filters[kernel.time] = FilterGradient(images, taps, *lives, _pads_strides(kernel.shape))
     kept = dict(_kept(kernels, listing, starts, origins)) if late else {}
-    return Strips(filters, kept, _spread(kernels, listing, origins))
+    crossing = _crossing(kernels, listing, starts, origins)
+    return Strips(filters, kept, _spread(kernels, listing, origins), crossing)
 
 
 def _filter_images(shape: KernelShape) -> tuple[Images, Images] | None:
@@ -64,6 +70,20 @@ def _filter_images(shape: KernelShape) -> tuple[Images, Images] | None:
     if len(made) != 1 or len(rows) != len(slid):
         return None
     return Images(batch[0], slid[-1], channels), Images(other, rows[-1], made)
+
+
+def _pads_strides(shape: KernelShape) -> bool:
+    """Whether the convolution whose filter's gradient this is goes in strides over images that it pads."""
+    rows = shape.operands[0].shape
+    return any(
+        window.dilation > 1
+        and (
+            window.low > 0
+            or (window.count - 1) * window.stride + (window.size - 1) * window.dilation + 1
+            > window.low + rows[window.dim]
+        )
+        for window in shape.windows
+    )
 
 
 def _made_images(shape: KernelShape) -> Images | None:
@@ -111,6 +131,69 @@ def _kept(
         replaced.add(origin.buffer)
         if not is_first or listing.values[value].type != listing.values[origin.buffer].type:
             yield value, origin.images
+
+
+def _crossing(
+    kernels: Sequence[Kernel], listing: Listing, starts: Mapping[int, int], origins: Mapping[int, _Origin]
+) -> dict[int, tuple[Spread, ...]]:
+    """What work on images that are in no strips reads of the forward pass, which were; by the value with a buffer that it is made of.
+
+    The first of it takes the place of that value, unless such work reads that too.
+    """
+    found: dict[int, dict[int, Spread]] = {}
+    times = {result: kernel.time for kernel in kernels for result in kernel.results}
+    for kernel in _on_whole_images(kernels, listing):
+        start = starts.get(listing.ops[kernel.time].region, kernel.time + 1)
+        made = {
+            use.value: origins[use.value]
+            for use in kernel.uses
+            if use.value in origins and times[use.value] < start
+        }
+        begins = {value: times[value] for value in made}
+        for index in kernel.ops:
+            op = listing.ops[index]
+            read = [value for value in op.operands if value in made]
+            if index < start and read and is_elementwise(op):
+                made[op.results[0]], begins[op.results[0]] = made[read[0]], index
+            elif index >= start:
+                for value in read:
+                    origin, type_ = made[value], listing.values[value].type
+                    if type_ is not None and not origin.merged:
+                        mine = found.setdefault(origin.buffer, {})
+                        mine[value] = Spread(
+                            value, origin.stored, 1, type_.dtype, begins[value], kernel.time + 1
+                        )
+    return {buffer: tuple(_besides(buffer, mine, listing)) for buffer, mine in found.items()}
+
+
+def _besides(buffer: int, crossing: Mapping[int, Spread], listing: Listing) -> Iterator[Spread]:
+    """What is stored beside the buffer."""
+    type_ = listing.values[buffer].type
+    assert type_ is not None
+    is_replaced = buffer not in crossing
+    for value, one in sorted(crossing.items()):
+        if value == buffer:
+            continue
+        if is_replaced and dtype_bits(one.dtype) <= dtype_bits(type_.dtype):
+            is_replaced = False
+        else:
+            yield one
+
+
+def _on_whole_images(kernels: Sequence[Kernel], listing: Listing) -> Iterator[Kernel]:
+    """Elementwise work on what goes back to what a convolution with strides read."""
+    whole: set[int] = set()
+    for kernel in kernels:
+        if kernel.shape.name == _CONVOLUTION:
+            is_whole = any(window.base_dilation > 1 for window in kernel.shape.windows)
+        else:
+            is_whole = is_elementwise(listing.ops[kernel.time]) and any(
+                use.value in whole for use in kernel.uses
+            )
+            if is_whole:
+                yield kernel
+        if is_whole:
+            whole.update(kernel.results)
 
 
 def _origins(kernels: Sequence[Kernel], listing: Listing) -> dict[int, _Origin]:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from autoshard.program import Program
 from tests.mlir.modules import main_of
 from tests.program.modules import program_of
 
@@ -145,3 +146,94 @@ def test_statistics_of_pixels_are_not_spread() -> None:
     )
     program = program_of(main_of(tokens, f"%x: {CHANNELS_FIRST}, {filters}", "tensor<16x16x3x3xbf16>"))
     assert not program.strips.spread
+
+
+WAVES, HALVES, TAPS = "tensor<8x1024x64xbf16>", "tensor<8x512x64xbf16>", "tensor<3x64x64xbf16>"
+
+
+def strided(work: str, pad: str = "[0, 1]", halves: str = HALVES) -> str:
+    """Of waves in two layers, the second in strides; `work` makes what goes back to the first, %b, of %g and the forward pass."""
+    made, back = (
+        f"[b, 0, f]x[0, i, o]->[b, 0, f], window = {{pad = [{pad}], stride = [2]}}",
+        "[b, 0, f]x[0, o, i]->[b, 0, f]",
+    )
+    summed = "[f, 0, b]x[i, 0, o]->[0, b, f]"
+    return f"""
+      %0 = stablehlo.convolution(%x, %v) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f], window = {{pad = [[1, 1]]}} {{{ROLES}}}
+        : ({WAVES}, {TAPS}) -> {WAVES}
+      %1 = stablehlo.logistic %0 : {WAVES}
+      %2 = stablehlo.multiply %0, %1 : {WAVES}
+      %3 = stablehlo.convolution(%2, %w) dim_numbers = {made} {{{ROLES}}} : ({WAVES}, {TAPS}) -> {halves}
+      %4 = stablehlo.convolution(%2, %3) dim_numbers = {summed}, window = {{pad = [{pad}], rhs_dilate = [2]}} {{{ROLES}}}
+        : ({WAVES}, {halves}) -> {TAPS}
+      %g = stablehlo.convolution(%3, %w) dim_numbers = {back}, window = {{pad = [[2, 1]], lhs_dilate = [2]}} {{{ROLES}}}
+        : ({halves}, {TAPS}) -> {WAVES}
+      {work}
+      %9 = stablehlo.convolution(%x, %b) dim_numbers = {summed}, window = {{pad = [[1, 1]]}} {{{ROLES}}}
+        : ({WAVES}, {WAVES}) -> {TAPS}
+      return %4, %9 : {TAPS}, {TAPS}"""
+
+
+def program_of_strided(*text: str) -> Program:
+    return program_of(main_of(strided(*text), f"%x: {WAVES}, %v: {TAPS}, %w: {TAPS}", f"{TAPS}, {TAPS}"))
+
+
+SWISH = f"""
+      %5 = stablehlo.multiply %g, %1 : {WAVES}
+      %6 = stablehlo.multiply %g, %0 : {WAVES}
+      %b = stablehlo.add %5, %6 : {WAVES}"""
+MASKED = f"""
+      %5 = stablehlo.constant dense<0.0> : {WAVES}
+      %6 = stablehlo.compare GT, %0, %5 : ({WAVES}, {WAVES}) -> tensor<8x1024x64xi1>
+      %b = stablehlo.select %6, %g, %5 : tensor<8x1024x64xi1>, {WAVES}"""
+
+
+def test_what_strides_read_as_images_again() -> None:
+    """Each value of the forward pass that is read beside what goes back to it, but what is stored anyway, until the last reads it."""
+    program = program_of_strided(SWISH)
+    ops = {op.results[0]: index for index, op in enumerate(program.listing.ops)}
+    names = {program.listing.ops[time].name: value for value, time in ops.items()}
+    ((buffer, (one,)),) = program.strips.crossing.items()
+    assert program.listing.ops[ops[buffer]].name == "stablehlo.convolution"
+    assert (one.value, one.images, one.taps, one.dtype) == (
+        names["stablehlo.logistic"],
+        (0, 1, (2,)),
+        1,
+        "bf16",
+    )
+    assert (one.begin, one.end) == (ops[one.value], ops[names["stablehlo.add"]] + 1)
+
+
+def test_the_first_that_strides_read_takes_the_place_of_what_it_is_made_of() -> None:
+    """Where that is not read itself."""
+    program = program_of_strided(f"%b = stablehlo.multiply %g, %1 : {WAVES}")
+    assert program.strips.crossing.get(program.kernels[0].results[0], ()) == ()
+
+
+def test_what_goes_back_in_strips_reads_strips() -> None:
+    """A convolution without strides."""
+    text = strided(SWISH, halves=WAVES).replace("pad = [[0, 1]], stride = [2]", "pad = [[1, 1]]")
+    text = text.replace("pad = [[2, 1]], lhs_dilate = [2]", "pad = [[1, 1]]").replace(
+        "pad = [[0, 1]], rhs_dilate = [2]", "pad = [[1, 1]]"
+    )
+    program = program_of(main_of(text, f"%x: {WAVES}, %v: {TAPS}, %w: {TAPS}", f"{TAPS}, {TAPS}"))
+    assert len(program.strips.filters) == 2 and not program.strips.crossing
+
+
+@pytest.mark.parametrize(
+    ("pad", "size", "pads_strides"),
+    [("[0, 1]", 512, True), ("[1, 1]", 512, True), ("[0, 0]", 511, False), ("[1, 0]", 512, True)],
+)
+def test_strides_over_padded_images(pad: str, size: int, pads_strides: bool) -> None:
+    halves = HALVES.replace("512", str(size))
+    text = strided(SWISH, pad, halves)
+    if size == 511:
+        text = text.replace("[[2, 1]]", "[[2, 3]]").replace(
+            "pad = [[0, 0]], rhs_dilate", "pad = [[0, -1]], rhs_dilate"
+        )
+    if pad == "[1, 1]":
+        text = text.replace("pad = [[1, 1]], rhs_dilate", "pad = [[1, 0]], rhs_dilate").replace(
+            "[[2, 1]]", "[[1, 2]]"
+        )
+    program = program_of(main_of(text, f"%x: {WAVES}, %v: {TAPS}, %w: {TAPS}", f"{TAPS}, {TAPS}"))
+    assert [one.pads_strides for one in program.strips.filters.values()] == [pads_strides, False]
