@@ -43,7 +43,7 @@ from .placing import outer_network, place_for_scheduler, place_in_nodes, place_o
 from .scheduled import ScheduledCommunication
 from .shapes import checked_mesh, compact_slices, default_node, own_torus_shape
 from .sparse_core import SparseCore
-from .strips import MINOR, Images, in_strips
+from .strips import MINOR, Images, in_strips, worked_columns
 from .switched import SwitchedCommunication
 from .tiles import MinorPair, Tiles, pads_too_far, pads_too_far_to_read, untiled_bytes
 from .topology import MeshSizes
@@ -364,6 +364,14 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Of temporary tensors that a compiler cuts into strips (`strips.in_strips`); 0 for the others."""
         cut, is_cut = in_strips(shapes, images, taps)
         return np.where(is_cut, self.stored_bytes(cut, element_bits, MINOR, is_temporary=True), 0)
+
+    def worked_columns(
+        self, images: NDArray[Any], width: NDArray[Any], taps: int, step: int
+    ) -> NDArray[np.float64]:
+        """How many columns of images a convolution works out for each that there is, see `strips`; 1 where the compiler makes none."""
+        if self.tiles is None:
+            return np.ones(len(images))
+        return worked_columns(images, width, taps, step)
 
     def unpadded_bytes(self, shapes: NDArray[Any], element_bits: int) -> NDArray[np.int64]:
         """Of the elements of temporary tensors, with their part of the gaps between buffers."""

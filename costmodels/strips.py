@@ -21,6 +21,16 @@ MINOR = (3,), (1,), False
 """Of the shapes in strips: channels and images."""
 
 
+def worked_columns(images: NDArray[Any], width: NDArray[Any], taps: int, step: int) -> NDArray[np.float64]:
+    """How many columns are worked out for each of so many images as wide, of which strips take whole numbers of `step`: one, or more where
+    strips overlap.
+    """
+    columns = -(-(width + taps - 1) // STRIPS)
+    whole = -(-columns // step) * step
+    is_cut = (images <= MOST_IMAGES) & (width + taps - 1 >= 2 * STRIPS) & (taps - 1 <= columns)
+    return np.where(is_cut, np.maximum(whole * STRIPS / np.maximum(width, 1), 1.0), 1.0)
+
+
 def in_strips(shapes: NDArray[Any], images: Images, taps: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """[count, (other rows, images, columns, channels)] of the strips, and which tensors are cut into them.
 

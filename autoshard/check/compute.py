@@ -3,20 +3,22 @@
     operations on one device = operations * prod_f ceil(size_f / shards_f) / size_f      over the factors f of the root op's rule
 
 A matrix product is [m, k] by [k, n]: factors of both operands and the result are its batch, those that the result lacks its k, but for the
-groups of a ragged one, of which each row meets one (`Hardware.multiplies_all_groups`: all);
-operations that the factors do not show (taps of a window) lengthen k; libraries for GPUs take longer for short rows, and for windows
-that they go through in turn (`matmul_roofline`). A product whose result the shape says is not written is worked on as
-it leaves the matrix unit, unless it is summed over devices or resharded before: then it is written, and read as it settles. What stays near
-in a loop, in vector memory, moves nothing.
+groups of a ragged one, of which each row meets one (`Hardware.multiplies_all_groups`: all); operations that the factors do not show (taps
+of a window) lengthen k, and so do columns that strips of few images have twice; libraries for GPUs take longer for short rows, and for
+windows that they go through in turn (`matmul_roofline`). A product whose result the shape says is not written is worked on as it leaves the
+matrix unit, unless it is summed over devices or resharded before: then it is written, and read as it settles. What stays near in a loop, in
+vector memory, moves nothing.
 """
 
 import math
+
+import numpy as np
 
 from autoshard.check.parts import num_shards
 from autoshard.check.planned import Planned
 from autoshard.check.reads import KernelRead, Reads, summed_parts
 from autoshard.check.sums_left import LeftSums
-from autoshard.program import DOTS
+from autoshard.program import DOTS, strip_cut
 from autoshard.sharding import OpShardingRule, TensorSharding, TensorType
 from costmodels import Hardware, whole_ns
 
@@ -90,6 +92,16 @@ def _kernel_ns(
     m, k, n, batch = _matmul_sizes(rule, sizes, shape.flops)
     if hardware.multiplies_all_groups:
         k *= math.prod(sizes[factor] for factor in _groups(rule))
+    if (cut := strip_cut(shape)) is not None:  # few images are worked on in strips, which overlap
+        images, columns = (
+            math.prod(sizes[factor] for factor in rule.operands[0][dim])
+            if rule.operands[0][dim]
+            else shape.operands[0].shape[dim]
+            for dim in (cut.batch, cut.columns)
+        )
+        k *= float(
+            hardware.worked_columns(np.asarray([images]), np.asarray([columns]), cut.taps, cut.step)[0]
+        )
     line = hardware.matmul_roofline(
         m=m,
         k=k,

@@ -27,7 +27,7 @@ from autoshard.cost.padding import scattered
 from autoshard.cost.reshard import Collective, ReshardPrices
 from autoshard.cost.running import emitted_spanning, spans_all
 from autoshard.cost.scattering import scattered_in_product
-from autoshard.program import DOTS, KernelShape, minor_of_scattered, stays_scatter
+from autoshard.program import DOTS, KernelShape, minor_of_scattered, stays_scatter, strip_cut
 from autoshard.sharding import (
     AxisRef,
     FactorKind,
@@ -132,7 +132,7 @@ def local_work(shape: KernelShape, strategies: Sequence[Strategy], hardware: Har
         dtype=np.float64,
     ).reshape(len(strategies), len(shape.rule.factors))
     whole = math.prod(factor.size for factor in shape.rule.factors)
-    flops = shape.flops * np.prod(sizes, axis=1) / max(whole, 1)
+    flops = shape.flops * np.prod(sizes, axis=1) / max(whole, 1) * _strip_share(shape, sizes, hardware)
     bytes_ = np.asarray([_bytes_moved(shape, s, hardware) for s in strategies], dtype=np.float64)
     dims = _matmul_dims(shape, sizes, hardware) if shape.is_matmul else None
     return LocalWork(flops, bytes_, shape.dtype, dims, tuple(_rows(shape, sizes)), shape.in_turn)
@@ -172,8 +172,25 @@ def _matmul_dims(
     )
     if hardware.multiplies_all_groups:
         k = k * groups
+    k = k * _strip_share(shape, sizes, hardware)
     shown = 2 * math.prod(factor.size for factor in shape.rule.factors)
     return m, k * (max(shape.flops / shown, 1.0) if shown else 1.0), n, batch
+
+
+def _strip_share(shape: KernelShape, sizes: Floats, hardware: Hardware) -> Floats:
+    """[K] how much more a convolution works out where few images are cut into strips, which overlap."""
+    cut = strip_cut(shape)
+    if cut is None:
+        return np.ones(len(sizes))
+    images, width = (_rows_of(shape, sizes, dim) for dim in (cut.batch, cut.columns))
+    return hardware.worked_columns(images, width, cut.taps, cut.step)
+
+
+def _rows_of(shape: KernelShape, sizes: Floats, dim: int) -> Floats:
+    """[K] local rows of a dimension of the first operand."""
+    factors = shape.rule.operands[0][dim]
+    rows = np.full(len(sizes), shape.operands[0].shape[dim], dtype=np.float64)
+    return np.prod(sizes[:, list(factors)], axis=1) if factors else rows
 
 
 def _bytes_moved(shape: KernelShape, strategy: Strategy, hardware: Hardware) -> int:

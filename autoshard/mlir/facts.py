@@ -68,15 +68,20 @@ class FactBook:
             rule = with_shifted_rows(rule, windows_of(op))
         if rule is None:
             return OpFacts(
-                None, flops(op, None), None, linear=linear_ways(op), is_matmul=is_matmul(op.name, None)
+                None,
+                flops(op, None, windows_of(op)),
+                None,
+                linear=linear_ways(op),
+                is_matmul=is_matmul(op.name, None),
             )
         rule = self._interned.setdefault(rule, rule)
+        windows = windows_of(op)
         is_attached = attribute is None and rule.factors and op.operands and op.name not in _LOOKED_THROUGH
         return OpFacts(
             rule,
-            flops(op, rule),
+            flops(op, rule, windows),
             self._attribute(rule) if is_attached else None,
-            windows_of(op),
+            windows,
             linear_ways(op),
             leaves_addends(op),
             body_name(op.op),

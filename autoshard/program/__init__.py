@@ -64,6 +64,7 @@ from autoshard.program.reuse import SHORT_SHARE
 from autoshard.program.scatters import stays_scatter
 from autoshard.program.slicing import sliced_values
 from autoshard.program.sources import Sources
+from autoshard.program.strips import strip_cut
 from autoshard.program.unreduced import refuse_unsound, without_unreduced
 from autoshard.program.unsplit import with_whole_ops
 
@@ -135,6 +136,7 @@ __all__ = [
     "sliced_values",
     "stays_scatter",
     "stored_beside",
+    "strip_cut",
     "sums_after_loops",
     "sums_rows",
     "warnings_of_state",

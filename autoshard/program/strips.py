@@ -86,6 +86,27 @@ def _pads_strides(shape: KernelShape) -> bool:
     )
 
 
+class StripCut(NamedTuple):
+    """Dimensions of a convolution's first operand, images that a compiler may cut into strips."""
+
+    batch: int
+    columns: int
+    taps: int  # columns that are read at once
+    step: int  # columns that strips have whole numbers of
+
+
+def strip_cut(shape: KernelShape) -> StripCut | None:
+    """None where a compiler leaves them whole: those of other ops, of each channel alone, and what goes back to what strides read."""
+    if (found := _filter_images(shape)) is not None:
+        images, window = found[0], shape.windows[-1]
+        return StripCut(images.batch, window.dim, window.count, window.dilation)
+    made = _made_images(shape) if shape.name == _CONVOLUTION and shape.windows else None
+    if made is None or any(window.base_dilation > 1 for window in shape.windows):
+        return None
+    window, batch = shape.windows[-1], shape.rule.operands[0].index(shape.rule.results[0][made.batch])
+    return StripCut(batch, window.dim, window.size, window.stride)
+
+
 def _made_images(shape: KernelShape) -> Images | None:
     """Of what a convolution of images makes that all channels are in."""
     if not shape.rule.operands:

@@ -12,7 +12,23 @@ from functools import partial
 
 from jax import ShapeDtypeStruct as Shape
 from programs import BF16, lower, named
-from zoo_configs import CAUSAL, DECODER, ENCODER, GPT, HEADS, LAYERS, LENGTH, MASKED, STAGES, TEXT, UNDROPPED, WIDTH, WORDS, features_train, images
+from zoo_configs import (
+    CAUSAL,
+    DECODER,
+    ENCODER,
+    GPT,
+    HEADS,
+    LAYERS,
+    LENGTH,
+    MASKED,
+    STAGES,
+    TEXT,
+    UNDROPPED,
+    WIDTH,
+    WORDS,
+    features_train,
+    images,
+)
 
 LLAMA = {
     **DECODER, "num_key_value_heads": 4, "intermediate_size": 2816, "use_cache": False, "attn_implementation": "eager", "head_dim": 64,
@@ -51,11 +67,9 @@ PROGRAMS = (
     ),
     named("electra_train", partial(MASKED, "Electra", **TEXT, embedding_size=WIDTH)),
     named("data2vec_text_train", partial(MASKED, "Data2VecText", **TEXT, max_position_embeddings=LENGTH + 2)),
-    named("fnet_train", partial(MASKED, "FNet", **TEXT, use_tpu_fourier_optimizations=False)),
     named("nystromformer_train", partial(MASKED, "Nystromformer", **TEXT, max_position_embeddings=LENGTH)),
     named("squeezebert_train", partial(MASKED, "SqueezeBert", **TEXT, embedding_size=WIDTH)),
     named("vit_mae_train", partial(features_train, "ViTMAE", images(256), **ENCODER)),
-    named("beit_train", partial(features_train, "Beit", images(256), **ENCODER, drop_path_rate=0.0, use_relative_position_bias=True)),
     named("deit_train", partial(features_train, "DeiT", images(256), **ENCODER)),
     named("vivit_train", partial(features_train, "Vivit", clips(16), **ENCODER, video_size=[16, 224, 224], num_frames=16)),
     named(
@@ -74,7 +88,13 @@ PROGRAMS = (
     named("unispeech_sat_train", partial(features_train, "UniSpeechSat", SOUND, "input_values", **SPOKEN)),
     named("sew_train", partial(features_train, "SEW", SOUND, "input_values", **SPOKEN)),
     named("data2vec_audio_train", partial(features_train, "Data2VecAudio", SOUND, "input_values", **SPOKEN)),
-    named("patchtsmixer_train", partial(features_train, "PatchTSMixer", Shape((256, 512, 32), BF16), "past_values", context_length=512, num_input_channels=32, d_model=256, num_layers=8)),
+    named(
+        "patchtsmixer_train",
+        partial(
+            features_train, "PatchTSMixer", Shape((256, 512, 32), BF16), "past_values", context_length=512,
+            num_input_channels=32, d_model=256, num_layers=8,
+        ),
+    ),
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from autoshard.annotated import price_as_written
 from autoshard.check import Subject, check
 from autoshard.program import Lives
 from tests.check.test_programs import last_start
-from tests.program.test_strips import CHANNELS_FIRST, MASKED, SWISH, TAPS, WAVES, normalized, strided
+from tests.program.test_strips import CHANNELS_FIRST, MASKED, ROLES, SWISH, TAPS, WAVES, normalized, strided
 
 COLUMNS, BACK, AGAIN = (
     "images in strips, one for each column of the filter",
@@ -106,3 +106,24 @@ def test_the_checker_finds_the_same_peak(text: bytes, chip: str, monkeypatch: py
     plan = pipeline.plan_loaded(loaded)
     report = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan)
     assert report.passed, report.to_text()
+
+
+def convolution_ns(waves: int, columns: int, chip: str) -> int:
+    """Of three columns of many channels, waves over two devices, on the scheduler's matrix unit."""
+    given, filter_ = f"tensor<{waves}x{columns}x512xbf16>", "tensor<3x512x512xbf16>"
+    rows = '{sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}, {}]>}'
+    text = f"""
+      sdy.mesh @mesh = <["x"=2]>
+      func.func @main(%x: {given} {rows}, %v: {filter_}) -> ({given} {rows}) {{
+        %0 = stablehlo.convolution(%x, %v) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f], window = {{pad = [[1, 1]]}} {{{ROLES}}}
+          : ({given}, {filter_}) -> {given}
+        return %0 : {given}
+      }}"""
+    return pipeline.cost_loaded(loaded_of(text.encode(), chip)).price.compute_ns
+
+
+@pytest.mark.parametrize(("columns", "worked_on"), [(1024, 1032), (128, 136), (16, 24), (12, 12)])
+def test_strips_work_on_columns_twice(columns: int, worked_on: int) -> None:
+    """Four waves a device, of which each strip makes one more than an eighth; eight are whole. So XLA for TPUs counts (libtpu 0.0.52)."""
+    few, many = (convolution_ns(waves, columns, "tpu-v5e:scheduler") for waves in (8, 16))
+    assert 2 * few / many == pytest.approx(worked_on / columns, rel=0.002)

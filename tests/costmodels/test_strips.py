@@ -34,3 +34,22 @@ def test_channels_in_several_dimensions() -> None:
     tpu = costmodels.load("tpu-v5e")
     whole, groups = np.asarray([[2, 64, 64, 256]]), np.asarray([[2, 64, 64, 8, 32]])
     assert tpu.strip_bytes(whole, 32, IMAGES, 1) == tpu.strip_bytes(groups, 32, (0, 2, (3, 4)), 1)
+
+
+@pytest.mark.parametrize(
+    ("images", "width", "taps", "step", "columns"),
+    [
+        (4, 128, 3, 1, 136),
+        (4, 128, 2, 1, 136),
+        (4, 128, 3, 2, 144),
+        (7, 16, 3, 1, 24),
+        (8, 128, 3, 1, 128),
+        (4, 12, 3, 1, 12),
+        (4, 8192, 1, 1, 8192),
+    ],
+)
+def test_columns_that_are_worked_on(images: int, width: int, taps: int, step: int, columns: int) -> None:
+    """Eight strips of whole columns; of eight images or more, and of narrow ones, those that there are, and on GPUs always."""
+    given = np.asarray([images]), np.asarray([width]), taps, step
+    assert costmodels.load("tpu-v5e").worked_columns(*given) == pytest.approx(columns / width)
+    assert costmodels.load("h100").worked_columns(*given) == 1

@@ -20,14 +20,16 @@ T = "tensor<8x16xf32>"
             "window = {pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : "
             "(tensor<2x28x28x8xf32>, tensor<3x3x8x16xf32>) -> tensor<2x28x28x16xf32>",
             "%a: tensor<2x28x28x8xf32>, %b: tensor<3x3x8x16xf32>",
-            2 * (2 * 28 * 28 * 16) * (3 * 3 * 8),
+            2
+            * (2 * (3 * 28 - 2) ** 2 * 16)
+            * 8,  # without the padding: two windows in each dimension have two rows
         ),
         (
             "%0 = stablehlo.convolution(%a, %b) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], "
             "window = {pad = [[2, 2], [2, 2]], lhs_dilate = [2, 2]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : "
             "(tensor<2x14x14x8xf32>, tensor<4x4x8x16xf32>) -> tensor<2x28x28x16xf32>",
             "%a: tensor<2x14x14x8xf32>, %b: tensor<4x4x8x16xf32>",
-            2 * (2 * 14 * 14 * 8) * (4 * 4 * 16),
+            2 * (2 * (4 * 14 - 2) ** 2 * 16) * 8,  # as the convolution that this is the gradient of
         ),
         (f"%0 = stablehlo.add %a, %a : {T}", f"%a: {T}", 8 * 16),
         (f"%0 = stablehlo.transpose %a, dims = [1, 0] : ({T}) -> tensor<16x8xf32>", f"%a: {T}", 0),
