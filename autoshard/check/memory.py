@@ -15,7 +15,6 @@ come and go.
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import starmap
 
 import numpy as np
 
@@ -52,11 +51,7 @@ def find_peak(
             *value_buffers(planned, reads, stored, lives.of_values, compiled.looped),
             *copies,
             *loop_buffers(planned, reads, stored, lives, compiled.looped),
-            *(
-                starmap(Buffer, in_strips(planned, reads, hardware, lives.of_values))
-                if compiled.narrows
-                else ()
-            ),
+            *(in_strips(planned, reads, hardware, lives.of_values) if compiled.narrows else ()),
         ]
 
     program = planned.program

@@ -16,7 +16,7 @@ three-dimensional convolutions, in float32 and bfloat16: 1.9 to 6 times what is 
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from autoshard.mlir.listing import Listing, Op
@@ -47,8 +47,9 @@ def find_strips(kernels: Sequence[Kernel], listing: Listing) -> Strips:
         region, taps = listing.ops[kernel.time].region, kernel.shape.windows[-1].count
         lives = (starts[region], ends[region]) if kernel.time in late else (kernel.time, kernel.time + 1)
         filters[kernel.time] = FilterGradient(images, taps, *lives, _pads_strides(kernel.shape))
-    kept = dict(_kept(kernels, listing, starts, origins)) if late else {}
-    crossing = _crossing(kernels, listing, starts, origins)
+    again = dict(_summed_again(kernels, listing, starts, origins)) if late else {}
+    kept = {value: images for value, images in again.items() if images is not None}
+    crossing = _crossing(kernels, listing, starts, origins, again)
     return Strips(filters, kept, _spread(kernels, listing, origins), crossing)
 
 
@@ -79,8 +80,7 @@ def _pads_strides(shape: KernelShape) -> bool:
         window.dilation > 1
         and (
             window.low > 0
-            or (window.count - 1) * window.stride + (window.size - 1) * window.dilation + 1
-            > window.low + rows[window.dim]
+            or window.count + (window.size - 1) * window.dilation > window.low + rows[window.dim]
         )
         for window in shape.windows
     )
@@ -134,10 +134,12 @@ class _Origin(NamedTuple):
     merged: tuple[int, ...] = ()  # the images' shape, where groups of their channels are merged with them
 
 
-def _kept(
+def _summed_again(
     kernels: Sequence[Kernel], listing: Listing, starts: Mapping[int, int], origins: Mapping[int, _Origin]
-) -> Iterator[tuple[int, Images]]:
-    """Work without a buffer on what a convolution made that a sum of the backward pass reads again; `starts`: when that pass begins."""
+) -> Iterator[tuple[int, Images | None]]:
+    """Work without a buffer on what a convolution made that a sum of the backward pass reads again, None for what takes the place of that;
+    `starts`: when that pass begins.
+    """
     readers = readers_of(kernels)
     replaced: set[int] = set()
     for kernel in kernels:
@@ -150,21 +152,25 @@ def _kept(
             continue
         is_first = origin.buffer not in replaced
         replaced.add(origin.buffer)
-        if not is_first or listing.values[value].type != listing.values[origin.buffer].type:
-            yield value, origin.images
+        takes_its_place = is_first and listing.values[value].type == listing.values[origin.buffer].type
+        yield value, None if takes_its_place else origin.images
 
 
 def _crossing(
-    kernels: Sequence[Kernel], listing: Listing, starts: Mapping[int, int], origins: Mapping[int, _Origin]
+    kernels: Sequence[Kernel],
+    listing: Listing,
+    starts: Mapping[int, int],
+    origins: Mapping[int, _Origin],
+    again: Mapping[int, Images | None],
 ) -> dict[int, tuple[Spread, ...]]:
-    """What work on images that are in no strips reads of the forward pass, which were; by the value with a buffer that it is made of.
-
-    The first of it takes the place of that value, unless such work reads that too.
+    """What work on images that are in no strips reads of the forward pass, which were, but what is summed `again`; by the value with a
+    buffer that it is made of.
     """
+    taken = {origins[value].buffer for value, images in again.items() if images is None}
     found: dict[int, dict[int, Spread]] = {}
     times = {result: kernel.time for kernel in kernels for result in kernel.results}
-    for kernel in _on_whole_images(kernels, listing):
-        start = starts.get(listing.ops[kernel.time].region, kernel.time + 1)
+    for kernel in _on_whole_images(kernels, listing, starts):
+        start = starts[listing.ops[kernel.time].region]
         made = {
             use.value: origins[use.value]
             for use in kernel.uses
@@ -179,32 +185,38 @@ def _crossing(
             elif index >= start:
                 for value in read:
                     origin, type_ = made[value], listing.values[value].type
-                    if type_ is not None and not origin.merged:
+                    if type_ is not None and not origin.merged and value not in again:
                         mine = found.setdefault(origin.buffer, {})
                         mine[value] = Spread(
                             value, origin.stored, 1, type_.dtype, begins[value], kernel.time + 1
                         )
-    return {buffer: tuple(_besides(buffer, mine, listing)) for buffer, mine in found.items()}
+    return {buffer: tuple(_besides(buffer, mine, listing, taken)) for buffer, mine in found.items()}
 
 
-def _besides(buffer: int, crossing: Mapping[int, Spread], listing: Listing) -> Iterator[Spread]:
-    """What is stored beside the buffer."""
+def _besides(
+    buffer: int, crossing: Mapping[int, Spread], listing: Listing, taken: Collection[int]
+) -> Iterator[Spread]:
+    """All but the buffer and, unless its place is `taken` or it is read itself, the first value that is no wider, which has it then."""
     type_ = listing.values[buffer].type
     assert type_ is not None
-    is_replaced = buffer not in crossing
+    is_free = buffer not in crossing and buffer not in taken
     for value, one in sorted(crossing.items()):
         if value == buffer:
             continue
-        if is_replaced and dtype_bits(one.dtype) <= dtype_bits(type_.dtype):
-            is_replaced = False
+        if is_free and dtype_bits(one.dtype) <= dtype_bits(type_.dtype):
+            is_free = False
         else:
             yield one
 
 
-def _on_whole_images(kernels: Sequence[Kernel], listing: Listing) -> Iterator[Kernel]:
+def _on_whole_images(
+    kernels: Sequence[Kernel], listing: Listing, starts: Mapping[int, int]
+) -> Iterator[Kernel]:
     """Elementwise work on what goes back to what a convolution with strides read."""
     whole: set[int] = set()
     for kernel in kernels:
+        if kernel.time < starts.get(listing.ops[kernel.time].region, kernel.time + 1):
+            continue
         if kernel.shape.name == _CONVOLUTION:
             is_whole = any(window.base_dilation > 1 for window in kernel.shape.windows)
         else:

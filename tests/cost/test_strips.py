@@ -98,7 +98,9 @@ def test_what_is_read_as_images_again() -> None:
 
 
 @pytest.mark.parametrize("chip", ["tpu-v5e", "tpu-v6e"])
-@pytest.mark.parametrize("text", [module(SWISH), module(MASKED), groups()], ids=["swish", "masked", "groups"])
+@pytest.mark.parametrize(
+    "text", [large(module(SWISH)), large(module(MASKED)), groups()], ids=["swish", "masked", "groups"]
+)
 def test_the_checker_finds_the_same_peak(text: bytes, chip: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the plan that splits images."""
     monkeypatch.setattr(pipeline, "solve", last_start)
