@@ -7,6 +7,7 @@ import pytest
 from autoshard import pipeline
 from autoshard.annotated import price_as_written
 from autoshard.check import Subject, check
+from autoshard.plans import emitted_bytes
 
 NODES, EDGES, WIDTH = 262144, 1048576, 512
 MADE = NODES * WIDTH * 4
@@ -97,3 +98,31 @@ def test_the_checker_counts_such_sums(behind: str) -> None:
     unaware = replace(loaded.program, scattered_sums={})
     assert check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed
     assert not check(Subject(unaware, loaded.hardware, loaded.communication), plan).passed
+
+
+def kept_in_parts(axis: str) -> bytes:
+    """A product that four devices sum, of which each keeps a part: 251 rows of tiles, eight tiles a row."""
+    rows, given, weight = 4 * 251 * 8, f"tensor<{4 * 251 * 8}x2048xbf16>", "tensor<2048x1024xbf16>"
+    made = f"tensor<{rows}x1024xbf16>"
+    return f"""
+      sdy.mesh @mesh = <["x"=4, "y"=4]>
+      func.func @main(%a: {given} {{sdy.sharding = #sdy.sharding<@mesh, [{{}}, {{"{axis}"}}]>}},
+          %w: {weight} {{sdy.sharding = #sdy.sharding<@mesh, [{{"{axis}"}}, {{}}]>}})
+          -> ({made} {{sdy.sharding = #sdy.sharding<@mesh, [{{"{axis}"}}, {{}}]>}}) {{
+        %0 = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({given}, {weight}) -> {made}
+        %1 = sdy.sharding_constraint %0 <@mesh, [{{}}, {{}}]> : {made}
+        %2 = sdy.sharding_constraint %1 <@mesh, [{{"{axis}"}}, {{}}]> : {made}
+        return %2 : {made}
+      }}""".encode()
+
+
+@pytest.mark.parametrize(("axis", "rows"), [("x", 255), ("y", 260)])
+def test_parts_of_sums_are_padded(axis: str, rows: int) -> None:
+    """The last axis of v5p 2x2x4 is a square of two by two, where parts are padded for both ways round (libtpu 0.0.52)."""
+    request = pipeline.Request(hardware="tpu-v5p", topology=(2, 2, 4), memory_bytes=None)
+    price = pipeline.cost_loaded(pipeline.load_module(kept_in_parts(axis), request)).price
+    row = 8 * 1024 * 2
+    assert emitted_bytes(price) == {
+        "all_reduce": 4 * rows * row,
+        "collective_permute": 3 * (rows - 251) * row,
+    }
