@@ -25,7 +25,6 @@ from zoo_configs import (
     TEXT,
     UNDROPPED,
     WIDTH,
-    WORDS,
     features_train,
     images,
 )
@@ -37,10 +36,6 @@ LLAMA = {
 SPOKEN = {
     **ENCODER, "hidden_dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0, "layerdrop": 0.0, "feat_proj_dropout": 0.0,
     "apply_spec_augment": False,
-}  # fmt: skip
-SEQ2SEQ = {
-    "d_model": WIDTH, "encoder_layers": LAYERS, "decoder_layers": LAYERS, "encoder_attention_heads": HEADS, "decoder_attention_heads": HEADS,
-    "encoder_ffn_dim": 4 * WIDTH, "decoder_ffn_dim": 4 * WIDTH, "dropout": 0.0, "vocab_size": WORDS, "use_cache": False,
 }  # fmt: skip
 SOUND = Shape((32, 80000), BF16)
 
@@ -63,7 +58,10 @@ PROGRAMS = (
     named("lfm2_train", partial(CAUSAL, "Lfm2", **{**LLAMA, "layer_types": ["conv", "conv", "full_attention"] * 2})),
     named(
         "deepseek_v2_train",
-        partial(CAUSAL, "DeepseekV2", **{**LLAMA, "num_key_value_heads": HEADS}, first_k_dense_replace=LAYERS, q_lora_rank=512, kv_lora_rank=256),
+        partial(
+            CAUSAL, "DeepseekV2", **{**LLAMA, "num_key_value_heads": HEADS}, first_k_dense_replace=LAYERS,
+            q_lora_rank=512, kv_lora_rank=256,
+        ),
     ),
     named("electra_train", partial(MASKED, "Electra", **TEXT, embedding_size=WIDTH)),
     named("data2vec_text_train", partial(MASKED, "Data2VecText", **TEXT, max_position_embeddings=LENGTH + 2)),
