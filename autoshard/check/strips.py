@@ -12,6 +12,11 @@ from autoshard.sharding import TensorSharding, TensorType, dtype_bits
 from costmodels import Hardware
 
 
+_SHARED_OF = (
+    3  # columns: four-layer networks with filters of 2, 3, 5 and 7, libtpu 0.0.52 for v4, v5p and v6e
+)
+
+
 def in_strips(
     planned: Planned, reads: Reads, hardware: Hardware, lives: Mapping[int, Lifetime]
 ) -> Iterator[Buffer]:
@@ -51,7 +56,7 @@ def _of_filter(gradient: FilterGradient, time: int, hardware: Hardware) -> tuple
         return gradient.first, gradient.end, gradient.taps
     if gradient.pads_strides:
         return time, time + 1, gradient.taps
-    return gradient.first, time + 1, 2 if gradient.taps == 3 else gradient.taps
+    return gradient.first, time + 1, {_SHARED_OF: _SHARED_OF - 1}.get(gradient.taps, gradient.taps)
 
 
 def _bytes(hardware: Hardware, type_: TensorType, sharding: TensorSharding, dims: Images, taps: int) -> int:

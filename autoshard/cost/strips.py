@@ -8,7 +8,8 @@ from autoshard.program import FilterGradient, Lifetime
 from autoshard.sharding import TensorType
 
 NO_OVERLAP = 1
-_SHARED_OF = 3  # columns, of which the images as they are serve one where gradients are made in turn
+_SHARED_OF = 3
+"""Columns, of which the images as they are serve one where gradients are made in turn (filters of 2, 3, 5 and 7 columns, libtpu 0.0.52)."""
 
 
 def strip_items(graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Lifetime]) -> Iterator[Item]:
