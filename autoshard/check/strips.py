@@ -11,7 +11,6 @@ from autoshard.program import FilterGradient, Images, Lifetime
 from autoshard.sharding import TensorSharding, TensorType, dtype_bits
 from costmodels import Hardware
 
-
 _SHARED_OF = (
     3  # columns: four-layer networks with filters of 2, 3, 5 and 7, libtpu 0.0.52 for v4, v5p and v6e
 )
