@@ -11,9 +11,8 @@ from autoshard.program import FilterGradient, Images, Lifetime
 from autoshard.sharding import TensorSharding, TensorType, dtype_bits
 from costmodels import Hardware
 
-_SHARED_OF = (
-    3  # columns: four-layer networks with filters of 2, 3, 5 and 7, libtpu 0.0.52 for v4, v5p and v6e
-)
+_SHARED_OF = 3
+"""Columns of a filter: networks of four layers with filters of 2, 3, 5 and 7, libtpu 0.0.52 for v4, v5p and v6e."""
 
 
 def in_strips(
