@@ -25,9 +25,8 @@ def worked_columns(images: NDArray[Any], width: NDArray[Any], taps: int, step: i
     """How many columns are worked out for each of so many images as wide, of which strips take whole numbers of `step`: one, or more where
     strips overlap.
     """
-    columns = -(-(width + taps - 1) // STRIPS)
+    columns, is_cut = _columns_of(images, width, taps)
     whole = -(-columns // step) * step
-    is_cut = (images <= MOST_IMAGES) & (width + taps - 1 >= 2 * STRIPS) & (taps - 1 <= columns)
     return np.where(is_cut, np.maximum(whole * STRIPS / np.maximum(width, 1), 1.0), 1.0)
 
 
@@ -38,7 +37,14 @@ def in_strips(shapes: NDArray[Any], images: Images, taps: int) -> tuple[NDArray[
     """
     batch, width = shapes[:, images[0]], shapes[:, images[1]]
     channels = np.prod(shapes[:, list(images[2])], axis=1, dtype=np.int64)
-    columns = -(-(width + taps - 1) // STRIPS)
+    columns, is_cut = _columns_of(batch, width, taps)
     others = np.prod(shapes, axis=1, dtype=np.int64) // np.maximum(batch * width * channels, 1)
-    is_cut = (batch <= MOST_IMAGES) & (width + taps - 1 >= 2 * STRIPS) & (taps - 1 <= columns)
     return np.column_stack([others, batch * STRIPS, columns, channels]), is_cut
+
+
+def _columns_of(
+    images: NDArray[Any], width: NDArray[Any], taps: int
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Of a strip of so many images as wide, with what strips overlap by, and whether they are cut."""
+    columns = -(-(width + taps - 1) // STRIPS)
+    return columns, (images <= MOST_IMAGES) & (width + taps - 1 >= 2 * STRIPS) & (taps - 1 <= columns)

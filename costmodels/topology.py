@@ -18,7 +18,7 @@ from .errors import HardwareError
 MeshSizes = Sequence[tuple[str, int]]
 """Names and sizes of a mesh's axes, major to minor."""
 
-PAIR = 2
+_PAIR = 2
 
 Axis = str | tuple[str, int, int]
 """An axis by name, or the sub-axis (name, pre_size, size): `"x":(2)4` is ("x", 2, 4)."""
@@ -145,8 +145,8 @@ class Placement:
     def covers_pairs(self, axes: Sequence[Axis]) -> bool:
         """Whether a group along `axes` is two whole dimensions of a torus, two devices each."""
         pieces = self.route(axes).pieces
-        return len(pieces) == PAIR and all(
-            piece.length == PAIR == self.shape[piece.dimension] and self.names[piece.dimension].isdecimal()
+        return len(pieces) == _PAIR and all(
+            piece.length == _PAIR == self.shape[piece.dimension] and self.names[piece.dimension].isdecimal()
             for piece in pieces
         )
 

@@ -54,7 +54,7 @@ def _of_filter(gradient: FilterGradient, time: int, hardware: Hardware) -> tuple
         return gradient.first, gradient.end, gradient.taps
     if gradient.pads_strides:
         return time, time + 1, gradient.taps
-    return gradient.first, time + 1, {_SHARED_OF: _SHARED_OF - 1}.get(gradient.taps, gradient.taps)
+    return gradient.first, time + 1, gradient.taps - (gradient.taps == _SHARED_OF)
 
 
 def _bytes(hardware: Hardware, type_: TensorType, sharding: TensorSharding, dims: Images, taps: int) -> int:

@@ -132,9 +132,10 @@ def local_work(shape: KernelShape, strategies: Sequence[Strategy], hardware: Har
         dtype=np.float64,
     ).reshape(len(strategies), len(shape.rule.factors))
     whole = math.prod(factor.size for factor in shape.rule.factors)
-    flops = shape.flops * np.prod(sizes, axis=1) / max(whole, 1) * _strip_share(shape, sizes, hardware)
+    strips = _strip_share(shape, sizes, hardware)
+    flops = shape.flops * np.prod(sizes, axis=1) / max(whole, 1) * strips
     bytes_ = np.asarray([_bytes_moved(shape, s, hardware) for s in strategies], dtype=np.float64)
-    dims = _matmul_dims(shape, sizes, hardware) if shape.is_matmul else None
+    dims = _matmul_dims(shape, sizes, strips, hardware) if shape.is_matmul else None
     return LocalWork(flops, bytes_, shape.dtype, dims, tuple(_rows(shape, sizes)), shape.in_turn)
 
 
@@ -162,19 +163,19 @@ def is_part_of_readers(shape: KernelShape) -> bool:
 
 
 def _matmul_dims(
-    shape: KernelShape, sizes: Floats, hardware: Hardware
+    shape: KernelShape, sizes: Floats, strips: Floats, hardware: Hardware
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """[K] local m, k, n and batch of a contraction; operations that the factors do not show (windows) count towards k, and so do the groups
-    of a ragged one where all rows are multiplied by all of them."""
+    """[K] local m, k, n and batch of a contraction; operations that the factors do not show (windows, `strips`) count towards k, and so do
+    the groups of a ragged one where all rows are multiplied by all of them.
+    """
     m, k, n, batch, groups = (
         np.prod(sizes[:, [i for i, role in enumerate(shape.matmul_roles) if role == name]], axis=1)
         for name in "mknbg"
     )
     if hardware.multiplies_all_groups:
         k = k * groups
-    k = k * _strip_share(shape, sizes, hardware)
     shown = 2 * math.prod(factor.size for factor in shape.rule.factors)
-    return m, k * (max(shape.flops / shown, 1.0) if shown else 1.0), n, batch
+    return m, k * strips * (max(shape.flops / shown, 1.0) if shown else 1.0), n, batch
 
 
 def _strip_share(shape: KernelShape, sizes: Floats, hardware: Hardware) -> Floats:

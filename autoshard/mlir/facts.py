@@ -61,21 +61,20 @@ class FactBook:
         return tuple(self._types[number] for number in numbers)
 
     def _work_out(self, op: TypedOp, attribute: ir.Attribute | None) -> OpFacts:
-        rule = self._parsed(attribute) if attribute is not None else own_rule(op)
+        rule, windows = self._parsed(attribute) if attribute is not None else own_rule(op), windows_of(op)
         if rule is not None and op.name == "stablehlo.convolution":
             rule = with_whole_windows(op, rule)
         if rule is not None and op.name == "stablehlo.pad":
-            rule = with_shifted_rows(rule, windows_of(op))
+            rule = with_shifted_rows(rule, windows)
         if rule is None:
             return OpFacts(
                 None,
-                flops(op, None, windows_of(op)),
+                flops(op, None, windows),
                 None,
                 linear=linear_ways(op),
                 is_matmul=is_matmul(op.name, None),
             )
         rule = self._interned.setdefault(rule, rule)
-        windows = windows_of(op)
         is_attached = attribute is None and rule.factors and op.operands and op.name not in _LOOKED_THROUGH
         return OpFacts(
             rule,

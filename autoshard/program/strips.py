@@ -172,25 +172,31 @@ def _crossing(
     for kernel in _on_whole_images(kernels, listing, starts):
         start = starts[listing.ops[kernel.time].region]
         made = {
-            use.value: origins[use.value]
+            use.value: (origins[use.value], times[use.value])
             for use in kernel.uses
             if use.value in origins and times[use.value] < start
         }
-        begins = {value: times[value] for value in made}
-        for index in kernel.ops:
-            op = listing.ops[index]
-            read = [value for value in op.operands if value in made]
-            if index < start and read and is_elementwise(op):
-                made[op.results[0]], begins[op.results[0]] = made[read[0]], index
-            elif index >= start:
-                for value in read:
-                    origin, type_ = made[value], listing.values[value].type
-                    if type_ is not None and not origin.merged and value not in again:
-                        mine = found.setdefault(origin.buffer, {})
-                        mine[value] = Spread(
-                            value, origin.stored, 1, type_.dtype, begins[value], kernel.time + 1
-                        )
+        for value, origin, begin in _read_behind(start, kernel, made, listing):
+            type_ = listing.values[value].type
+            if type_ is not None and not origin.merged and value not in again:
+                one = Spread(value, origin.stored, 1, type_.dtype, begin, kernel.time + 1)
+                found.setdefault(origin.buffer, {})[value] = one
     return {buffer: tuple(_besides(buffer, mine, listing, taken)) for buffer, mine in found.items()}
+
+
+def _read_behind(
+    start: int, kernel: Kernel, given: Mapping[int, tuple[_Origin, int]], listing: Listing
+) -> Iterator[tuple[int, _Origin, int]]:
+    """What ops of the kernel from `start` on read of what is `given`, and of elementwise work of it on that; with when each is made."""
+    made = dict(given)
+    for index in kernel.ops:
+        op = listing.ops[index]
+        read = [value for value in op.operands if value in made]
+        if index >= start:
+            yield from ((value, *made[value]) for value in read)
+        elif read and is_elementwise(op):
+            origin, _ = made[read[0]]
+            made[op.results[0]] = origin, index
 
 
 def _besides(
