@@ -120,7 +120,8 @@ class LoopedSums:
                 made_so = np.where(looped, wide, 0)
                 yield Item(life.begin, life.end, made_so, note="made with what a loop is handed")
         is_narrowed = shape.operands[operand] != shape.travels[operand]
-        is_shared = (is_narrowed or not lives.is_least) and not repeated.is_made_with_product
+        is_made_anew = repeated.is_made_with_product or repeated.is_of_little
+        is_shared = (is_narrowed or not lives.is_least) and not is_made_anew
         for since, are_handed, note in handed:
             yield Item(since, end, np.where(are_handed, bytes_, 0), note=note)
             shared = np.where(are_handed & is_even & ~(are_across & is_first), bytes_, 0)

@@ -10,10 +10,9 @@ is all there in the end: 1.3 to 1.6 times the memory. Seen of 25 unrolled traini
 (libtpu 0.0.52; between passes of eight of them); of five such on v5e, whose gathers run inside products, they run within a layer or two.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice
 
 from autoshard.mlir.listing import Op
 from autoshard.program.outputs import Repeated, repeated_values
@@ -21,6 +20,9 @@ from autoshard.program.records import Kernel, Lifetime, Program
 
 _TRANSPOSE = "stablehlo.transpose"
 _PASSING = frozenset({"stablehlo.convert", "stablehlo.reshape"})
+
+_Body = tuple[int, int]
+"""When a loop begins and ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +57,35 @@ class Deferring:
         Args:
             scattered: values whose sum a loop scatters, and whether the parts are updated as they are made.
         """
-        late = []
-        if self._program.scatters_last:
-            kernels = (kernel for kernel in self._program.kernels if _is_scattered(kernel, scattered))
-            late = [kernel for kernel in islice(kernels, 1, None) if scattered[kernel.results[0]]]
+        late = list(self._late(scattered))
         handed = {kernel.time: self._end(kernel) for kernel in late}
         found = dict(lives)
         for kernel in late:
             self._keep((use.value for use in kernel.uses), handed[kernel.time], found)
         return Lives(found, handed)
 
+    def _late(self, scattered: Mapping[int, bool]) -> Iterator[Kernel]:
+        """Those products among what is scattered that are put off."""
+        program = self._program
+        kernels = [
+            kernel for kernel in program.kernels if any(value in scattered for value in kernel.results)
+        ]
+        looped = [kernel for kernel in kernels if kernel.time in self._around]
+        straight = [kernel for kernel in kernels if kernel.time not in self._around]
+        if straight and program.scatters_last:
+            first = straight[0]
+            is_first_late = any(first.time < kernel.time < self._end(first) for kernel in looped)
+            late = (kernel for kernel in straight if is_first_late or kernel is not first)
+            yield from (kernel for kernel in late if scattered[kernel.results[0]])
+        for kernel in looped:
+            if scattered[kernel.results[0]] or not program.scatters_last:
+                yield kernel
+
     def _end(self, kernel: Kernel) -> int:
-        """Half-open, of the time until which that product is put off."""
-        awaited = (self._awaited[value] for value in kernel.results if value in self._awaited)
-        return min(awaited, default=self._last + 1)
+        """Half-open, of the time until which that product is put off: the last that runs where it does, unless one waits for it."""
+        last = self._last_of[self._around.get(kernel.time)] + 1
+        awaited = [self._awaited[value] for value in kernel.results if value in self._awaited]
+        return min([last, *(time for time in awaited if time > kernel.time)])
 
     def _keep(self, values: Iterable[int], end: int, lives: dict[int, Lifetime]) -> None:
         """The values, or the buffers that they are worked out from where that is not done ahead of time for the product."""
@@ -116,8 +133,24 @@ class Deferring:
         return repeated_values(self._program)
 
     @cached_property
-    def _last(self) -> int:
-        return max(kernel.time for kernel in self._program.kernels if kernel.shape.is_matmul)
+    def _loops(self) -> list[_Body]:
+        """Those with products, the longest first."""
+        flows = self._program.listing.data_flows
+        loops = {(flow.begin, flow.end) for flow in flows if flow.kind == "while"}
+        products = [kernel.time for kernel in self._program.kernels if kernel.shape.is_matmul]
+        found = (loop for loop in loops if any(loop[0] <= time < loop[1] for time in products))
+        return sorted(found, key=lambda loop: (loop[0] - loop[1], loop))
+
+    @cached_property
+    def _around(self) -> dict[int, _Body]:
+        """Of each time in a loop, the innermost around it."""
+        return {time: loop for loop in self._loops for time in range(*loop)}
+
+    @cached_property
+    def _last_of(self) -> dict[_Body | None, int]:
+        """When the last product of a loop runs, and the last of all."""
+        products = [kernel.time for kernel in self._program.kernels if kernel.shape.is_matmul]
+        return {**{self._around.get(time): time for time in products}, None: products[-1]}
 
     @cached_property
     def _awaited(self) -> dict[int, int]:
@@ -138,7 +171,3 @@ class Deferring:
             after += [kernel.time] if kernel.shape.is_matmul else []
             hand_back((use.value for use in kernel.uses), after)
         return found
-
-
-def _is_scattered(kernel: Kernel, scattered: Mapping[int, bool]) -> bool:
-    return kernel.repeat == 1 and any(value in scattered for value in kernel.results)

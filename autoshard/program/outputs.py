@@ -1,6 +1,6 @@
 """Where values are made: beside which products, and in which loop body, branch or function."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from autoshard.mlir.listing import Listing, Op
@@ -15,10 +15,17 @@ _SLICE = "stablehlo.slice"
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """A value that each reader evaluates for itself; `origin`: the elementwise result behind it, under whatever name."""
+    """A value that each reader evaluates for itself.
+
+    Attributes:
+        origin: the elementwise result behind it, under whatever name.
+        is_made_with_product: whether one fusion makes it and the product that it is made of.
+        is_of_little: whether all that it is made of has fewer elements (one-hot rows of indices): each product makes it for itself.
+    """
 
     origin: int
     is_made_with_product: bool
+    is_of_little: bool = False
 
     def stored_from(self, lives: Mapping[int, Lifetime], time: int) -> int:
         """When it is made for a loop that runs at `time`: beside the product that makes what it works on, else then."""
@@ -27,8 +34,9 @@ class Repeated:
 
 def repeated_values(program: Program) -> dict[int, Repeated]:
     """All of them; loops are handed these evaluated."""
-    beside = made_with_products(program)
-    return {value: Repeated(origin, origin in beside) for value, origin in repeated_origins(program).items()}
+    beside, origins = made_with_products(program), repeated_origins(program)
+    little = frozenset(_made_of_little(set(origins.values()), program))
+    return {value: Repeated(origin, origin in beside, origin in little) for value, origin in origins.items()}
 
 
 def repeated_origins(program: Program) -> dict[int, int]:
@@ -43,6 +51,24 @@ def repeated_origins(program: Program) -> dict[int, int]:
         elif kernel.uses and kernel.uses[0].value in found:
             found[value] = found[kernel.uses[0].value]
     return found
+
+
+def _made_of_little(values: Iterable[int], program: Program) -> Iterator[int]:
+    """Those of the values that are worked out from nothing of as many elements."""
+    named = {result: kernel for kernel in program.kernels if kernel.is_alias for result in kernel.results}
+
+    def elements(value: int) -> int:
+        type_ = program.listing.values[value].type
+        return type_.num_elements if type_ is not None else 0
+
+    for value in values:
+        behind, left = {value}, [value]
+        while left and behind <= named.keys():
+            uses = {use.value for use in named[left.pop()].uses if elements(use.value) >= elements(value)}
+            left += uses - behind
+            behind |= uses
+        if behind <= named.keys():
+            yield value
 
 
 def stored_beside(program: Program) -> dict[tuple[int, int], tuple[tuple[int, Lifetime], ...]]:
@@ -97,7 +123,7 @@ def lone_operands(program: Program) -> frozenset[tuple[int, int]]:
 
 def product_reads(program: Program) -> dict[tuple[int, int], frozenset[tuple[int, int]]]:
     """(value, root op) of products that read a value made in their loop body, branch or function -> the other products there that read it,
-    transposed, widened, as rows of one matrix or not, in the same terms.
+    transposed, widened, as rows of one matrix or not, also where it is computed again, in the same terms.
 
     What loops, branches and manual computations hand on is made elsewhere; arguments are made where main begins. XLA takes a product's
     widening of what it reads away before it partitions (libtpu 0.0.51), but no narrowing.
@@ -115,7 +141,7 @@ def product_reads(program: Program) -> dict[tuple[int, int], frozenset[tuple[int
                 merges_rows(made, program.listing) or _is_same_operand(made, program.listing)
             ):
                 value = made.operands[0]
-            key = value, ops[root].region
+            key = program.listing.first_of(value), ops[root].region
             readers.setdefault(key, set()).add((use.value, root))
             place = 0 if use.value in arguments else made_by[use.value].region if use.value in made_by else -1
             if place == ops[root].region and all(op == root for op, _ in use.sites):
