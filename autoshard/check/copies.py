@@ -264,7 +264,9 @@ def loop_buffers(
                 if not lives.of_values[other].is_own_buffer:
                     made = dtype_bits(planned.program.widths.of_value(other).dtype)
                     yield Buffer(life.begin, life.end, bytes_ * made // bits)
-            serves_all = evaluated.is_made_with_product or evaluated.is_of_little or (is_across and number == 0)
+            serves_all = (
+                evaluated.is_made_with_product or evaluated.is_of_little or (is_across and number == 0)
+            )
             is_alone = serves_all or (lives.is_least and type_ == kernel.shape.travels[number])
             if not is_alone and sharding.divides(type_.shape):
                 handed = begin, lives.end_of_handed(time)

@@ -7,15 +7,22 @@ group norm: of a loop that runs once XLA keeps the body. Penzai's layers, and sc
 backward pass into one array by concatenation, and slice it again: XLA takes the parts themselves (AlgebraicSimplifier, libtpu 0.0.52).
 They slice what the layers' weights are stacked in once more for the backward pass: what is gathered of a slice is there until then, as XLA
 gathers it once.
+
+What is computed again, product for product, XLA computes once: of a layer in a loop that runs once, to be computed again for the backward
+pass, all stays until then (MaxText's DeepSeek, whose first layer is such a loop, v5e, v6e and v5p; DiffLlama writes its scores twice).
 """
 
+import math
 from collections.abc import Hashable
 
 from autoshard.mlir.context import Value, ir
+from autoshard.mlir.linearity import body_name
 from autoshard.mlir.repeated import said_of, unchanged
 from autoshard.mlir.trips import runs_once, terminator
 from autoshard.mlir.walk import SHARDING, function_named
 
+_BARRIER = "stablehlo.optimization_barrier"
+_PRODUCTS = frozenset({"stablehlo.convolution", "stablehlo.dot_general"})
 DIALECTS = frozenset({"stablehlo", "chlo"})
 _CONTROL_FLOW = frozenset({"stablehlo.case", "stablehlo.if", "stablehlo.while"})
 EFFECTS = frozenset(
@@ -34,6 +41,7 @@ def drop_dead(module: ir.Operation, entry: str) -> None:
     main = function_named(module, entry)
     _simplify(main)
     _slice_once(main)
+    _multiply_once(main)
     _drop(main)
 
 
@@ -47,7 +55,7 @@ def _simplify(owner: ir.Operation) -> None:
 
 def _simplify_op(op: ir.Operation) -> None:
     same = unchanged(op)
-    made = op.operands[same] if same is not None else _part_sliced(op)
+    made = op.operands[same] if same is not None else _part_sliced(op) or _taken_back(op)
     if made is not None and not _has_a_say(op):
         op.results[0].replace_all_uses_with(made)
         op.erase()
@@ -79,6 +87,24 @@ def _part_sliced(op: ir.Operation) -> Value | None:
     return None
 
 
+def _taken_back(op: ir.Operation) -> Value | None:
+    """What a reshape before it, or a broadcast along dimensions of one element, was made of, where the op reshapes it to what it was."""
+    before = op.operands[0].owner if op.name == "stablehlo.reshape" else None
+    if before is None or isinstance(before, ir.Block) or _has_a_say(before):
+        return None
+    if before.name == "stablehlo.broadcast_in_dim":
+        dims = list(ir.DenseI64ArrayAttr(before.attributes["broadcast_dimensions"]))
+        if dims != sorted(dims) or _num_elements(before.operands[0]) != _num_elements(before.results[0]):
+            return None
+    elif before.name != "stablehlo.reshape":
+        return None
+    return before.operands[0] if before.operands[0].type == op.results[0].type else None
+
+
+def _num_elements(value: Value) -> int:
+    return math.prod(ir.RankedTensorType(value.type).shape)
+
+
 def _is_dense(op: ir.Operation) -> bool:
     return all(stride == 1 for stride in ir.DenseI64ArrayAttr(op.attributes["strides"]))
 
@@ -86,7 +112,8 @@ def _is_dense(op: ir.Operation) -> bool:
 def _slice_once(main: ir.Operation) -> None:
     """Put the first slice of an argument in the place of equal ones, reshaped or not.
 
-    Other equal ops stay apart in the listing (`repeated.first_of_equals`), as a plan may want them in several shardings.
+    Other equal ops stay apart in the listing (`repeated.first_of_equals`), as a plan may want them in several shardings, but products and
+    what is made of those.
     """
     block = main.regions[0].blocks[0]
     sliced: dict[Hashable, Value] = {}
@@ -101,6 +128,42 @@ def _slice_once(main: ir.Operation) -> None:
             read["stablehlo.reshape"].add(first)
         else:
             op.results[0].replace_all_uses_with(first)
+            op.erase()
+
+
+def _multiply_once(owner: ir.Operation) -> None:
+    """Put the first of equal products of a body, and of equal ops that read one, in the place of the others."""
+    for region in owner.regions:
+        for block in region.blocks:
+            _multiply_once_in(block)
+
+
+def _multiply_once_in(block: ir.Block) -> None:
+    numbers: dict[Value, Hashable] = {}  # equal values have one
+    once = set[Value]()
+    first: dict[Hashable, ir.Operation] = {}
+    said: dict[Hashable, dict[Hashable, ir.Operation]] = {}
+    for view in list(block.operations):
+        op = view.operation
+        if op.name in _CONTROL_FLOW or op.name.startswith("sdy."):
+            _multiply_once(op)
+        has_said = op.name != _BARRIER and (not len(op.regions) or body_name(op))
+        if not len(op.results) or not has_said or not _only_computes(op) or _has_a_say(op):
+            continue
+        key = (op.name, *(numbers.get(operand, operand) for operand in op.operands))
+        earlier = first.setdefault(key, op)
+        if earlier is op:  # nothing else reads the same: what it says need not be asked, which takes long
+            continue
+        alike = said.setdefault(key, {said_of(earlier): earlier})
+        saying = said_of(op)
+        same = alike.setdefault(saying, op)
+        if saying is None or same is op:
+            continue
+        numbers.update(zip(op.results, same.results, strict=True))
+        if op.name in _PRODUCTS or not once.isdisjoint(op.operands):
+            once.update(same.results)
+            for mine, theirs in zip(op.results, same.results, strict=True):
+                mine.replace_all_uses_with(theirs)
             op.erase()
 
 

@@ -73,9 +73,11 @@ def said_of(op: ir.Operation) -> tuple[object, ...] | None:
     known.
     """
     known = attributes_of_op(op)
+    types = tuple(value.type for value in op.results)
+    if known is None and op.name == "stablehlo.constant":  # of complex numbers
+        return types, str(op).split("=", 1)[1]
     if known is None:
         return None
-    types = tuple(value.type for value in op.results)
     return types, tuple(item for item in known.items() if item[0] != BEHIND), body_name(op)
 
 

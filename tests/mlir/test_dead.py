@@ -269,3 +269,75 @@ def test_an_argument_is_sliced_once() -> None:
     assert found == ["slice", "reshape", "slice", "slice"]
     first, _, third, _ = (result.value for result in listing.results)
     assert first == third
+
+
+def test_products_are_computed_once_and_what_reads_them() -> None:
+    """Equal work in front of them stays apart, and so do products that differ or whose result the user gave a sharding."""
+    w, p = "tensor<16x16xf32>", "tensor<8xf32>"
+    dot = "contracting_dims = [1] x [0]"
+    body = [
+        f"""%w{n} = stablehlo.abs %b : {w}
+        %d{n} = stablehlo.dot_general %a, %w{n}, {dot} : ({T}, {w}) -> {T}
+        %t{n} = stablehlo.tanh %d{n} : {T}
+        %s{n} = stablehlo.reduce(%t{n} init: %z) applies stablehlo.add across dimensions = [1] : ({T}, tensor<f32>) -> {p}
+        %e{n} = stablehlo.exponential %s{n} : {p}"""
+        for n in range(2)
+    ]
+    others = f"""%o = stablehlo.dot_general %a, %w0, contracting_dims = [1] x [1] : ({T}, {w}) -> {T}
+        %k = stablehlo.dot_general %a, %w0, {dot} {{sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{{"x"}}, {{}}]>]>}} : ({T}, {w}) -> {T}
+        %l = stablehlo.tanh %k : {T}"""
+    text = f"""%z = stablehlo.constant dense<0.0> : tensor<f32>
+        {body[0]}
+        {body[1]}
+        {others}
+        return %e0, %e1, %o, %l : {p}, {p}, {T}, {T}"""
+    source = source_of(main_of(text, f"%a: {T}, %b: {w}", f"{p}, {p}, {T}, {T}"))
+    listing, _ = read(source, resolve_mesh(source, None), drops_dead=True)
+    names = [op.name.removeprefix("stablehlo.") for op in listing.ops]
+    once = ["abs", "dot_general", "tanh", "reduce", "exponential"]
+    assert names == ["constant", *once, "dot_general", "dot_general", "tanh"]
+    first, second, *_ = listing.results
+    assert first.value == second.value
+
+
+def test_what_may_differ_each_time_is_computed_again() -> None:
+    """Of barriers, which say that it is, and of calls that may do something else each time."""
+    dot = f"stablehlo.dot_general %a, %a, contracting_dims = [0] x [0] : ({T}, {T}) -> tensor<16x16xf32>"
+    text = "\n".join(
+        f"""%d{n} = {dot}
+        %b{n} = stablehlo.optimization_barrier %d{n} : tensor<16x16xf32>
+        %c{n} = stablehlo.custom_call @f(%d{n}) : (tensor<16x16xf32>) -> tensor<16x16xf32>"""
+        for n in range(2)
+    )
+    names = ", ".join("%b0 %b1 %c0 %c1".split())
+    types = ", ".join(["tensor<16x16xf32>"] * 4)
+    source = source_of(main_of(f"{text}\nreturn {names} : {types}", f"%a: {T}", types))
+    listing, _ = read(source, resolve_mesh(source, None), drops_dead=True)
+    assert [op.name for op in listing.ops].count("stablehlo.dot_general") == 1
+    assert len({result.value for result in listing.results}) == 4
+
+
+@pytest.mark.parametrize(
+    ("before", "between", "left"),
+    [
+        ("stablehlo.reshape %a : (tensor<8x16xf32>) -> {}", "tensor<1x8x16xf32>", ["sine"]),
+        (
+            "stablehlo.broadcast_in_dim %a, dims = [1, 2] : (tensor<8x16xf32>) -> {}",
+            "tensor<1x8x16xf32>",
+            ["sine"],
+        ),
+        (
+            "stablehlo.broadcast_in_dim %a, dims = [2, 1] : (tensor<8x16xf32>) -> {}",
+            "tensor<1x16x8xf32>",
+            ["broadcast_in_dim", "reshape", "sine"],
+        ),
+        ("stablehlo.reshape %a : (tensor<8x16xf32>) -> {}", "tensor<128xf32>", ["sine"]),
+    ],
+)
+def test_what_is_reshaped_and_back_is_read_itself(before: str, between: str, left: list[str]) -> None:
+    text = f"""%m = {before.format(between)}
+        %n = stablehlo.reshape %m : ({between}) -> {T}
+        %r = stablehlo.sine %n : {T}
+        return %r : {T}"""
+    listing, _ = read(source := source_of(main_of(text)), resolve_mesh(source, None), drops_dead=True)
+    assert [op.name.removeprefix("stablehlo.") for op in listing.ops] == left
