@@ -309,7 +309,7 @@ def test_what_may_differ_each_time_is_computed_again() -> None:
         %c{n} = stablehlo.custom_call @f(%d{n}) : (tensor<16x16xf32>) -> tensor<16x16xf32>"""
         for n in range(2)
     )
-    names = ", ".join("%b0 %b1 %c0 %c1".split())
+    names = ", ".join(["%b0", "%b1", "%c0", "%c1"])
     types = ", ".join(["tensor<16x16xf32>"] * 4)
     source = source_of(main_of(f"{text}\nreturn {names} : {types}", f"%a: {T}", types))
     listing, _ = read(source, resolve_mesh(source, None), drops_dead=True)
