@@ -131,3 +131,38 @@ def test_gradients_that_are_turned_for_their_update(between: str, is_turned: boo
     program = build_program(listed(main_of(text, "%x: tensor<8x4xf32>, %y: tensor<8x6xf32>", result)))
     (gradient,) = products(program)
     assert Deferring(program).is_turned(gradient) == is_turned
+
+
+def scanned_step(*, scatters_last: bool) -> Program:
+    """A product in front of a loop of two, whose last product is none of them, and one behind it."""
+    body = f"""
+      %g = stablehlo.dot_general %s, %s, contracting_dims = [0] x [0] : ({X}, {X}) -> {W}
+      %h = stablehlo.add %t, %g : {W}
+      %u = stablehlo.dot_general %s, %w, contracting_dims = [1] x [0] : ({X}, {W}) -> {X}
+      %v = stablehlo.tanh %u : {X}"""
+    text = f"""
+      %first = stablehlo.dot_general %x, %x, contracting_dims = [0] x [0] : ({X}, {X}) -> {W}
+      %y = stablehlo.cosine %x : {X}
+      {counted_loop(4, (("%s", "%y", X), ("%t", "%w", W)), body, ("%v", "%h"))}
+      return %first, %r#1, %r#2 : {W}, {X}, {W}"""
+    compiler = Compiler(is_xla_tpu=True, scatters_last=scatters_last)
+    return build_program(listed(main_of(text, f"%x: {X}, %w: {W}", f"{W}, {X}, {W}")), compiler=compiler)
+
+
+@pytest.mark.parametrize(
+    ("scatters_last", "as_made", "are_late"),
+    [(True, True, (True, True)), (True, False, (False, False)), (False, False, (False, True))],
+)
+def test_in_a_loop_they_run_behind_its_other_products(
+    scatters_last: bool, as_made: bool, are_late: tuple[bool, bool]
+) -> None:
+    """And what is in front of such a loop behind it, where compilers put any off."""
+    program = scanned_step(scatters_last=scatters_last)
+    first, inside, last = products(program)
+    scattered = dict.fromkeys((first, inside), as_made)
+    handed = Deferring(program).lives(program.ample_lifetimes, scattered).handed
+    times = {value: kernel.time for kernel in program.kernels for value in kernel.results}
+    ends = {
+        times[value]: times[last] + 1 for value, late in zip((first, inside), are_late, strict=True) if late
+    }
+    assert handed == ends
