@@ -12,7 +12,6 @@ What is computed again, product for product, XLA computes once: of a layer in a 
 pass, all stays until then (MaxText's DeepSeek, whose first layer is such a loop, v5e, v6e and v5p; DiffLlama writes its scores twice).
 """
 
-import math
 from collections.abc import Hashable
 
 from autoshard.mlir.context import Value, ir
@@ -22,6 +21,7 @@ from autoshard.mlir.trips import runs_once, terminator
 from autoshard.mlir.walk import SHARDING, function_named
 
 _BARRIER = "stablehlo.optimization_barrier"
+_ADDING = frozenset({"stablehlo.broadcast_in_dim", "stablehlo.reshape"})
 _PRODUCTS = frozenset({"stablehlo.convolution", "stablehlo.dot_general"})
 DIALECTS = frozenset({"stablehlo", "chlo"})
 _CONTROL_FLOW = frozenset({"stablehlo.case", "stablehlo.if", "stablehlo.while"})
@@ -88,21 +88,20 @@ def _part_sliced(op: ir.Operation) -> Value | None:
 
 
 def _taken_back(op: ir.Operation) -> Value | None:
-    """What a reshape before it, or a broadcast along dimensions of one element, was made of, where the op reshapes it to what it was."""
+    """What was given dimensions of one element, as what a scan stacks is, where the op takes these away again."""
     before = op.operands[0].owner if op.name == "stablehlo.reshape" else None
-    if before is None or isinstance(before, ir.Block) or _has_a_say(before):
+    if before is None or isinstance(before, ir.Block) or before.name not in _ADDING or _has_a_say(before):
         return None
     if before.name == "stablehlo.broadcast_in_dim":
         dims = list(ir.DenseI64ArrayAttr(before.attributes["broadcast_dimensions"]))
-        if dims != sorted(dims) or _num_elements(before.operands[0]) != _num_elements(before.results[0]):
+        if dims != sorted(dims):
             return None
-    elif before.name != "stablehlo.reshape":
-        return None
-    return before.operands[0] if before.operands[0].type == op.results[0].type else None
+    added, given = before.results[0], before.operands[0]
+    return given if _long_dims(added) == _long_dims(given) and given.type == op.results[0].type else None
 
 
-def _num_elements(value: Value) -> int:
-    return math.prod(ir.RankedTensorType(value.type).shape)
+def _long_dims(value: Value) -> list[int]:
+    return [size for size in ir.RankedTensorType(value.type).shape if size != 1]
 
 
 def _is_dense(op: ir.Operation) -> bool:

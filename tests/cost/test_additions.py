@@ -107,13 +107,13 @@ def scattered_or_multiplied(kinds: str) -> str:
             %n = stablehlo.add %l, %m : tensor<f32>
             stablehlo.return %n : tensor<f32>
         }}}}) : ({P}, tensor<4096x1xi32>, tensor<4096x{COLUMNS}xf32>) -> {P}""",
-        "p": f"""%v{{0}} = stablehlo.dot_general %h, %u, contracting_dims = [0] x [0]
+        "p": f"""%v{{0}} = stablehlo.dot_general %h{{0}}, %u, contracting_dims = [0] x [0]
           : (tensor<4096x{ROWS}xf32>, tensor<4096x{COLUMNS}xf32>) -> {P}""",
     }
     arguments = [
         ("i", "tensor<4096x1xi32>"),
         ("u", f"tensor<4096x{COLUMNS}xf32>"),
-        ("h", f"tensor<4096x{ROWS}xf32>"),
+        *((f"h{number}", f"tensor<4096x{ROWS}xf32>") for number, kind in enumerate(kinds) if kind == "p"),
     ]
     values = [made[kind].format(number) for number, kind in enumerate(kinds)]
     names = ["v0", *(f"t{number}" for number in range(1, len(kinds)))]

@@ -61,7 +61,7 @@ def mixer_text(
     for n in range(blocks):
         lines += [
             f"%g{n} = stablehlo.dot_general %h{n}, %s{blocks}, {OVER_ROWS} : ({wide}, {x}) -> {v}",
-            f"%d{n} = stablehlo.dot_general %s{blocks}, %v, contracting_dims = [2] x [1] : ({x}, {v}) -> {wide}",
+            f"%d{n} = stablehlo.dot_general %a{n}, %v, contracting_dims = [2] x [1] : ({x}, {v}) -> {wide}",
             f"%f{n} = stablehlo.subtract %p{n}, %e{n} : {wide}",
             f"%y{n} = stablehlo.multiply %f{n}, %d{n} : {wide}",
             f"%z{n} = stablehlo.dot_general %s{blocks}, %y{n}, {OVER_ROWS} : ({x}, {wide}) -> {w}",
