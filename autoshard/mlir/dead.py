@@ -17,6 +17,7 @@ from collections.abc import Hashable
 from autoshard.mlir.context import Value, ir
 from autoshard.mlir.linearity import body_name
 from autoshard.mlir.repeated import said_of, unchanged
+from autoshard.mlir.stepping import step_as_stacked
 from autoshard.mlir.trips import runs_once, terminator
 from autoshard.mlir.walk import SHARDING, function_named
 
@@ -40,6 +41,7 @@ def drop_dead(module: ir.Operation, entry: str) -> None:
     """Erase them from the entry function, in place, and loops that run once; those that the user gave a sharding stay."""
     main = function_named(module, entry)
     _simplify(main)
+    step_as_stacked(main)
     _slice_once(main)
     _multiply_once(main)
     _drop(main)

@@ -75,7 +75,6 @@ from autoshard.program.reuse import reuse_results
 from autoshard.program.rowwise import copied_slices
 from autoshard.program.scattered import scattered_sums
 from autoshard.program.slicing import as_cut, cut_from, cut_where_read
-from autoshard.program.stepped import turned_stacks
 from autoshard.program.storing import Storing
 from autoshard.program.strips import find_strips
 from autoshard.program.summed import made_by_readers
@@ -113,8 +112,7 @@ def build_program(
     zeros = zero_values(listing)
     renaming = MOVES if compiler.products_apart else frozenset[str]()
     pooled = into_pools(listing, pinned) if compiler.is_xla_tpu else frozenset[int]()
-    turned = turned_stacks(listing) if compiler.is_xla_tpu else frozenset[int]()
-    may_repeat = repeatable(listing, zeros, pinned, renaming, pooled, turned)
+    may_repeat = repeatable(listing, zeros, pinned, renaming, pooled)
     widths = Widths(listing)
     made_once = _with_renamed(pinned.difference(behind.values()), listing)
     constants = free_values(listing, demanded=True)

@@ -69,7 +69,7 @@ class Repeatable:
     """Which results a compiler can evaluate in each of their readers."""
 
     zeros: frozenset[int]  # values that are zero everywhere
-    transposed: frozenset[int]  # and those of `into_matmuls`, and `stepped.turned_stacks`
+    transposed: frozenset[int]  # and those of `into_matmuls`
     gathered: frozenset[int]
     """What gathers take their slices from, also under the names that it had before reshapes."""
     only_gathered: frozenset[int]  # and what nothing else reads
@@ -283,10 +283,9 @@ def repeatable(
     pinned: frozenset[int],
     renaming: frozenset[str],
     pooled_inside: frozenset[int],
-    turned: frozenset[int],
 ) -> Repeatable:
     """Args: values that are zero everywhere, and those that keep a buffer of their own; ops that products look through; what is made of
-    several buffers where it is pooled; what is transposed and lies as before."""
+    several buffers where it is pooled."""
     gathered, others = set[int](), set(pinned)
     for op in reversed(listing.ops):
         is_name = op.name == RESHAPE and op.results[0] in gathered
@@ -296,7 +295,7 @@ def repeatable(
         others.update(op.operands[1:] if is_for_gathers else op.operands)
     return Repeatable(
         zeros,
-        into_matmuls(listing, zeros, pinned, renaming) | turned,
+        into_matmuls(listing, zeros, pinned, renaming),
         frozenset(gathered),
         frozenset(gathered - others),
         pooled_inside,
