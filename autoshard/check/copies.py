@@ -270,7 +270,9 @@ def loop_buffers(
             is_alone = serves_all or (lives.is_least and type_ == kernel.shape.travels[number])
             if not is_alone and sharding.divides(type_.shape):
                 handed = begin, lives.end_of_handed(time)
-                yield from (Buffer(*spell, bytes_) for spell in shared.spells(kernel, number, handed))
+                yield from (
+                    Buffer(*spell, bytes_) for spell in shared.spells(kernel, number, handed, lives.handed)
+                )
 
 
 def _summed(planned: Planned, reads: Reads, stored: Stored, looped: frozenset[int]) -> Iterator[Buffer]:

@@ -22,7 +22,7 @@ from autoshard.check.buffers import Buffer, Lifetimes, settled_of, value_buffers
 from autoshard.check.copies import Compiled, find_copies, held_between, loop_buffers
 from autoshard.check.overlap import find_pace
 from autoshard.check.planned import Planned
-from autoshard.check.reads import Reads
+from autoshard.check.reads import Reads, summed_parts
 from autoshard.check.stored import Stored
 from autoshard.check.strips import in_strips
 from autoshard.program import SHORT_SHARE, Deferring, Lives, Offloading, Pace, gather_kernels
@@ -70,11 +70,17 @@ def find_peak(
         )
         for value in compiled.looped
     }
+    summed = {
+        value
+        for read in reads.kernels
+        if read.kernel.time in deferring.waiting and summed_parts(planned, read)
+        for value in read.kernel.results
+    }
     apart = frozenset(_gathered_apart(planned, reads, stored))
     in_main = offloading.in_main_memory(apart)
 
     def lives(of_values: Lifetimes) -> Lives:
-        return deferring.lives(offloading.lives(of_values, apart), scattered)
+        return deferring.lives(offloading.lives(of_values, apart), scattered, summed)
 
     ample = buffers(lives(program.ample_lifetimes))
     spared = _main_memory(ample, pace, hardware, in_main)

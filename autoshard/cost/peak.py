@@ -80,10 +80,15 @@ class PeakModel:
         self._deferring = Deferring(graph.program)
         self._offloading = sizes.offloading()
         self._least = Lives(graph.program.lifetimes, is_least=True)
-        self._lives: dict[tuple[int, frozenset[int], frozenset[tuple[int, bool]]], Lives] = {}
+        self._lives: dict[tuple[int, frozenset[int], frozenset[tuple[int, bool]], frozenset[int]], Lives] = {}
         self._living: dict[int, _NodeItems] = {}  # by the identity of lives, which are kept
         gathers = {kernel.time: kernel.results[0] for kernel in gather_kernels(graph.program)}
         times = [kernel.time for kernel in graph.program.kernels]
+        self._waiting = [
+            number
+            for number, node in enumerate(graph.nodes)
+            if node.space is not None and times[node.kernel] in self._deferring.waiting
+        ]
         self._gathers = [
             (number, node.space, gathers[times[node.kernel]])
             for number, node in enumerate(graph.nodes)
@@ -170,14 +175,14 @@ class PeakModel:
             apart: what SparseCores gather.
             held_between: whether what several readers gather stays from one to the next.
         """
-        program, scattered = self._graph.program, self._scattered(chosen)
+        program, scattered, summed = self._graph.program, self._scattered(chosen), self._summed(chosen)
         in_main_memory = self._offloading.in_main_memory(apart)
 
         def lives(of_values: Mapping[int, Lifetime]) -> Lives:
-            key = id(of_values), apart, frozenset(scattered.items())
+            key = id(of_values), apart, frozenset(scattered.items()), summed
             if key not in self._lives:
                 of_apart = self._offloading.lives(of_values, apart)
-                self._lives[key] = self._deferring.lives(of_apart, scattered)
+                self._lives[key] = self._deferring.lives(of_apart, scattered, summed)
             return self._lives[key]
 
         def peak(lives: Lives) -> int:
@@ -205,6 +210,17 @@ class PeakModel:
                 (is_as_made,) = self._sizes.are_updated_as_made(type_, layouts, is_turned=is_turned).tolist()
                 found[value] = is_as_made
         return found
+
+    def _summed(self, chosen: Ints) -> frozenset[int]:
+        """Of products that wait for what they are added to, the values that are summed where they are made."""
+        found = set[int]()
+        for number in self._waiting:
+            node = self._graph.nodes[number]
+            assert node.space is not None
+            strategy = node.space.strategies[int(chosen[number])]
+            if not set(strategy.reduced) <= set(strategy.produced[0].unreduced):
+                found.add(self._graph.program.kernels[node.kernel].results[0])
+        return frozenset(found)
 
     def _gathered_apart(self, chosen: Ints) -> frozenset[int]:
         """What SparseCores gather."""

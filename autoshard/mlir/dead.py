@@ -21,6 +21,7 @@ from autoshard.mlir.stepping import step_as_stacked
 from autoshard.mlir.trips import runs_once, terminator
 from autoshard.mlir.walk import SHARDING, function_named
 
+_ASKED = frozenset({SHARDING})
 _BARRIER = "stablehlo.optimization_barrier"
 _ADDING = frozenset({"stablehlo.broadcast_in_dim", "stablehlo.reshape"})
 _PRODUCTS = frozenset({"stablehlo.convolution", "stablehlo.dot_general"})
@@ -148,30 +149,50 @@ def _multiply_once_in(block: ir.Block) -> None:
         op = view.operation
         if op.name in _CONTROL_FLOW or op.name.startswith("sdy."):
             _multiply_once(op)
-        has_said = op.name != _BARRIER and (not len(op.regions) or body_name(op))
-        if not len(op.results) or not has_said or not _only_computes(op) or _has_a_say(op):
+        if not _makes_the_same_each_time(op) or _is_in_a_group(op):
             continue
         key = (op.name, *(numbers.get(operand, operand) for operand in op.operands))
         earlier = first.setdefault(key, op)
         if earlier is op:  # nothing else reads the same: what it says need not be asked, which takes long
             continue
-        alike = said.setdefault(key, {said_of(earlier): earlier})
-        saying = said_of(op)
+        alike = said.setdefault(key, {said_of(earlier, _ASKED): earlier})
+        saying = said_of(op, _ASKED)
         same = alike.setdefault(saying, op)
         if saying is None or same is op:
             continue
         numbers.update(zip(op.results, same.results, strict=True))
-        if op.name in _PRODUCTS or not once.isdisjoint(op.operands):
+        reads_one = op.name in _PRODUCTS or not once.isdisjoint(op.operands)
+        if reads_one and _takes_what_is_asked(same, op):
             once.update(same.results)
             for mine, theirs in zip(op.results, same.results, strict=True):
                 mine.replace_all_uses_with(theirs)
             op.erase()
 
 
+def _makes_the_same_each_time(op: ir.Operation) -> bool:
+    """Whether it makes the same of the same; of what has a body, reductions."""
+    is_known = op.name.split(".")[0] in DIALECTS and op.name not in EFFECTS | {_BARRIER}
+    return is_known and len(op.results) > 0 and (not len(op.regions) or bool(body_name(op)))
+
+
+def _takes_what_is_asked(op: ir.Operation, other: ir.Operation) -> bool:
+    """Let an op have the shardings that the user gave the results of another; whether it has none but those."""
+    if SHARDING not in other.attributes:
+        return True
+    asked = other.attributes[SHARDING]
+    if SHARDING in op.attributes:
+        return bool(op.attributes[SHARDING] == asked)
+    op.attributes[SHARDING] = asked
+    return True
+
+
 def _has_a_say(op: ir.Operation) -> bool:
     """Whether the user gave its results shardings, or put them into sharding groups, which what they are made of need not fit."""
-    readers = (use.owner.name for result in op.results for use in result.uses)
-    return SHARDING in op.attributes or "sdy.sharding_group" in readers
+    return SHARDING in op.attributes or _is_in_a_group(op)
+
+
+def _is_in_a_group(op: ir.Operation) -> bool:
+    return any(use.owner.name == "sdy.sharding_group" for result in op.results for use in result.uses)
 
 
 def _only_its_body_counts(loop: ir.Operation) -> bool:

@@ -39,6 +39,9 @@ _NEUTRAL = {
 }
 """What changes nothing everywhere in one of these operands, a number or a predicate."""
 
+_COMMUTATIVE = frozenset(
+    {f"stablehlo.{name}" for name in ("add", "and", "maximum", "minimum", "multiply", "or", "xor")}
+)
 _SPREAD = frozenset({"stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose"})
 
 
@@ -68,17 +71,27 @@ def first_of_equals(walked: Walked, operands: Sequence[Sequence[int]]) -> dict[i
     return first
 
 
-def said_of(op: ir.Operation) -> tuple[object, ...] | None:
-    """All that is said of an op, beside its name and operands, that has no regions, or the one of a reduction; None where that is not
-    known.
+def said_of(op: ir.Operation, but: frozenset[str] = frozenset()) -> tuple[object, ...] | None:
+    """All that is said of an op, beside its name, operands and some attributes, that has no regions, or the one of a reduction; None where
+    that is not known.
     """
     known = attributes_of_op(op)
     types = tuple(value.type for value in op.results)
-    if known is None and op.name == "stablehlo.constant":  # of complex numbers
-        return types, str(op).split("=", 1)[1]
-    if known is None:
-        return None
-    return types, tuple(item for item in known.items() if item[0] != BEHIND), body_name(op)
+    if known is None:  # complex numbers; a copy alone is printed without all that is around it
+        return (types, str(op.clone())) if op.name == "stablehlo.constant" else None
+    return types, tuple(item for item in known.items() if item[0] not in but | {BEHIND}), _body_of(op)
+
+
+def _body_of(op: ir.Operation) -> tuple[object, ...]:
+    """What the one op of a reduction's body says, and which of the body's arguments it reads; nothing where there is no such body."""
+    if not body_name(op):
+        return ()
+    block = op.regions[0].blocks[0]
+    inner = block.operations[0].operation
+    known, arguments = attributes_of_op(inner), list(block.arguments)
+    read = [arguments.index(operand) for operand in inner.operands]
+    said = str(inner.clone()) if known is None else tuple(known.items())
+    return inner.name, said, tuple(sorted(read) if inner.name in _COMMUTATIVE else read)
 
 
 def unchanged(op: ir.Operation) -> int | None:

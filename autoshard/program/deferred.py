@@ -10,15 +10,16 @@ is all there in the end: 1.3 to 1.6 times the memory. Seen of 25 unrolled traini
 (libtpu 0.0.52; between passes of eight of them); of five such on v5e, whose gathers run inside products, they run within a layer or two.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from autoshard.mlir.listing import Op
 from autoshard.program.outputs import Repeated, repeated_values
 from autoshard.program.records import Kernel, Lifetime, Program
+from autoshard.program.repeating import readers_of, reading
 
-_TRANSPOSE = "stablehlo.transpose"
+_ADD, _SCATTER, _TRANSPOSE = "stablehlo.add", "stablehlo.scatter", "stablehlo.transpose"
 _PASSING = frozenset({"stablehlo.convert", "stablehlo.reshape"})
 
 _Body = tuple[int, int]
@@ -51,17 +52,24 @@ class Deferring:
     def __init__(self, program: Program) -> None:
         self._program = program
 
-    def lives(self, lives: Mapping[int, Lifetime], scattered: Mapping[int, bool]) -> Lives:
+    def lives(
+        self, lives: Mapping[int, Lifetime], scattered: Mapping[int, bool], summed: Collection[int] = ()
+    ) -> Lives:
         """Those lives, and longer ones of what is kept; what the first of the products reads is not, as it runs in its place.
 
         Args:
             scattered: values whose sum a loop scatters, and whether the parts are updated as they are made.
+            summed: values of products that are summed over devices before anything reads them.
         """
         late = list(self._late(scattered))
         handed = {kernel.time: self._end(kernel) for kernel in late}
         found = dict(lives)
         for kernel in late:
             self._keep((use.value for use in kernel.uses), handed[kernel.time], found)
+        for kernel, time in self._added:
+            if kernel.results[0] not in scattered and kernel.results[0] not in summed:
+                handed[kernel.time] = time + 1
+                self._keep((use.value for use in kernel.uses), time + 1, found, is_handed=False)
         return Lives(found, handed)
 
     def _late(self, scattered: Mapping[int, bool]) -> Iterator[Kernel]:
@@ -87,8 +95,12 @@ class Deferring:
         awaited = [self._awaited[value] for value in kernel.results if value in self._awaited]
         return min([last, *(time for time in awaited if time > kernel.time)])
 
-    def _keep(self, values: Iterable[int], end: int, lives: dict[int, Lifetime]) -> None:
-        """The values, or the buffers that they are worked out from where that is not done ahead of time for the product."""
+    def _keep(
+        self, values: Iterable[int], end: int, lives: dict[int, Lifetime], *, is_handed: bool = True
+    ) -> None:
+        """The values, or the buffers that they are worked out from where that is not done ahead of time for the product, as it is where a
+        loop is handed them.
+        """
         left, seen = list(values), set[int]()
         while left:
             value = left.pop()
@@ -97,12 +109,38 @@ class Deferring:
             seen.add(value)
             if lives[value].is_own_buffer:
                 lives[value] = replace(lives[value], end=max(lives[value].end, end))
-            elif value in self._made and not self._is_handed(value, lives):
+            elif value in self._made and not (is_handed and self._is_handed(value, lives)):
                 left.extend(use.value for use in self._made[value].uses)
 
     def _is_handed(self, value: int, lives: Mapping[int, Lifetime]) -> bool:
         """Whether a loop gets that worked out."""
         return value in self._repeated and not lives[self._repeated[value].origin].is_own_buffer
+
+    @cached_property
+    def waiting(self) -> frozenset[int]:
+        """When products would run that wait for what they are added to."""
+        return frozenset(kernel.time for kernel, _ in self._added)
+
+    @cached_property
+    def _added(self) -> list[tuple[Kernel, int]]:
+        """Products whose results are only added to what a scatter makes later, and when."""
+        readers = readers_of(self._program.kernels)
+        found: list[tuple[Kernel, int]] = []
+        for kernel in self._program.kernels:
+            added = list(reading(kernel.results[0], readers)) if kernel.shape.is_matmul else []
+            if len(added) != 1 or kernel.repeat != added[0].repeat or added[0].shape.name != _ADD:
+                continue
+            others = [self._unnamed(use.value) for use in added[0].uses]
+            makers = [self._made[value] for value in others if value in self._made]
+            if any(maker.shape.name == _SCATTER and maker.time > kernel.time for maker in makers):
+                found.append((kernel, added[0].time))
+        return found
+
+    def _unnamed(self, value: int) -> int:
+        """What it is a name for."""
+        while (made := self._made.get(value)) is not None and made.is_alias and len(made.uses) == 1:
+            value = made.uses[0].value
+        return value
 
     def is_turned(self, value: int) -> bool:
         """Whether the result of a product is transposed on its way to what it updates; twice is not at all."""

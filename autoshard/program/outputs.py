@@ -62,12 +62,13 @@ def _made_of_little(values: Iterable[int], program: Program) -> Iterator[int]:
         return type_.num_elements if type_ is not None else 0
 
     for value in values:
-        behind, left = {value}, [value]
-        while left and behind <= named.keys():
+        behind, left, is_of_little = {value}, [value], True
+        while left and is_of_little:
             uses = {use.value for use in named[left.pop()].uses if elements(use.value) >= elements(value)}
+            is_of_little = uses <= named.keys()
             left += uses - behind
             behind |= uses
-        if behind <= named.keys():
+        if is_of_little:
             yield value
 
 
@@ -156,17 +157,20 @@ class SharedReads:
         self._reads = product_reads(program)
         self._made_at = {kernel.ops[-1]: kernel for kernel in program.kernels if kernel.shape.is_matmul}
 
-    def spells(self, kernel: Kernel, operand: int, handed: tuple[int, int]) -> list[tuple[int, int]]:
+    def spells(
+        self, kernel: Kernel, operand: int, handed: tuple[int, int], late: Mapping[int, int]
+    ) -> list[tuple[int, int]]:
         """(begin, end) of that, but for when the loop of this kernel has the operand: `handed`.
 
-        From the read before, behind it if that is a loop which has it then, and until the last read behind that is none.
+        From the read before, behind it if that is a loop which has it then, and until the last read behind that is none; `late` has when
+        those products are through that are put off, by their times.
         """
         root = kernel.ops[-1]
         others = sorted((at, value) for value, at in self._reads.get((kernel.uses[operand].value, root), ()))
         before = [(at, self._is_looped(at, value)) for at, value in others if at < root]
         after = [at for at, value in others if at > root and not self._is_looped(at, value)]
         begin = before[-1][0] + before[-1][1] if before else handed[0]
-        end = after[-1] + 1 if after else handed[1]
+        end = max((late.get(at, at + 1) for at in after), default=handed[1])
         return [spell for spell in ((begin, handed[0]), (handed[1], end)) if spell[0] < spell[1]]
 
     def _is_looped(self, root: int, value: int) -> bool:

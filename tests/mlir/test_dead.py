@@ -6,7 +6,7 @@ from autoshard.mlir.dead import drop_dead
 from autoshard.mlir.listing import Listing
 from autoshard.mlir.read import read
 from autoshard.mlir.source import resolve_mesh
-from tests.mlir.modules import main_of, source_of
+from tests.mlir.modules import counted_loop, main_of, source_of
 
 T = "tensor<8x16xf32>"
 
@@ -271,33 +271,166 @@ def test_an_argument_is_sliced_once() -> None:
     assert first == third
 
 
+DOT = f"contracting_dims = [0] x [0] : ({T}, {T}) -> tensor<16x16xf32>"
+M = "tensor<16x16xf32>"
+
+
+def asked(*axes: str) -> str:
+    """A sharding that the user gives."""
+    dims = ", ".join(f"{{{axis}}}" for axis in axes)
+    return f"{{sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{dims}]>]>}}"
+
+
+def left_of(body: str, result: str = M, count: int = 1) -> Listing:
+    """What is planned of a body that returns so many of %r0, %r1, ..."""
+    types = ", ".join([result] * count)
+    names = ", ".join(f"%r{n}" for n in range(count))
+    source = source_of(main_of(f"{body}\nreturn {names} : {types}", f"%a: {T}, %b: {T}", types))
+    listing, _ = read(source, resolve_mesh(source, None), drops_dead=True)
+    return listing
+
+
+def names_of(listing: Listing) -> list[str]:
+    return [op.name.removeprefix("stablehlo.") for op in listing.ops]
+
+
 def test_products_are_computed_once_and_what_reads_them() -> None:
-    """Equal work in front of them stays apart, and so do products that differ or whose result the user gave a sharding."""
-    w, p = "tensor<16x16xf32>", "tensor<8xf32>"
-    dot = "contracting_dims = [1] x [0]"
+    """Equal work in front of them stays apart."""
     body = [
-        f"""%w{n} = stablehlo.abs %b : {w}
-        %d{n} = stablehlo.dot_general %a, %w{n}, {dot} : ({T}, {w}) -> {T}
-        %t{n} = stablehlo.tanh %d{n} : {T}
-        %s{n} = stablehlo.reduce(%t{n} init: %z) applies stablehlo.add across dimensions = [1] : ({T}, tensor<f32>) -> {p}
-        %e{n} = stablehlo.exponential %s{n} : {p}"""
+        f"""%w{n} = stablehlo.abs %a : {T}
+        %d{n} = stablehlo.dot_general %w{n}, %b, {DOT}
+        %t{n} = stablehlo.tanh %d{n} : {M}
+        %s{n} = stablehlo.reduce(%t{n} init: %z) applies stablehlo.add across dimensions = [1] : ({M}, tensor<f32>) -> tensor<16xf32>
+        %e{n} = stablehlo.exponential %s{n} : tensor<16xf32>
+        %r{n} = stablehlo.broadcast_in_dim %e{n}, dims = [0] : (tensor<16xf32>) -> {M}"""
         for n in range(2)
     ]
-    others = f"""%o = stablehlo.dot_general %a, %w0, contracting_dims = [1] x [1] : ({T}, {w}) -> {T}
-        %k = stablehlo.dot_general %a, %w0, {dot} {{sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{{"x"}}, {{}}]>]>}} : ({T}, {w}) -> {T}
-        %l = stablehlo.tanh %k : {T}"""
-    text = f"""%z = stablehlo.constant dense<0.0> : tensor<f32>
-        {body[0]}
-        {body[1]}
-        {others}
-        return %e0, %e1, %o, %l : {p}, {p}, {T}, {T}"""
-    source = source_of(main_of(text, f"%a: {T}, %b: {w}", f"{p}, {p}, {T}, {T}"))
-    listing, _ = read(source, resolve_mesh(source, None), drops_dead=True)
-    names = [op.name.removeprefix("stablehlo.") for op in listing.ops]
-    once = ["abs", "dot_general", "tanh", "reduce", "exponential"]
-    assert names == ["constant", *once, "dot_general", "dot_general", "tanh"]
-    first, second, *_ = listing.results
+    zero = "%z = stablehlo.constant dense<0.0> : tensor<f32>"
+    alone = f"%x = stablehlo.sine %w1 : {T}\n%r2 = stablehlo.dot_general %a, %x, {DOT}"
+    listing = left_of("\n".join([zero, *body, alone]), count=3)
+    once = ["abs", "dot_general", "tanh", "reduce", "exponential", "broadcast_in_dim"]
+    assert names_of(listing) == ["constant", *once, "abs", "sine", "dot_general"]
+    first, second, _ = listing.results
     assert first.value == second.value
+
+
+@pytest.mark.parametrize(
+    "other", [f"%b, %a, {DOT}", f"%a, %b, {DOT.replace(' :', ', precision = [HIGH, HIGH] :')}"]
+)
+def test_products_that_differ_are_computed_each(other: str) -> None:
+    text = f"%r0 = stablehlo.dot_general %a, %b, {DOT}\n%r1 = stablehlo.dot_general {other}"
+    assert names_of(left_of(text, count=2)).count("dot_general") == 2
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_once"),
+    [
+        ("%p, %q", "%p, %q", True),
+        ("%p, %q", "%q, %p", False),
+    ],
+)
+@pytest.mark.parametrize(("name", "commutes"), [("subtract", False), ("add", True), ("maximum", True)])
+def test_reductions_are_one_where_their_bodies_are(
+    name: str, one: str, other: str, *, commutes: bool, is_once: bool
+) -> None:
+    """In the order in which they read their arguments, where that counts."""
+    reductions = [
+        f"""%s{n} = "stablehlo.reduce"(%d{n}, %z) <{{dimensions = array<i64: 1>}}> ({{
+          ^bb0(%p: tensor<f32>, %q: tensor<f32>):
+            %o = stablehlo.{name} {read} : tensor<f32>
+            stablehlo.return %o : tensor<f32>
+        }}) : ({M}, tensor<f32>) -> tensor<16xf32>
+        %r{n} = stablehlo.broadcast_in_dim %s{n}, dims = [0] : (tensor<16xf32>) -> {M}"""
+        for n, read in enumerate((one, other))
+    ]
+    products = [f"%d{n} = stablehlo.dot_general %a, %b, {DOT}" for n in range(2)]
+    zero = "%z = stablehlo.constant dense<0.0> : tensor<f32>"
+    names = names_of(left_of("\n".join([zero, *products, *reductions]), count=2))
+    assert names.count("dot_general") == 1
+    assert (names.count("reduce") == 1) == (is_once or commutes)
+
+
+@pytest.mark.parametrize("direction", ["EQ", "NE"])
+def test_and_what_those_say(direction: str) -> None:
+    bools = "tensor<16x16xi1>"
+    text = f"""%z = stablehlo.constant dense<false> : tensor<i1>
+      %f = stablehlo.constant dense<0.0> : {M}"""
+    for n, said in enumerate(("EQ", direction)):
+        text += f"""
+        %d{n} = stablehlo.dot_general %a, %b, {DOT}
+        %b{n} = stablehlo.compare GT, %d{n}, %f : ({M}, {M}) -> {bools}
+        %s{n} = "stablehlo.reduce"(%b{n}, %z) <{{dimensions = array<i64: 1>}}> ({{
+          ^bb0(%p: tensor<i1>, %q: tensor<i1>):
+            %o = stablehlo.compare {said}, %p, %q : (tensor<i1>, tensor<i1>) -> tensor<i1>
+            stablehlo.return %o : tensor<i1>
+        }}) : ({bools}, tensor<i1>) -> tensor<16xi1>
+        %c{n} = stablehlo.convert %s{n} : (tensor<16xi1>) -> tensor<16xf32>
+        %r{n} = stablehlo.broadcast_in_dim %c{n}, dims = [0] : (tensor<16xf32>) -> {M}"""
+    assert names_of(left_of(text, count=2)).count("reduce") == (1 if direction == "EQ" else 2)
+
+
+def test_what_is_sorted_otherwise_is_sorted_each() -> None:
+    text = ""
+    for n, order in enumerate(("LT", "GT")):
+        text += f"""
+        %d{n} = stablehlo.dot_general %a, %b, {DOT}
+        %r{n} = "stablehlo.sort"(%d{n}) <{{dimension = 1 : i64}}> ({{
+          ^bb0(%p: tensor<f32>, %q: tensor<f32>):
+            %o = stablehlo.compare {order}, %p, %q : (tensor<f32>, tensor<f32>) -> tensor<i1>
+            stablehlo.return %o : tensor<i1>
+        }}) : ({M}) -> {M}"""
+    assert names_of(left_of(text, count=2)) == ["dot_general", "sort", "sort"]
+
+
+def test_convolutions_are_computed_once() -> None:
+    image, kernel = "tensor<1x8x16x1xf32>", "tensor<1x1x1x1xf32>"
+    text = f"%i = stablehlo.reshape %a : ({T}) -> {image}\n%k = stablehlo.constant dense<2.0> : {kernel}"
+    for n in range(2):
+        text += f"""
+        %c{n} = stablehlo.convolution(%i, %k) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {{}}
+          {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}} : ({image}, {kernel}) -> {image}
+        %r{n} = stablehlo.reshape %c{n} : ({image}) -> {T}"""
+    assert names_of(left_of(text, T, 2)).count("convolution") == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "count"),
+    [("", asked('"x"', ""), 1), (asked('"x"', ""), "", 1), (asked('"x"', ""), asked("", '"x"'), 2)],
+)
+def test_one_product_has_what_is_asked_of_either(one: str, other: str, count: int) -> None:
+    """Also when what is written, where results lie as they were asked to, is read again; two that are asked for otherwise stay apart."""
+    products = [
+        f"%r{n} = stablehlo.dot_general %a, %b, {DOT.replace(' :', f' {said} :')}"
+        for n, said in enumerate((one, other))
+    ]
+    listing = left_of("\n".join(products), count=2)
+    assert names_of(listing) == ["dot_general"] * count
+    assert all(op.demand is not None for op in listing.ops)
+
+
+def test_what_is_in_a_group_stays_apart() -> None:
+    text = f"%r0 = stablehlo.dot_general %a, %b, {DOT}\n%r1 = stablehlo.dot_general %a, %b, {DOT}"
+    text += f"\nsdy.sharding_group %r1 group_id=0 : {M}"
+    assert names_of(left_of(text, count=2)).count("dot_general") == 2
+
+
+def test_in_loops_too() -> None:
+    """But what a loop computes in each trip is not what is in front of it."""
+    text = f"""%d = stablehlo.dot_general %a, %b, {DOT}
+      {
+        counted_loop(
+            3,
+            (("%m", "%d", M),),
+            f'''
+        %p = stablehlo.dot_general %a, %b, {DOT}
+        %q = stablehlo.dot_general %a, %b, {DOT}
+        %n = stablehlo.add %p, %q : {M}
+        %o = stablehlo.add %m, %n : {M}''',
+            ("%o",),
+        )
+    }
+      %r0 = stablehlo.add %d, %r#1 : {M}"""
+    assert names_of(left_of(text)).count("dot_general") == 2
 
 
 def test_what_may_differ_each_time_is_computed_again() -> None:
