@@ -271,7 +271,7 @@ def loop_buffers(
             if not is_alone and sharding.divides(type_.shape):
                 handed = begin, lives.end_of_handed(time)
                 yield from (
-                    Buffer(*spell, bytes_) for spell in shared.spells(kernel, number, handed, lives.handed)
+                    Buffer(*spell, bytes_) for spell in shared.spells(kernel, number, handed, lives.waiting)
                 )
 
 

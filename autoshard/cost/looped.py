@@ -126,7 +126,7 @@ class LoopedSums:
             yield Item(since, end, np.where(are_handed, bytes_, 0), note=note)
             shared = np.where(are_handed & is_even & ~(are_across & is_first), bytes_, 0)
             for spell in (
-                self._shared.spells(kernel, operand, (since, end), lives.handed) if is_shared else ()
+                self._shared.spells(kernel, operand, (since, end), lives.waiting) if is_shared else ()
             ):
                 yield Item(*spell, shared, note="as a loop is handed it, for other products")
 

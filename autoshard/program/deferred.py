@@ -30,11 +30,14 @@ _Body = tuple[int, int]
 class Lives:
     """Of values, and until when operands are there that are worked out for those products, by the times of these.
 
-    `is_least`: the shortest that a compiler can come to, which a plan has to fit with.
+    Attributes:
+        waiting: when products run that wait for what they are added to, by their times.
+        is_least: the shortest that a compiler can come to, which a plan has to fit with.
     """
 
     of_values: Mapping[int, Lifetime]
     handed: Mapping[int, int] = field(default_factory=dict[int, int])
+    waiting: Mapping[int, int] = field(default_factory=dict[int, int])
     is_least: bool = False
 
     def end_of_handed(self, time: int) -> int:
@@ -66,11 +69,12 @@ class Deferring:
         found = dict(lives)
         for kernel in late:
             self._keep((use.value for use in kernel.uses), handed[kernel.time], found)
+        waiting: dict[int, int] = {}
         for kernel, time in self._added:
             if kernel.results[0] not in scattered and kernel.results[0] not in summed:
-                handed[kernel.time] = time + 1
+                waiting[kernel.time] = time
                 self._keep((use.value for use in kernel.uses), time + 1, found, is_handed=False)
-        return Lives(found, handed)
+        return Lives(found, handed, waiting)
 
     def _late(self, scattered: Mapping[int, bool]) -> Iterator[Kernel]:
         """Those products among what is scattered that are put off."""

@@ -158,19 +158,22 @@ class SharedReads:
         self._made_at = {kernel.ops[-1]: kernel for kernel in program.kernels if kernel.shape.is_matmul}
 
     def spells(
-        self, kernel: Kernel, operand: int, handed: tuple[int, int], late: Mapping[int, int]
+        self, kernel: Kernel, operand: int, handed: tuple[int, int], waiting: Mapping[int, int]
     ) -> list[tuple[int, int]]:
         """(begin, end) of that, but for when the loop of this kernel has the operand: `handed`.
 
-        From the read before, behind it if that is a loop which has it then, and until the last read behind that is none; `late` has when
-        those products are through that are put off, by their times.
+        From the read before, behind it if that is a loop which has it then, and until the last read behind that is none. `waiting` has when
+        products run that wait for what they are added to, by their times; those are no loops.
         """
         root = kernel.ops[-1]
-        others = sorted((at, value) for value, at in self._reads.get((kernel.uses[operand].value, root), ()))
-        before = [(at, self._is_looped(at, value)) for at, value in others if at < root]
-        after = [at for at, value in others if at > root and not self._is_looped(at, value)]
+        reads = self._reads.get((kernel.uses[operand].value, root), ())
+        others = sorted(
+            (waiting.get(at, at), at not in waiting and self._is_looped(at, value)) for value, at in reads
+        )
+        before = [(at, is_looped) for at, is_looped in others if at < root]
+        after = [at for at, is_looped in others if at > root and not is_looped]
         begin = before[-1][0] + before[-1][1] if before else handed[0]
-        end = max((late.get(at, at + 1) for at in after), default=handed[1])
+        end = after[-1] + 1 if after else handed[1]
         return [spell for spell in ((begin, handed[0]), (handed[1], end)) if spell[0] < spell[1]]
 
     def _is_looped(self, root: int, value: int) -> bool:

@@ -58,3 +58,43 @@ def test_logits_of_a_gradient_for_a_loop(picked: str, compiled: int) -> None:
     assert written.priced.expected_peak(written.choice) == pytest.approx(compiled, rel=0.05)
     plan = pipeline.plan_loaded(loaded)
     assert check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed
+
+
+def rows_of_a_table(rows: int = 65536, width: int = 2048, words: int = 16384) -> str:
+    """Rows of a table by one-hot rows of indices, and its gradient, which is scattered over all devices."""
+    x, w, chosen = (
+        f"tensor<{shape}xbf16>" for shape in (f"{rows}x{width}", f"{words}x{width}", f"{rows}x{words}")
+    )
+    wide, f, logits = (
+        f"tensor<{rows}x{words}xi32>",
+        f"tensor<{2 * words}x{width}xbf16>",
+        f"tensor<{rows}x{2 * words}xbf16>",
+    )
+    return f"""
+      sdy.mesh @mesh = <["x"=4, "y"=4]>
+      func.func @main(%i: tensor<{rows}xi32> {{sdy.sharding = #sdy.sharding<@mesh, [{ALL}]>}},
+          %e: {w} {{sdy.sharding = #sdy.sharding<@mesh, [{{}}, {{}}]>}},
+          %f: {f} {{sdy.sharding = #sdy.sharding<@mesh, [{{}}, {{}}]>}}) -> ({w}) {{
+        %b = stablehlo.broadcast_in_dim %i, dims = [0] : (tensor<{rows}xi32>) -> {wide}
+        %n = stablehlo.iota dim = 1 : {wide}
+        %p = stablehlo.compare EQ, %b, %n : ({wide}, {wide}) -> tensor<{rows}x{words}xi1>
+        %o = stablehlo.convert %p : (tensor<{rows}x{words}xi1>) -> {chosen}
+        %d = stablehlo.dot_general %o, %e, contracting_dims = [1] x [0] : ({chosen}, {w}) -> {x}
+        %x = sdy.sharding_constraint %d <@mesh, [{ALL}, {{}}]> : {x}
+        %y = stablehlo.dot_general %x, %f, contracting_dims = [1] x [1] : ({x}, {f}) -> {logits}
+        %t = stablehlo.tanh %y : {logits}
+        %z = stablehlo.dot_general %t, %f, contracting_dims = [1] x [0] : ({logits}, {f}) -> {x}
+        %g = stablehlo.dot_general %o, %z, contracting_dims = [0] x [0] : ({chosen}, {x}) -> {w}
+        %h = sdy.sharding_constraint %g <@mesh, [{ALL}, {{}}]> : {w}
+        return %h : {w}
+      }}"""
+
+
+def test_one_hot_rows_are_made_for_each_product() -> None:
+    """Within 5 % of what libtpu 0.0.52 takes on v5e 4x4; the checker derives the same."""
+    request = pipeline.Request(hardware="tpu-v5e", topology=(4, 4), memory_bytes=None)
+    loaded = pipeline.load_module(rows_of_a_table().encode(), request)
+    written = price_as_written(loaded)
+    assert written.priced.expected_peak(written.choice) == pytest.approx(499_392_512, rel=0.05)
+    plan = pipeline.plan_loaded(loaded)
+    assert check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed

@@ -166,3 +166,58 @@ def test_in_a_loop_they_run_behind_its_other_products(
         times[value]: times[last] + 1 for value, late in zip((first, inside), are_late, strict=True) if late
     }
     assert handed == ends
+
+
+def tied_step(later: str, also: str = "") -> Program:
+    """A product of one, then another, then what is added to the first."""
+    text = f"""
+      %zero = stablehlo.constant dense<0.0> : tensor<bf16>
+      %zeros = stablehlo.broadcast_in_dim %zero, dims = [] : (tensor<bf16>) -> {W}
+      %a = stablehlo.dot_general %x, %w, contracting_dims = [1] x [1] : ({X}, {W}) -> {X}
+      %g = stablehlo.dot_general %a, %a, contracting_dims = [0] x [0] : ({X}, {X}) -> {W}
+      %t = stablehlo.transpose %g, dims = [1, 0] : ({W}) -> {W}
+      %u = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : ({X}, {W}) -> {X}
+      {later}
+      %sum = stablehlo.add %t, %s : {W}
+      {also}
+      return %sum : {W}"""
+    main = main_of(text, f"%x: {X}, %w: {W}, %i: tensor<8x1xi32>", W)
+    return build_program(listed(main), compiler=Compiler(is_xla_tpu=True))
+
+
+LOOKED_UP = f"""%s = "stablehlo.scatter"(%zeros, %i, %u) <{{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1],
+          inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}}> ({{
+          ^bb0(%l: tensor<bf16>, %m: tensor<bf16>):
+            %n = stablehlo.add %l, %m : tensor<bf16>
+            stablehlo.return %n : tensor<bf16>
+        }}) : ({W}, tensor<8x1xi32>, {X}) -> {W}"""
+
+
+@pytest.mark.parametrize(
+    ("later", "also", "waits"),
+    [
+        (LOOKED_UP, "", True),
+        (
+            "%s = stablehlo.dot_general %u, %u, contracting_dims = [0] x [0] : " + f"({X}, {X}) -> {W}",
+            "",
+            False,
+        ),
+        (LOOKED_UP, f"%o = stablehlo.abs %t : {W}\n%p = stablehlo.add %o, %sum : {W}", False),
+    ],
+)
+def test_a_product_waits_for_the_scatter_that_is_added_to_it(later: str, also: str, *, waits: bool) -> None:
+    """As the gradient of a table that words are looked up in and predicted with; what it reads stays."""
+    program = tied_step(later, also)
+    _, product, *_ = products(program)
+    deferring, times = Deferring(program), {v: k.time for k in program.kernels for v in k.results}
+    lives = deferring.lives(program.ample_lifetimes, {})
+    (added,) = [
+        op.results[0]
+        for op in program.listing.ops
+        if op.name == "stablehlo.add" and op.operands[1] != op.operands[0]
+    ][:1]
+    (read,) = {use.value for kernel in program.kernels if product in kernel.results for use in kernel.uses}
+    assert lives.waiting == ({times[product]: times[added]} if waits else {})
+    assert (lives.of_values[read].end == times[added] + 1) == waits
+    assert deferring.lives(program.ample_lifetimes, {}, {product}).waiting == {}
+    assert deferring.lives(program.ample_lifetimes, {product: True}).waiting == {}
