@@ -1,13 +1,22 @@
-"""Products whose sums loops scatter, which run last: what they read is there until then.
+"""Products that run later than the program has them: what they read is there until then.
 
-XLA for v5p and v6e puts the loops in which products of gradients scatter their sums (`sharding.scattering`) behind the backward pass where
-the update reads what the last pass brings: its latency-hiding scheduler goes from the end and takes first what reads the end of an
-asynchronous collective, the loops thus one after the other. Where a part lies otherwise than what it updates it is copied in between, and
-the loop runs where the program has it (`Tiles.are_updated_as_made`: of products that are turned for the update, as JAX's gradients are,
-parts of multiples of 128 rows or columns, on v6e of rows; of others, as torch's, on v6e of columns). What is
-first of all, mostly the unembedding's, runs in its place. Of a step that makes activations anew layer by layer, what late loops are handed
-is all there in the end: 1.3 to 1.6 times the memory. Seen of 25 unrolled training steps, of widths from 768 to 4096 over 8 and 16 devices
-(libtpu 0.0.52; between passes of eight of them); of five such on v5e, whose gathers run inside products, they run within a layer or two.
+**Whose sums loops scatter.** XLA for v5p and v6e puts the loops in which products of gradients scatter their sums (`sharding.scattering`)
+behind the backward pass where the update reads what the last pass brings: its latency-hiding scheduler goes from the end and takes first
+what reads the end of an asynchronous collective, the loops thus one after the other. Where a part lies otherwise than what it updates it
+is copied in between, and the loop runs where the program has it (`Tiles.are_updated_as_made`: of products that are turned for the update,
+as JAX's gradients are, parts of multiples of 128 rows or columns, on v6e of rows; of others, as torch's, on v6e of columns). What is first
+of all, mostly the unembedding's, runs in its place. Of a step that makes activations anew layer by layer, what late loops are handed is all
+there in the end: 1.3 to 1.6 times the memory. Seen of 25 unrolled training steps, of widths from 768 to 4096 over 8 and 16 devices (libtpu
+0.0.52; between passes of eight of them); of five such on v5e, whose gathers run inside products, they run within a layer or two.
+
+Of scanned layers the same goes for a trip: they run behind the body's other products, on v5e too and there however their parts lie. And the
+scheduler takes the backward scan, which has asynchronous collectives inside, like the end of one: as soon as all that reads it is placed.
+What waits in front of it for less, as the unembedding's gradient mostly does, runs behind it (the scheduler's own account of MaxText's
+training steps: so on v6e and v5p; on v5e of three that scatter it in a loop, and of four, whose original order has it early, not).
+
+**That are added to what a scatter makes later**, as the gradient of a table that is looked up in and predicted with: XLA makes one fusion of
+the product and the addition, which waits for the scatter (Gemma 2 and 3, GPT-2 and BERT on v6e: logits and what goes back to them are there
+to the end of the step). Not where the product is summed over devices first.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -48,8 +57,8 @@ class Lives:
 class Deferring:
     """Of one program: what those products read stays until they run.
 
-    That is with the last product of all, or in front of the first that waits for what they make: an optimizer that multiplies gradients, or
-    the next of several steps.
+    That is with the last product of all, or of the loop, or in front of the first that waits for what they make: an optimizer that multiplies
+    gradients, or the next of several steps.
     """
 
     def __init__(self, program: Program) -> None:
@@ -58,7 +67,7 @@ class Deferring:
     def lives(
         self, lives: Mapping[int, Lifetime], scattered: Mapping[int, bool], summed: Collection[int] = ()
     ) -> Lives:
-        """Those lives, and longer ones of what is kept; what the first of the products reads is not, as it runs in its place.
+        """Those lives, and longer ones of what is kept.
 
         Args:
             scattered: values whose sum a loop scatters, and whether the parts are updated as they are made.
@@ -84,13 +93,14 @@ class Deferring:
         ]
         looped = [kernel for kernel in kernels if kernel.time in self._around]
         straight = [kernel for kernel in kernels if kernel.time not in self._around]
-        if straight and program.scatters_last:
-            first = straight[0]
-            is_first_late = any(first.time < kernel.time < self._end(first) for kernel in looped)
-            late = (kernel for kernel in straight if is_first_late or kernel is not first)
-            yield from (kernel for kernel in late if scattered[kernel.results[0]])
-        for kernel in looped:
-            if scattered[kernel.results[0]] or not program.scatters_last:
+        for kernel in kernels:
+            if kernel.time in self._around:
+                is_late = True
+            elif kernel is straight[0]:
+                is_late = any(kernel.time < other.time < self._end(kernel) for other in looped)
+            else:
+                is_late = program.scatters_last
+            if is_late and (scattered[kernel.results[0]] or not program.scatters_last):
                 yield kernel
 
     def _end(self, kernel: Kernel) -> int:
