@@ -14,9 +14,10 @@ scheduler takes the backward scan, which has asynchronous collectives inside, li
 What waits in front of it for less, as the unembedding's gradient mostly does, runs behind it (the scheduler's own account of MaxText's
 training steps: so on v6e and v5p; on v5e of three that scatter it in a loop, and of four, whose original order has it early, not).
 
-**That are added to what a scatter makes later**, as the gradient of a table that is looked up in and predicted with: XLA makes one fusion of
-the product and the addition, which waits for the scatter (Gemma 2 and 3, GPT-2 and BERT on v6e: logits and what goes back to them are there
-to the end of the step). Not where the product is summed over devices first.
+**That are added to what a scatter makes later**, as the gradient of a table that is looked up in and predicted with: XLA makes one
+fusion of the product and the addition, which waits for the scatter (Gemma 2 and 3, GPT-2 and BERT on v6e: what goes back to logits is
+there to the end of the step). What it reads is stored for it where a loop is handed the same. Not where the product is summed over
+devices first.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from autoshard.mlir.listing import Op
-from autoshard.program.outputs import Repeated, repeated_values
+from autoshard.program.outputs import Repeated, product_reads, repeated_values
 from autoshard.program.records import Kernel, Lifetime, Program
 from autoshard.program.repeating import readers_of, reading
 
@@ -57,8 +58,8 @@ class Lives:
 class Deferring:
     """Of one program: what those products read stays until they run.
 
-    That is with the last product of all, or of the loop, or in front of the first that waits for what they make: an optimizer that multiplies
-    gradients, or the next of several steps.
+    That is with the last product of all, or of the loop, or in front of the first that waits for what they make: an optimizer that
+    multiplies gradients, or the next of several steps.
     """
 
     def __init__(self, program: Program) -> None:
@@ -82,7 +83,8 @@ class Deferring:
         for kernel, time in self._added:
             if kernel.results[0] not in scattered and kernel.results[0] not in summed:
                 waiting[kernel.time] = time
-                self._keep((use.value for use in kernel.uses), time + 1, found, is_handed=False)
+                read = (use.value for use in kernel.uses if not self._is_stored(use.value, kernel, scattered))
+                self._keep(read, time + 1, found, is_handed=False)
         return Lives(found, handed, waiting)
 
     def _late(self, scattered: Mapping[int, bool]) -> Iterator[Kernel]:
@@ -149,6 +151,21 @@ class Deferring:
             if any(maker.shape.name == _SCATTER and maker.time > kernel.time for maker in makers):
                 found.append((kernel, added[0].time))
         return found
+
+    def _is_stored(self, value: int, product: Kernel, scattered: Collection[int]) -> bool:
+        """Whether what the product reads is worked out for a loop that reads it too, and stays for it."""
+        if value not in self._repeated:
+            return False
+        others = self._reads.get((value, product.ops[-1]), ())
+        return any(self._products[at].results[0] in scattered for _, at in others)
+
+    @cached_property
+    def _reads(self) -> Mapping[tuple[int, int], frozenset[tuple[int, int]]]:
+        return product_reads(self._program)
+
+    @cached_property
+    def _products(self) -> dict[int, Kernel]:
+        return {kernel.ops[-1]: kernel for kernel in self._program.kernels if kernel.shape.is_matmul}
 
     def _unnamed(self, value: int) -> int:
         """What it is a name for."""
