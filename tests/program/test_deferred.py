@@ -133,18 +133,23 @@ def test_gradients_that_are_turned_for_their_update(between: str, is_turned: boo
     assert Deferring(program).is_turned(gradient) == is_turned
 
 
-def scanned_step(*, scatters_last: bool) -> Program:
-    """A product in front of a loop of two, whose last product is none of them, and one behind it."""
+def scanned_step(*, scatters_last: bool, trips: int = 1) -> Program:
+    """A product in front of a loop of two, the first in a loop of its own if that has several trips, and one behind it."""
+    product = f"stablehlo.dot_general %s, %s, contracting_dims = [0] x [0] : ({X}, {X}) -> {W}"
+    inner = counted_loop(
+        trips, (("%k", "%t", W),), f"%g = {product}\n%j = stablehlo.add %k, %g : {W}", ("%j",), "q", "n"
+    )
     body = f"""
-      %g = stablehlo.dot_general %s, %s, contracting_dims = [0] x [0] : ({X}, {X}) -> {W}
-      %h = stablehlo.add %t, %g : {W}
+      {inner if trips > 1 else f"%g = {product}"}
+      %h = stablehlo.add %t, {"%q#1" if trips > 1 else "%g"} : {W}
       %u = stablehlo.dot_general %s, %w, contracting_dims = [1] x [0] : ({X}, {W}) -> {X}
       %v = stablehlo.tanh %u : {X}"""
     text = f"""
       %first = stablehlo.dot_general %x, %x, contracting_dims = [0] x [0] : ({X}, {X}) -> {W}
       %y = stablehlo.cosine %x : {X}
       {counted_loop(4, (("%s", "%y", X), ("%t", "%w", W)), body, ("%v", "%h"))}
-      return %first, %r#1, %r#2 : {W}, {X}, {W}"""
+      %z = stablehlo.dot_general %r#1, %w, contracting_dims = [1] x [0] : ({X}, {W}) -> {X}
+      return %first, %z, %r#2 : {W}, {X}, {W}"""
     compiler = Compiler(is_xla_tpu=True, scatters_last=scatters_last)
     return build_program(listed(main_of(text, f"%x: {X}, %w: {W}", f"{W}, {X}, {W}")), compiler=compiler)
 
@@ -158,14 +163,26 @@ def test_in_a_loop_they_run_behind_its_other_products(
 ) -> None:
     """And what is in front of such a loop behind it."""
     program = scanned_step(scatters_last=scatters_last)
-    first, inside, last = products(program)
+    first, inside, within, behind = products(program)
     scattered = dict.fromkeys((first, inside), as_made)
     handed = Deferring(program).lives(program.ample_lifetimes, scattered).handed
     times = {value: kernel.time for kernel in program.kernels for value in kernel.results}
-    ends = {
-        times[value]: times[last] + 1 for value, late in zip((first, inside), are_late, strict=True) if late
+    ends = {times[first]: times[behind] + 1, times[inside]: times[within] + 1}
+    assert handed == {at: end for (at, end), late in zip(ends.items(), are_late, strict=True) if late}
+
+
+def test_in_the_innermost_loop() -> None:
+    """And where no loop that scatters follows, the first runs in its place."""
+    program = scanned_step(scatters_last=True, trips=3)
+    first, inside, _, behind = products(program)
+    deferring = Deferring(program)
+    times = {value: kernel.time for kernel in program.kernels for value in kernel.results}
+    handed = deferring.lives(program.ample_lifetimes, {first: True, inside: True}).handed
+    assert handed == {times[first]: times[behind] + 1, times[inside]: times[inside] + 1}
+    assert deferring.lives(program.ample_lifetimes, {first: True}).handed == {}
+    assert deferring.lives(program.ample_lifetimes, {inside: True, behind: True}).handed == {
+        times[inside]: times[inside] + 1
     }
-    assert handed == ends
 
 
 def tied_step(later: str, also: str = "") -> Program:
