@@ -98,3 +98,50 @@ def test_one_hot_rows_are_made_for_each_product() -> None:
     assert written.priced.expected_peak(written.choice) == pytest.approx(499_392_512, rel=0.05)
     plan = pipeline.plan_loaded(loaded)
     assert check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed
+
+
+def tied_table(rows: int = 32768, width: int = 2048, words: int = 65536) -> str:
+    """The gradient of a table of words that devices split, of what is predicted; then other work; then what is added to it."""
+    x, w, logits = (
+        f"tensor<{shape}xbf16>" for shape in (f"{rows}x{width}", f"{words}x{width}", f"{rows}x{words}")
+    )
+    whole = "{sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>}"
+    split = f"{{sdy.sharding = #sdy.sharding<@mesh, [{ALL}, {{}}]>}}"
+    return f"""
+      sdy.mesh @mesh = <["x"=4, "y"=4]>
+      func.func @main(%i: tensor<{rows}x1xi32> {whole}, %x: {x} {whole}, %e: {w} {split}) -> ({w} {split}) {{
+        %zero = stablehlo.constant dense<0.0> : tensor<bf16>
+        %zeros = stablehlo.broadcast_in_dim %zero, dims = [] : (tensor<bf16>) -> {w}
+        %y = stablehlo.dot_general %x, %e, contracting_dims = [1] x [1] : ({x}, {w}) -> {logits}
+        %g = stablehlo.dot_general %y, %x, contracting_dims = [0] x [0] : ({logits}, {x}) -> {w}
+        %u = stablehlo.dot_general %y, %e, contracting_dims = [1] x [0] : ({logits}, {w}) -> {x}
+        %c = sdy.sharding_constraint %u <@mesh, [{{}}, {{}}]> : {x}
+        %v = stablehlo.dot_general %c, %e, contracting_dims = [1] x [1] : ({x}, {w}) -> {logits}
+        %q = stablehlo.dot_general %v, %e, contracting_dims = [1] x [0] : ({logits}, {w}) -> {x}
+        %k = sdy.sharding_constraint %q <@mesh, [{{}}, {{}}]> : {x}
+        %s = "stablehlo.scatter"(%zeros, %i, %k) <{{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1],
+          inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}}> ({{
+          ^bb0(%l: tensor<bf16>, %m: tensor<bf16>):
+            %n = stablehlo.add %l, %m : tensor<bf16>
+            stablehlo.return %n : tensor<bf16>
+        }}) : ({w}, tensor<{rows}x1xi32>, {x}) -> {w}
+        %sum = stablehlo.add %g, %s : {w}
+        return %sum : {w}
+      }}"""
+
+
+def test_a_product_that_waits_keeps_what_it_reads() -> None:
+    """Logits are there to the end, beside the next ones; the checker derives the same."""
+    request = pipeline.Request(hardware="tpu-v6e", topology=(4, 4), memory_bytes=None)
+    loaded = pipeline.load_module(tied_table().encode(), request)
+    written = price_as_written(loaded)
+    logits = 32768 * 65536 * 2 // 16
+    assert written.priced.expected_peak(written.choice) > 2 * logits
+    at_once = pipeline.load_module(tied_table().replace("add %g, %s", "subtract %g, %s").encode(), request)
+    priced = price_as_written(at_once)
+    assert (
+        priced.priced.expected_peak(priced.choice)
+        < written.priced.expected_peak(written.choice) - 0.9 * logits
+    )
+    plan = pipeline.plan_loaded(loaded)
+    assert check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed
