@@ -155,9 +155,10 @@ def _multiply_once_in(block: ir.Block) -> None:
         earlier = first.setdefault(key, op)
         if earlier is op:  # nothing else reads the same: what it says need not be asked, which takes long
             continue
-        alike = said.setdefault(key, {said_of(earlier, _ASKED): earlier})
+        if key not in said:
+            said[key] = {said_of(earlier, _ASKED): earlier}
         saying = said_of(op, _ASKED)
-        same = alike.setdefault(saying, op)
+        same = said[key].setdefault(saying, op)
         if saying is None or same is op:
             continue
         numbers.update(zip(op.results, same.results, strict=True))
