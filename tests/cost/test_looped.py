@@ -106,10 +106,12 @@ def test_when_products_share_what_loops_are_handed() -> None:
       return %2, %3, %4 : {w}, {w}, {g}"""
     program = build_program(listed(main_of(body, f"%x: {x}, %w: {w}", f"{w}, {w}, {g}")))
     shared, kernels = SharedReads(program), {kernel.time: kernel for kernel in program.kernels}
-    assert shared.spells(kernels[3], 0, (3, 4)) == [(2, 3), (4, 6)]
-    assert shared.spells(kernels[4], 0, (4, 5)) == [(5, 6)]
-    assert shared.spells(kernels[4], 0, (6, 7)) == [(4, 6)]
-    assert shared.spells(kernels[3], 1, (3, 4)) == []
+    assert shared.spells(kernels[3], 0, (3, 4), {}) == [(2, 3), (4, 6)]
+    assert shared.spells(kernels[4], 0, (4, 5), {}) == [(5, 6)]
+    assert shared.spells(kernels[4], 0, (6, 7), {}) == [(4, 6)]
+    assert shared.spells(kernels[3], 1, (3, 4), {}) == []
+    waiting = {kernels[4].time: 9}
+    assert shared.spells(kernels[3], 0, (3, 4), waiting) == [(2, 3), (4, 10)]
 
 
 GELU_X, GELU_W = "tensor<131072x2048xbf16>", "tensor<2048x8192xbf16>"
