@@ -13,8 +13,10 @@ pass, all stays until then (MaxText's DeepSeek, whose first layer is such a loop
 """
 
 from collections.abc import Hashable
+from functools import partial
 
 from autoshard.mlir.context import Value, ir
+from autoshard.mlir.equal import Equals
 from autoshard.mlir.linearity import body_name
 from autoshard.mlir.repeated import said_of, unchanged
 from autoshard.mlir.stepping import step_as_stacked
@@ -118,18 +120,17 @@ def _slice_once(main: ir.Operation) -> None:
     what is made of those.
     """
     block = main.regions[0].blocks[0]
-    sliced: dict[Hashable, Value] = {}
+    equals = Equals(said_of)
     read = {"stablehlo.slice": set[Value](block.arguments), "stablehlo.reshape": set[Value]()}
     for view in list(block.operations):
         op = view.operation
         if op.name not in read or op.operands[0] not in read[op.name] or _has_a_say(op):
             continue
-        said = said_of(op)
-        first = op.results[0] if said is None else sliced.setdefault((op.operands[0], said), op.results[0])
-        if first == op.results[0]:
-            read["stablehlo.reshape"].add(first)
+        first = equals.first(op, (op.name, op.operands[0]))
+        if first is op:
+            read["stablehlo.reshape"].add(op.results[0])
         else:
-            op.results[0].replace_all_uses_with(first)
+            op.results[0].replace_all_uses_with(first.results[0])
             op.erase()
 
 
@@ -143,23 +144,15 @@ def _multiply_once(owner: ir.Operation) -> None:
 def _multiply_once_in(block: ir.Block) -> None:
     numbers: dict[Value, Hashable] = {}  # equal values have one
     once = set[Value]()
-    first: dict[Hashable, ir.Operation] = {}
-    said: dict[Hashable, dict[Hashable, ir.Operation]] = {}
+    equals = Equals(partial(said_of, but=_ASKED))
     for view in list(block.operations):
         op = view.operation
         if op.name in _CONTROL_FLOW or op.name.startswith("sdy."):
             _multiply_once(op)
         if not _makes_the_same_each_time(op) or _is_in_a_group(op):
             continue
-        key = (op.name, *(numbers.get(operand, operand) for operand in op.operands))
-        earlier = first.setdefault(key, op)
-        if earlier is op:  # nothing else reads the same: what it says need not be asked, which takes long
-            continue
-        if key not in said:
-            said[key] = {said_of(earlier, _ASKED): earlier}
-        saying = said_of(op, _ASKED)
-        same = said[key].setdefault(saying, op)
-        if saying is None or same is op:
+        same = equals.first(op, (op.name, *(numbers.get(operand, operand) for operand in op.operands)))
+        if same is op:
             continue
         numbers.update(zip(op.results, same.results, strict=True))
         reads_one = op.name in _PRODUCTS or not once.isdisjoint(op.operands)
@@ -172,7 +165,7 @@ def _multiply_once_in(block: ir.Block) -> None:
 
 def _makes_the_same_each_time(op: ir.Operation) -> bool:
     """Whether it makes the same of the same; of what has a body, reductions."""
-    is_known = op.name.split(".")[0] in DIALECTS and op.name not in EFFECTS | {_BARRIER}
+    is_known = not _may_do_more(op) and op.name != _BARRIER
     return is_known and len(op.results) > 0 and (not len(op.regions) or bool(body_name(op)))
 
 
@@ -235,9 +228,14 @@ def _is_dead(op: ir.Operation) -> bool:
 
 def _only_computes(op: ir.Operation) -> bool:
     """Without effects, and shardings that the user gave, in it or in what it holds."""
-    if op.name.split(".")[0] not in DIALECTS or op.name in EFFECTS or SHARDING in op.attributes:
+    if _may_do_more(op) or SHARDING in op.attributes:
         return False
     inside = (
         inner.operation for region in op.regions for block in region.blocks for inner in block.operations
     )
     return all(map(_only_computes, inside))
+
+
+def _may_do_more(op: ir.Operation) -> bool:
+    """Than compute its results."""
+    return op.name.split(".")[0] not in DIALECTS or op.name in EFFECTS

@@ -4,8 +4,11 @@ So a mask that every layer makes anew carries a sharding from one layer into all
 step, split in one layer's attention, were computed split in every layer and gathered where they are returned).
 """
 
+from functools import partial
+
 from autoshard.mlir.attributes import attributes_of_op
 from autoshard.mlir.context import Value, ir
+from autoshard.mlir.equal import Equals
 from autoshard.mlir.walk import Walked
 
 _KEPT = frozenset({"stablehlo.custom_call", "stablehlo.rng", "stablehlo.rng_bit_generator", "func.call"})
@@ -18,21 +21,14 @@ def merge_equal(walked: Walked, tag: str) -> dict[int, int]:
     """
     merged: dict[int, int] = {}
     dropped: list[ir.Operation] = []
-    first: dict[tuple[object, ...], ir.Operation] = {}
-    several: dict[tuple[object, ...], dict[object, ir.Operation]] = {}
+    equals = Equals(partial(_said, tag=tag))
     leader: dict[Value, Value] = {}
     for scope, op in zip(walked.op_scopes, walked.ops, strict=True):
         if len(op.regions) or op.name in _KEPT:
             continue
-        read = (scope, op.name, *(walked.ids[leader.get(value, value)] for value in op.operands))
-        before = first.setdefault(read, op)
-        if before is op:  # nothing else reads the same: what it says need not be asked, which takes long
-            continue
-        if read not in several:
-            several[read] = {_said(before, tag): before}
-        said = _said(op, tag)
-        kept = several[read].setdefault(said, op)
-        if said is None or kept is op:
+        reads = (scope, op.name, *(walked.ids[leader.get(value, value)] for value in op.operands))
+        kept = equals.first(op, reads)
+        if kept is op:
             continue
         dropped.append(op)
         leader.update(zip(op.results, kept.results, strict=True))

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from autoshard.mlir.attributes import attributes_of_op
 from autoshard.mlir.confirmed import BEHIND
 from autoshard.mlir.context import Value, ir
+from autoshard.mlir.equal import Equals
 from autoshard.mlir.linearity import body_name, splat_of
 from autoshard.mlir.walk import Walked
 
@@ -48,26 +49,18 @@ _SPREAD = frozenset({"stablehlo.broadcast_in_dim", "stablehlo.reshape", "stableh
 def first_of_equals(walked: Walked, operands: Sequence[Sequence[int]]) -> dict[int, int]:
     """Of each value that is computed again: the one that is computed first. `operands` are those of each op, by number."""
     first: dict[int, int] = {}
-    seen: dict[object, tuple[ir.Operation, Sequence[int]]] = {}
-    several: dict[object, dict[object, Sequence[int]]] = {}
+    equals = Equals(said_of)
     for op, scope, numbers in zip(walked.ops, walked.op_scopes, operands, strict=True):
         if op.name in _ITS_OWN or not len(op.results) or (len(op.regions) and not body_name(op)):
             continue
         read = tuple(first.get(number, number) for number in numbers)
-        made = tuple(walked.ids[value] for value in op.results)
         if (same := unchanged(op)) is not None:
-            first[made[0]] = read[same]
+            first[walked.ids[op.results[0]]] = read[same]
             continue
-        key = (op.name, scope, read)
-        earlier, theirs = seen.setdefault(key, (op, made))
-        if theirs is made:  # nothing else reads the same: what it says need not be asked, which takes long
-            continue
-        if key not in several:
-            several[key] = {said_of(earlier): theirs}
-        said = said_of(op)
-        before = several[key].setdefault(said, made)
-        if said is not None and before is not made:
-            first.update(zip(made, before, strict=True))
+        before = equals.first(op, (op.name, scope, read))
+        if before is not op:
+            made = zip(op.results, before.results, strict=True)
+            first.update((walked.ids[mine], walked.ids[theirs]) for mine, theirs in made)
     return first
 
 

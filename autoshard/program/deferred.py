@@ -25,9 +25,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from autoshard.mlir.listing import Op
+from autoshard.program.nearby import innermost
 from autoshard.program.outputs import Repeated, product_reads, repeated_values
 from autoshard.program.records import Kernel, Lifetime, Program
-from autoshard.program.repeating import readers_of, reading
+from autoshard.program.repeating import readers_of, reading, unnamed
 
 _ADD, _SCATTER, _TRANSPOSE = "stablehlo.add", "stablehlo.scatter", "stablehlo.transpose"
 _PASSING = frozenset({"stablehlo.convert", "stablehlo.reshape"})
@@ -146,7 +147,7 @@ class Deferring:
             added = list(reading(kernel.results[0], readers)) if kernel.shape.is_matmul else []
             if len(added) != 1 or kernel.repeat != added[0].repeat or added[0].shape.name != _ADD:
                 continue
-            others = [self._unnamed(use.value) for use in added[0].uses]
+            others = [unnamed(use.value, self._made) for use in added[0].uses]
             makers = [self._made[value] for value in others if value in self._made]
             if any(maker.shape.name == _SCATTER and maker.time > kernel.time for maker in makers):
                 found.append((kernel, added[0].time))
@@ -165,13 +166,8 @@ class Deferring:
 
     @cached_property
     def _products(self) -> dict[int, Kernel]:
-        return {kernel.ops[-1]: kernel for kernel in self._program.kernels if kernel.shape.is_matmul}
-
-    def _unnamed(self, value: int) -> int:
-        """What it is a name for."""
-        while (made := self._made.get(value)) is not None and made.is_alias and len(made.uses) == 1:
-            value = made.uses[0].value
-        return value
+        """By their times."""
+        return {kernel.time: kernel for kernel in self._program.kernels if kernel.shape.is_matmul}
 
     def is_turned(self, value: int) -> bool:
         """Whether the result of a product is transposed on its way to what it updates; twice is not at all."""
@@ -202,24 +198,18 @@ class Deferring:
         return repeated_values(self._program)
 
     @cached_property
-    def _loops(self) -> list[_Body]:
-        """Those with products, the longest first."""
+    def _around(self) -> dict[int, _Body]:
+        """Of each time in a loop with products, the innermost around it."""
         flows = self._program.listing.data_flows
         loops = {(flow.begin, flow.end) for flow in flows if flow.kind == "while"}
-        products = [kernel.time for kernel in self._program.kernels if kernel.shape.is_matmul]
-        found = (loop for loop in loops if any(loop[0] <= time < loop[1] for time in products))
-        return sorted(found, key=lambda loop: (loop[0] - loop[1], loop))
-
-    @cached_property
-    def _around(self) -> dict[int, _Body]:
-        """Of each time in a loop, the innermost around it."""
-        return {time: loop for loop in self._loops for time in range(*loop)}
+        found = [loop for loop in loops if any(loop[0] <= time < loop[1] for time in self._products)]
+        found.sort(key=lambda loop: (loop[0], -loop[1]))
+        return {time: found[number] for time, number in innermost(found).items()}
 
     @cached_property
     def _last_of(self) -> dict[_Body | None, int]:
         """When the last product of a loop runs, and the last of all."""
-        products = [kernel.time for kernel in self._program.kernels if kernel.shape.is_matmul]
-        return {**{self._around.get(time): time for time in products}, None: products[-1]}
+        return {**{self._around.get(time): time for time in self._products}, None: max(self._products)}
 
     @cached_property
     def _awaited(self) -> dict[int, int]:

@@ -10,7 +10,7 @@ times what they move between memory and the chip.
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autoshard.mlir.listing import DataFlow, Listing, Op
@@ -48,8 +48,8 @@ def keep_near(
         return tuple(kernels)
     made = {value: kernel for kernel in kernels if _moves(kernel) for value in kernel.results}
     stacks = _SLICE, *UPDATES_IN_PLACE
-    innermost = _innermost(loops)
-    near = {v for v, k in made.items() if k.time in innermost and listing.ops[k.time].name not in stacks}
+    around = innermost((loop.begin, loop.end) for loop in loops)
+    near = {v for v, k in made.items() if k.time in around and listing.ops[k.time].name not in stacks}
     near |= {value for loop in loops for value in loop.carried}
     times, devices = [kernel.time for kernel in kernels], listing.mesh.num_devices
     sizes: list[int] = []
@@ -57,8 +57,8 @@ def keep_near(
         inside = kernels[bisect_left(times, loop.begin) : bisect_left(times, loop.end)]
         sizes.append(-(-_most_alive(loop, inside, listing, lives, near) // devices))
     return tuple(
-        _kernel(kernel, listing, sizes[innermost[kernel.time]], near, buffers, summed_after, interned)
-        if kernel.time in innermost and _moves(kernel)
+        _kernel(kernel, listing, sizes[around[kernel.time]], near, buffers, summed_after, interned)
+        if kernel.time in around and _moves(kernel)
         else kernel
         for kernel in kernels
     )
@@ -135,11 +135,11 @@ def _kernel(
     return replace(kernel, shape=interned.setdefault(shape, shape))
 
 
-def _innermost(loops: Sequence[_Loop]) -> dict[int, int]:
-    """Of each time in a loop, the number of the innermost one around it."""
+def innermost(spans: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """Of each time in a loop, the number of the innermost one around it; loops come by when they begin and end, before those in them."""
     found: dict[int, int] = {}
-    for number, loop in enumerate(loops):
-        found.update(dict.fromkeys(range(loop.begin, loop.end), number))
+    for number, span in enumerate(spans):
+        found.update(dict.fromkeys(range(*span), number))
     return found
 
 

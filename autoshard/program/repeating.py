@@ -249,6 +249,13 @@ def unshaped(value: int, made: Mapping[int, Kernel]) -> int:
     return value
 
 
+def unnamed(value: int, made: Mapping[int, Kernel]) -> int:
+    """What it is a name for."""
+    while (maker := made.get(value)) is not None and maker.is_alias and len(maker.uses) == 1:
+        value = maker.uses[0].value
+    return value
+
+
 def read_times(value: int, readers: Readers, besides: int = -1) -> frozenset[int]:
     """When the kernels of `reading` run."""
     return frozenset(kernel.time for kernel in reading(value, readers, besides))

@@ -24,7 +24,7 @@ from autoshard.program.additions import PASSED
 from autoshard.program.fusion import is_elementwise, is_reduction
 from autoshard.program.handing import is_invariant
 from autoshard.program.records import MOVES, Compiler, Kernel
-from autoshard.program.repeating import readers_of
+from autoshard.program.repeating import readers_of, unnamed
 from autoshard.program.widths import Widths
 from autoshard.sharding import TensorType, dtype_bits
 
@@ -248,9 +248,8 @@ def _finished(
 
 def _made_at_time(value: int, made: Mapping[int, Kernel]) -> int:
     """When what it is a name for is made; -1 of an argument."""
-    while value in made and made[value].is_alias and len(made[value].uses) == 1:
-        value = made[value].uses[0].value
-    return made[value].time if value in made else -1
+    maker = made.get(unnamed(value, made))
+    return maker.time if maker is not None else -1
 
 
 def _takes_no_more(type_: TensorType, before: TensorType | None) -> bool:

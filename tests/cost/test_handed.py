@@ -46,18 +46,33 @@ def gradient_of_words(picked: str) -> str:
       }}"""
 
 
+def loaded_on(hardware: str, text: str) -> pipeline.Loaded:
+    """On 4x4 chips, whatever memory it takes."""
+    return pipeline.load_module(
+        text.encode(), pipeline.Request(hardware=hardware, topology=(4, 4), memory_bytes=None)
+    )
+
+
+def written_peak(loaded: pipeline.Loaded) -> int:
+    written = price_as_written(loaded)
+    return written.priced.expected_peak(written.choice)
+
+
+def is_confirmed(loaded: pipeline.Loaded) -> bool:
+    """Whether the checker derives the same of the best plan."""
+    plan = pipeline.plan_loaded(loaded)
+    return check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed
+
+
 @pytest.mark.parametrize(
     ("picked", "compiled"), [(MAXIMA, 696_984_064), (PICK, 1_221_288_448)], ids=["no_labels", "labels"]
 )
 def test_logits_of_a_gradient_for_a_loop(picked: str, compiled: int) -> None:
     """Within 5 % of what libtpu 0.0.51 takes on v5e 4x4: two at a time of logits, what goes back to them and its transposed copy, and with
     labels to pick the two latter beside logarithms in float32; the checker derives the same."""
-    request = pipeline.Request(hardware="tpu-v5e", topology=(4, 4), memory_bytes=None)
-    loaded = pipeline.load_module(gradient_of_words(picked).encode(), request)
-    written = price_as_written(loaded)
-    assert written.priced.expected_peak(written.choice) == pytest.approx(compiled, rel=0.05)
-    plan = pipeline.plan_loaded(loaded)
-    assert check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed
+    loaded = loaded_on("tpu-v5e", gradient_of_words(picked))
+    assert written_peak(loaded) == pytest.approx(compiled, rel=0.05)
+    assert is_confirmed(loaded)
 
 
 def rows_of_a_table(rows: int = 65536, width: int = 2048, words: int = 16384) -> str:
@@ -92,12 +107,9 @@ def rows_of_a_table(rows: int = 65536, width: int = 2048, words: int = 16384) ->
 
 def test_one_hot_rows_are_made_for_each_product() -> None:
     """Within 5 % of what libtpu 0.0.52 takes on v5e 4x4; the checker derives the same."""
-    request = pipeline.Request(hardware="tpu-v5e", topology=(4, 4), memory_bytes=None)
-    loaded = pipeline.load_module(rows_of_a_table().encode(), request)
-    written = price_as_written(loaded)
-    assert written.priced.expected_peak(written.choice) == pytest.approx(499_392_512, rel=0.05)
-    plan = pipeline.plan_loaded(loaded)
-    assert check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed
+    loaded = loaded_on("tpu-v5e", rows_of_a_table())
+    assert written_peak(loaded) == pytest.approx(499_392_512, rel=0.05)
+    assert is_confirmed(loaded)
 
 
 def tied_table(rows: int = 32768, width: int = 2048, words: int = 65536) -> str:
@@ -132,16 +144,9 @@ def tied_table(rows: int = 32768, width: int = 2048, words: int = 65536) -> str:
 
 def test_a_product_that_waits_keeps_what_it_reads() -> None:
     """Logits are there to the end, beside the next ones; the checker derives the same."""
-    request = pipeline.Request(hardware="tpu-v6e", topology=(4, 4), memory_bytes=None)
-    loaded = pipeline.load_module(tied_table().encode(), request)
-    written = price_as_written(loaded)
+    loaded = loaded_on("tpu-v6e", tied_table())
+    at_once = loaded_on("tpu-v6e", tied_table().replace("add %g, %s", "subtract %g, %s"))
     logits = 32768 * 65536 * 2 // 16
-    assert written.priced.expected_peak(written.choice) > 2 * logits
-    at_once = pipeline.load_module(tied_table().replace("add %g, %s", "subtract %g, %s").encode(), request)
-    priced = price_as_written(at_once)
-    assert (
-        priced.priced.expected_peak(priced.choice)
-        < written.priced.expected_peak(written.choice) - 0.9 * logits
-    )
-    plan = pipeline.plan_loaded(loaded)
-    assert check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed
+    assert written_peak(loaded) > 2 * logits
+    assert written_peak(at_once) < written_peak(loaded) - 0.9 * logits
+    assert is_confirmed(loaded)
