@@ -57,6 +57,7 @@ def find_copies(
     if compiled.narrows:
         yield from _pieces(planned, reads, stored)
         yield from _selected(planned, reads, stored)
+        yield from _sliced(planned, reads, stored)
         yield from _summed(planned, reads, stored, compiled.looped)
     if compiled.prices.starts_early:
         yield from _copied_shards(planned, reads, stored, compiled)
@@ -131,6 +132,24 @@ def _selected(planned: Planned, reads: Reads, stored: Stored) -> Iterator[Buffer
         for held, wanted, begin, _ in _moves(planned, value, reads.of_value[value]):
             if held.axes != wanted.axes:
                 yield Buffer(begin, begin + 1, stored.at_least(type_, held))
+
+
+def _sliced(planned: Planned, reads: Reads, stored: Stored) -> Iterator[Buffer]:
+    """What is worked out whole, of which a reader takes a part."""
+    for value in planned.program.sliced.keys() & reads.of_value.keys():
+        sliced, mine, settled = planned.program.sliced[value], reads.of_value[value], planned.settled[value]
+        copy = shared_copy(planned, value, mine)
+        found = settled if copy is None else planned.shared.get(value, settled)
+        if copy is not None and sliced.is_long and _is_part(found, settled):
+            begin, _ = copy.life(planned.loops.carrying.get(value))
+            yield Buffer(begin, begin + 1, stored.at_least(sliced.type, settled))
+        for read in moved_reads(copy, mine, settled):
+            if _is_part(read.sharding, found) and (len(mine) > 1 or sliced.is_long):
+                before = (one.time for one in mine if one.time < read.time)
+                type_ = planned.type_of(value) if len(mine) > 1 else sliced.type
+                yield Buffer(
+                    max(before, default=read.time - 1) + 1, read.time + 1, stored.at_least(type_, found)
+                )
 
 
 def _pieces(planned: Planned, reads: Reads, stored: Stored) -> Iterator[Buffer]:

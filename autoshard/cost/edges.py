@@ -9,6 +9,7 @@ Equal edges have one table, and one of each array of bytes.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from autoshard.cost.memory import (
     scattered_from,
     selected_bytes,
     shard_bytes,
+    sliced_bytes,
 )
 from autoshard.cost.overlap import NOTHING, Hideable, value_of
 from autoshard.cost.relaid import held_until
@@ -70,6 +72,7 @@ class EdgeTables:
         self._graph, self._prices, self._reshards, self._sizes = graph, prices, reshards, sizes
         self._operands, self._hides, self._begin_of, self._after = operands, hides, begin_of, after
         self._told = ToldPairs(graph)
+        self._last_reads = _last_reads(graph)
         self._tables: dict[tuple[TensorType, bytes, bytes, *tuple[int | Hideable, ...]], Table] = {}
         self._copies: dict[tuple[TensorType, bytes, bytes, TensorType, int, MinorDims | None], _Copies] = {}
         self._moved: dict[
@@ -193,6 +196,7 @@ class EdgeTables:
             yield begin, edge.end, whole
         yield from hoisted_bytes(graph, edge, sizes, value)
         yield from selected_bytes(graph, edge, sizes, value)
+        yield from sliced_bytes(graph, edge, sizes, value, self._last_reads.get(index, edge.begin - 1))
         yield from laid_out_bytes(graph, edge, sizes)
         if (in_rows := scattered_from(graph, edge, sizes, value, whole)) is not None and in_rows.any():
             yield edge.begin, edge.end, in_rows
@@ -220,3 +224,17 @@ class EdgeTables:
 def _within(table: Table, allowed: Bools) -> Table:
     """The table of these pairs alone."""
     return replace(table, allowed=allowed if table.allowed is None else table.allowed & allowed)
+
+
+def _last_reads(graph: Graph) -> dict[int, int]:
+    """By edge, when another reader of the same hub had what it reads; without edges that are the first."""
+    reads: dict[int, list[int]] = {}
+    for index, edge in enumerate(graph.edges):
+        if graph.nodes[edge.provider].hub >= 0:
+            reads.setdefault(edge.provider, []).append(index)
+    found: dict[int, int] = {}
+    for mine in reads.values():
+        times = sorted({graph.edges[index].begin for index in mine})
+        before = dict(pairwise(reversed(times)))
+        found.update({index: before[time] for index in mine if (time := graph.edges[index].begin) in before})
+    return found

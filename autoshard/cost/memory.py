@@ -143,6 +143,25 @@ def selected_bytes(graph: Graph, edge: Edge, sizes: Sizes, value: int) -> Iterat
         yield edge.begin, edge.begin + 1, np.where(stays, 0, sizes.temporary(edge.type, supply)[:, None])
 
 
+def sliced_bytes(
+    graph: Graph, edge: Edge, sizes: Sizes, value: int, last_read: int
+) -> Iterator[tuple[int, int, Ints]]:
+    """(begin, end, [from, to] bytes) of what is worked out whole, of which a reader takes a part (`Program.sliced`).
+
+    Args:
+        last_read: when another one of several readers had it, the latest before this one; right before this one where there is none.
+    """
+    sliced = graph.program.sliced.get(value)
+    is_shared = graph.nodes[edge.provider].hub >= 0
+    if sliced is None or not (is_shared or sliced.is_long):
+        return
+    supply, demand = edge_ends(graph, edge)
+    are_slices = graph.layouts[edge.type.rank].are_slices(supply, demand)
+    if are_slices.any():
+        begin, type_ = (last_read + 1, edge.type) if is_shared else (edge.begin, sliced.type)
+        yield begin, edge.begin + 1, np.where(are_slices, sizes.temporary(type_, supply)[:, None], 0)
+
+
 def laid_out_bytes(graph: Graph, edge: Edge, sizes: Sizes) -> Iterator[tuple[int, int, Ints]]:
     """(begin, end, [from, to] bytes) of arguments that an update reads, or what is made of them, copied into the layout of a gradient."""
     node = graph.nodes[edge.reader]

@@ -74,6 +74,7 @@ from autoshard.program.resummed import ResidualSums, added_up_again
 from autoshard.program.reuse import reuse_results
 from autoshard.program.rowwise import copied_slices
 from autoshard.program.scattered import scattered_sums
+from autoshard.program.sliced import sliced_values
 from autoshard.program.slicing import as_cut, cut_from, cut_where_read
 from autoshard.program.storing import Storing
 from autoshard.program.strips import find_strips
@@ -264,6 +265,7 @@ def build_program(
         generated=generated_wholes(listing, fusion.free),
         hoisted_casts=hoisted_casts(kernels, listing),
         selected=_selected(kernels, listing),
+        sliced=sliced_values(kernels, listing, ample),
         weights_of_heads=weights_of_heads(listing, compiler),
         scattered_updates=scattered_updates(kernels, listing, ample, rows, dims, indexed, copies_of_rows),
     )

@@ -280,6 +280,17 @@ class Whole(NamedTuple):
     beside: Beside | None = None  # only where that is so
 
 
+class Sliced(NamedTuple):
+    """How what has no buffer is stored whole where a device takes a part of it.
+
+    type: with the elements of the value, as wide as what is in front of the slice.
+    is_long: whether so for a single reader too.
+    """
+
+    type: TensorType
+    is_long: bool
+
+
 class Picked(NamedTuple):
     """What labels are picked from, beside what goes back to the logits, which a product reads.
 
@@ -415,6 +426,7 @@ class Program:
         packed: as what values are stored where their predicates are packed, see `packed`.
         hoisted_casts: of arguments, as long as loops step through them, where they are not gathered for these.
         selected: scatters that are selections without a buffer, also as they are moved; cut for their readers they are stored whole.
+        sliced: elementwise results without a buffer, and how they are stored whole where parts of them are taken, see `sliced`.
         weights_of_heads: see `headed`.
         scattered_updates: by the times of scatters.
         made_at_start: see `prefetch.made_at_start`.
@@ -460,6 +472,7 @@ class Program:
     gathers_apart: bool = False
     packed: dict[int, TensorType | None] = field(default_factory=dict[int, TensorType | None])
     selected: frozenset[int] = frozenset()
+    sliced: dict[int, Sliced] = field(default_factory=dict[int, Sliced])
     weights_of_heads: dict[int, MinorDims] = field(default_factory=dict[int, MinorDims])
     hoisted_casts: dict[int, tuple[Whole, ...]] = field(default_factory=dict[int, tuple[Whole, ...]])
     scattered_updates: dict[int, Updates] = field(default_factory=dict[int, Updates])
