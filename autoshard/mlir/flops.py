@@ -74,15 +74,16 @@ class TypedOp:
 def is_matmul(name: str, rule: OpShardingRule | None) -> bool:
     """Whether an op runs on the matrix unit.
 
-    A dot that sums nothing is a multiplication with broadcast operands, and one whose operands share all dimensions a multiplication
-    and a reduction; XLA makes them so (`AlgebraicSimplifier`; seen with libtpu 0.0.51 for v5e, bf16 and f32).
+    A dot that sums nothing is a multiplication with broadcast operands, and one by vectors, several or one, a multiplication and a
+    reduction: XLA makes them so (`AlgebraicSimplifier`; seen with libtpu 0.0.51 and 0.0.52 for v5e, bf16 and f32, of scores of one query
+    a head and of weights by a vector; matrices of two columns are multiplied).
     """
     if name not in DOTS or rule is None:
         return name in MATMULS
     lhs, rhs = ({f for dim in mapping for f in dim} for mapping in rule.operands)
     result = {f for dim in rule.results[0] for f in dim}
     large = {f for f, factor in enumerate(rule.factors) if factor.size > 1}
-    return _sums(rule) and bool((lhs ^ rhs) & result & large)
+    return _sums(rule) and all(own & result & large for own in (lhs - rhs, rhs - lhs))
 
 
 def _sums(rule: OpShardingRule) -> bool:

@@ -87,3 +87,22 @@ def test_transcendentals_weigh_more_than_an_addition() -> None:
         main_of(f"%0 = stablehlo.add %a, %a : {T}\n%1 = stablehlo.tanh %0 : {T}\nreturn %1 : {T}")
     ).ops
     assert tanh.flops > add.flops
+
+
+@pytest.mark.parametrize(
+    ("batch", "rows", "columns", "is_matmul"),
+    [(1, 64, 128, True), (32, 64, 2, True), (32, 64, 1, False), (32, 1, 128, False), (1, 64, 1, False)],
+)
+def test_by_a_vector_nothing_is_multiplied_as_matrices(
+    batch: int, rows: int, columns: int, is_matmul: bool
+) -> None:
+    """What libtpu 0.0.52 makes no convolution of."""
+    left, right, made = (
+        f"tensor<{batch}x{rows}x845xf32>",
+        f"tensor<{batch}x845x{columns}xf32>",
+        f"tensor<{batch}x{rows}x{columns}xf32>",
+    )
+    dims = "batching_dims = [0] x [0], contracting_dims = [2] x [1]"
+    body = f"%0 = stablehlo.dot_general %a, %b, {dims} : ({left}, {right}) -> {made}\nreturn %0 : {made}"
+    (op,) = listed(main_of(body, f"%a: {left}, %b: {right}", made)).ops
+    assert op.is_matmul == is_matmul
