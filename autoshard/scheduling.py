@@ -31,7 +31,6 @@ from autoshard.problem import Problem, evaluate
 from autoshard.report.units import time_text, times_text
 from autoshard.requests import HIDING_MEMORY_SHARE
 from autoshard.solve import Solution, Status
-from costmodels import OWN_SHARE
 
 MOST_ROUNDS = 16
 _HIDDEN_SHARE = 20
@@ -127,7 +126,7 @@ class _Search:
         self._loaded, self._priced = loaded, priced
         self._offered: dict[bytes, _Offered] = {}
         self._waited_percent: dict[int, int] = {}
-        self._work = kernel_work_ns(priced, loaded.hardware.at_links()) // OWN_SHARE
+        self._work = kernel_work_ns(priced, loaded.hardware.at_links()) // loaded.hardware.own_share
         self._random = np.random.default_rng(seed)
         self._room = int(loaded.hardware.usable_hbm_bytes * HIDING_MEMORY_SHARE / _EXCESS)
         self._limit = priced.problem.memory_limit

@@ -11,7 +11,7 @@ from .calibration import Calibration
 from .collectives import KINDS, Communication
 from .compute import Roofline, bits
 from .errors import HardwareError
-from .hardware import OWN_SHARE, SCHEDULED, Hardware
+from .hardware import SCHEDULED, Hardware
 from .listing import Figure
 from .notation import placement_text
 from .profiles import load, names
@@ -19,7 +19,6 @@ from .tables import collective_table, kernel_table, matmul_table
 
 __all__ = [
     "KINDS",
-    "OWN_SHARE",
     "SCHEDULED",
     "Calibrated",
     "Calibration",

@@ -68,8 +68,6 @@ TABLES = (
 
 SCHEDULED = ":scheduler"
 """What a name ends in that is to be priced as the compiler's scheduler does (`scheduled`)."""
-OWN_SHARE = 1000
-"""What part of the hardware's own time counts of work that the scheduler takes for nothing."""
 
 
 class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -127,6 +125,11 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         0.10.2), and its scheduler for TPUs counts it so. What TPUs take that leave out masked tiles has not been measured.
         """
         return self.is_scheduled or bool(self.chip.products_apart)
+
+    @property
+    def own_share(self) -> int:
+        """Of the hardware's own time for work that a scheduler takes for nothing one in so many counts; 1 at the hardware's own prices."""
+        return 1000 if self.is_scheduled else 1
 
     def at_scheduler(self) -> "Hardware | None":
         """The same at the prices of its compiler's scheduler; None where they are not known: they are of a torus of one device a chip."""
@@ -282,7 +285,7 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         less.
         """
         moved_ns = 2 * as_amount("bytes", bytes) * (1e9 / self.hbm_bytes_per_s)
-        return moved_ns / OWN_SHARE if self.is_scheduled else moved_ns
+        return moved_ns / self.own_share
 
     def stored_bytes(
         self,

@@ -18,7 +18,7 @@ from autoshard.mlir import passes as shardy
 from autoshard.plans import Plan
 from autoshard.program import in_argument_buffers, largest_alike
 from autoshard.sharding import Mesh, TensorType, parse_sharding
-from costmodels import OWN_SHARE, load
+from costmodels import load
 
 MESH = Mesh.of([("x", 4), ("y", 4)])
 TYPE = TensorType((256, 32, 128), "bf16")
@@ -118,7 +118,7 @@ def test_where_it_costs_none(hardware: str, lowering: Lowering) -> None:
     shares = [0] * len(ALONG_ONE) + [often if lowering == "xla-tpu" else 0 for often in ALONG_TWO.values()]
     copies_ns = [int(np.ceil(load(hardware).copy_ns(TYPE.num_bytes * often))) for often in shares]
     assert [step.ns - steps[0].ns for step in steps] == copies_ns
-    assert max(copies_ns) < steps[0].ns // OWN_SHARE
+    assert max(copies_ns) < steps[0].ns // 1000
     assert [step.waited_ns for step in steps] == [
         step.ns if often else 0 for step, often in zip(steps, shares, strict=True)
     ]

@@ -133,7 +133,8 @@ def test_rows_that_a_product_waits_for_are_gathered_at_once() -> None:
       %2 = "stablehlo.gather"(%1, %labels) <{{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [1],
         operand_batching_dims = [0], start_indices_batching_dims = [0], start_index_map = [1], index_vector_dim = 2>,
         indices_are_sorted = false, slice_sizes = array<i64: 1, 1>}}> : ({L}, tensor<{ROWS}x1x1xi32>) -> {PICKED}
-      %3 = stablehlo.dot_general %2, %x, contracting_dims = [0] x [0] : ({PICKED}, {X}) -> tensor<1x16xf32>
+      %two = stablehlo.broadcast_in_dim %2, dims = [0, 1] : ({PICKED}) -> tensor<{ROWS}x2xf32>
+      %3 = stablehlo.dot_general %two, %x, contracting_dims = [0] x [0] : (tensor<{ROWS}x2xf32>, {X}) -> tensor<2x16xf32>
       %4 = stablehlo.dot_general %1, %w, contracting_dims = [1] x [1] : ({L}, {W}) -> {X}
       return %2, %4, %w : {PICKED}, {X}, {W}"""
     found = program(text)
