@@ -196,7 +196,9 @@ class EdgeTables:
             yield begin, edge.end, whole
         yield from hoisted_bytes(graph, edge, sizes, value)
         yield from selected_bytes(graph, edge, sizes, value)
-        yield from sliced_bytes(graph, edge, sizes, value, self._last_reads.get(index, edge.begin - 1))
+        last_read = self._last_reads.get(index, edge.begin - 1)
+        for since, until, cut in sliced_bytes(graph, edge, sizes, value, last_read):
+            yield since, until, cut if pairs is None else np.where(pairs.is_moved, cut, 0)
         yield from laid_out_bytes(graph, edge, sizes)
         if (in_rows := scattered_from(graph, edge, sizes, value, whole)) is not None and in_rows.any():
             yield edge.begin, edge.end, in_rows

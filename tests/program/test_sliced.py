@@ -100,3 +100,32 @@ def test_plans_hold_up(monkeypatch: pytest.MonkeyPatch) -> None:
         peaks.add(plan.price.peak_bytes)
     assert len(peaks) > 1
     assert np.ptp(list(peaks)) >= WHOLE // 8
+
+
+WIDE, ROW, WEIGHTS = "tensor<64x4096x512xf32>", "tensor<64x4096xf32>", "tensor<512x512xbf16>"
+FOUR_READERS = f"""func.func @main(%key: {ROW}, %w: {WEIGHTS}, %v: {WEIGHTS}, %c: {WIDE}) -> ({B}, {B}, {WIDE}, {WIDE}) {{
+  %0 = stablehlo.broadcast_in_dim %key, dims = [0, 1] : ({ROW}) -> {WIDE}
+  %1 = stablehlo.add %0, %0 : {WIDE}
+  %2 = stablehlo.multiply %1, %0 : {WIDE}
+  %b = stablehlo.convert %2 : ({WIDE}) -> {B}
+  %p = stablehlo.dot_general %b, %w, contracting_dims = [2] x [0] : ({B}, {WEIGHTS}) -> {B}
+  %q = stablehlo.dot_general %b, %v, contracting_dims = [2] x [0] : ({B}, {WEIGHTS}) -> {B}
+  %r = stablehlo.add %2, %c : {WIDE}
+  %s = stablehlo.reverse %2, dims = [0] : {WIDE}
+  return %p, %q, %r, %s : {B}, {B}, {WIDE}, {WIDE}
+}}"""
+
+
+@pytest.mark.parametrize("seed", [40, 89])
+def test_who_reads_the_value_itself_takes_no_part_of_a_copy(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a gathered copy that the others share; that reader pays nothing, and nothing is stored for it."""
+    monkeypatch.setattr(pipeline, "solve", arbitrary)
+    request = pipeline.Request(mesh=(("x", 8),), memory_bytes=None)
+    loaded = pipeline.load_module(FOUR_READERS.encode(), request)
+    report = check(
+        Subject(loaded.program, loaded.hardware, loaded.communication),
+        pipeline.plan_loaded(loaded, seed=seed),
+    )
+    assert report.passed, report.to_text()
