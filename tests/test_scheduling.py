@@ -18,6 +18,7 @@ from autoshard.problem import Problem, evaluate
 from autoshard.requests import HIDING_MEMORY_SHARE
 from autoshard.scheduling import shortest_in_order
 from autoshard.solve import Solution, solve
+from costmodels import Hardware
 from tests.mlir.modules import counted_loop
 from tests.problem.strategies import all_choices, valid_choices
 
@@ -110,8 +111,18 @@ def test_no_choice_is_much_shorter(rows: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [512, 1024, 2048, 8192])
-def test_at_what_it_waits_for_a_choice_costs_its_step_in_order(rows: int) -> None:
-    """The prices of the next round are right for the choice that they come from, to a hundredth of what is sent; copies are in them."""
+def test_at_what_it_waits_for_a_choice_costs_its_step_in_order(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The prices of the next round are right for the choice that they come from, to a hundredth of what is sent.
+
+    But for the share of copies, which no schedule has.
+    """
+
+    def nothing(_: Hardware, bytes: NDArray[np.int64]) -> NDArray[np.int64]:
+        return 0 * bytes
+
+    monkeypatch.setattr(Hardware, "copy_ns", nothing)
     loaded = loaded_for(layers(3, rows))
     priced = price(loaded)
     choices = valid_choices(priced.problem, 3, 60)
@@ -119,11 +130,7 @@ def test_at_what_it_waits_for_a_choice_costs_its_step_in_order(rows: int) -> Non
         found = schedule_of(priced, choice, read_back(priced, choice), loaded.hardware)
         cost = evaluate(repriced(loaded, priced, found.waited_percent).problem, choice).cost
         assert cost is not None
-        assert (
-            found.step_ns - 10
-            <= cost
-            <= found.step_ns + found.asynchronous_ns // 100 + found.step_ns // 10_000 + 10
-        )
+        assert found.step_ns - 10 <= cost <= found.step_ns + found.asynchronous_ns // 100 + 10
     assert len(choices) > 5
 
 

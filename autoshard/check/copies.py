@@ -138,8 +138,7 @@ def _sliced(planned: Planned, reads: Reads, stored: Stored) -> Iterator[Buffer]:
     """What is worked out whole, of which a reader takes a part."""
     for value in planned.program.sliced.keys() & reads.of_value.keys():
         sliced, mine, settled = planned.program.sliced[value], reads.of_value[value], planned.settled[value]
-        copy = shared_copy(planned, value, mine)
-        found = settled if copy is None else planned.shared.get(value, settled)
+        found, copy = planned.shared.get(value, settled), shared_copy(planned, value, mine)
         if copy is not None and sliced.is_long and _is_part(found, settled):
             begin, _ = copy.life(planned.loops.carrying.get(value))
             yield Buffer(begin, begin + 1, stored.at_least(sliced.type, settled))

@@ -198,13 +198,13 @@ class EdgeTables:
         yield from selected_bytes(graph, edge, sizes, value)
         last_read = self._last_reads.get(index, edge.begin - 1)
         for since, until, cut in sliced_bytes(graph, edge, sizes, value, last_read):
-            yield since, until, cut if pairs is None else np.where(pairs.is_moved, cut, 0)
+            yield since, until, _where_moved(cut, pairs)
         yield from laid_out_bytes(graph, edge, sizes)
         if (in_rows := scattered_from(graph, edge, sizes, value, whole)) is not None and in_rows.any():
             yield edge.begin, edge.end, in_rows
         if prices.lowering == "xla-tpu" and value in graph.program.pieces:
             pieces = sizes.pieces(edge.type, graph.program.pieces[value], *edge_ends(graph, edge))
-            yield edge.begin, edge.end, pieces if pairs is None else np.where(pairs.is_moved, pieces, 0)
+            yield edge.begin, edge.end, _where_moved(pieces, pairs)
         laid = self._picked(are_laid, whole, are=True)
         if do_count and laid.any():
             yield edge.begin, edge.begin + 1, laid
@@ -226,6 +226,11 @@ class EdgeTables:
 def _within(table: Table, allowed: Bools) -> Table:
     """The table of these pairs alone."""
     return replace(table, allowed=allowed if table.allowed is None else table.allowed & allowed)
+
+
+def _where_moved(bytes_: Ints, pairs: Pairs | None) -> Ints:
+    """Without those of readers that take the value itself, where others share a copy."""
+    return bytes_ if pairs is None else np.where(pairs.is_moved, bytes_, 0)
 
 
 def _last_reads(graph: Graph) -> dict[int, int]:

@@ -350,16 +350,12 @@ def vgg_flaxmodels_train() -> Program:
     return training(loss, optax.adam(1e-3), weights, images, labels, KEY)
 
 
-def resnet_flaxmodels_train() -> Program:
-    """flaxmodels' ResNet 50 with statistics of the whole batch, 256 images of 224 x 224; bfloat16 on float32, Adam."""
-    model = flaxmodels().ResNet50(output="logits", pretrained=None, dtype="bfloat16")
-    images, labels = Shape((256, 224, 224, 3), F32), Shape((256,), I32)
-    variables = jax.eval_shape(functools.partial(model.init, train=False), KEY, images)
+def with_statistics(apply: Any, variables: Tree, optimizer: Any, images: Shape, labels: Shape) -> Program:
+    """A step of a flax module that classifies images by statistics of the whole batch, which it keeps."""
     weights, seen = variables["params"], variables["batch_stats"]
-    optimizer = optax.adam(1e-3)
 
     def loss(weights: Tree, seen: Tree, images: Any, labels: Any) -> Any:
-        logits, new = model.apply({"params": weights, "batch_stats": seen}, images, mutable=["batch_stats"])
+        logits, new = apply({"params": weights, "batch_stats": seen}, images, mutable=["batch_stats"])
         return cross_entropy(logits, labels), new["batch_stats"]
 
     def step(weights: Tree, state: Tree, seen: Tree, images: Any, labels: Any) -> Any:
@@ -368,6 +364,14 @@ def resnet_flaxmodels_train() -> Program:
         return optax.apply_updates(weights, updates), state, seen, value
 
     return step, (weights, jax.eval_shape(optimizer.init, weights), seen, images, labels), (0, 1, 2)
+
+
+def resnet_flaxmodels_train() -> Program:
+    """flaxmodels' ResNet 50 with statistics of the whole batch, 256 images of 224 x 224; bfloat16 on float32, Adam."""
+    model = flaxmodels().ResNet50(output="logits", pretrained=None, dtype="bfloat16")
+    images, labels = Shape((256, 224, 224, 3), F32), Shape((256,), I32)
+    variables = jax.eval_shape(functools.partial(model.init, train=False), KEY, images)
+    return with_statistics(model.apply, variables, optax.adam(1e-3), images, labels)
 
 
 def stylegan2_flaxmodels_train() -> Program:

@@ -25,7 +25,7 @@ import optax
 from jax import ShapeDtypeStruct as Shape
 from programs import BF16, F32, I32, Program, Tree, cross_entropy, lower
 from torch import nn
-from zoo_maxtext import KEY, hollow
+from zoo_maxtext import KEY, hollow, with_statistics
 from zoo_torch import ADAMW, cast, images_train, torch_model, training
 
 CLIPPED = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-3, b2=0.95, weight_decay=0.1))
@@ -370,7 +370,7 @@ def barlow_lightly_train() -> Program:
 
 
 def fsq_vectorquantize_train() -> Program:
-    """An autoencoder of convolutions with vector-quantize-pytorch's FSQ, 6 numbers a place, 128 images of 256 x 256; bfloat16, Adam."""
+    """A convolutional autoencoder with vector-quantize-pytorch's FSQ of 6 numbers, 128 images, 256 x 256; bfloat16 on float32, Adam."""
     from vector_quantize_pytorch import FSQ
 
     def block(a: int, b: int) -> Any:
@@ -409,19 +409,7 @@ def resnest_jaxresnet_train() -> Program:
     model = ResNeSt50(n_classes=1000)
     images, labels = Shape((512, 224, 224, 3), F32), Shape((512,), I32)
     variables = jax.eval_shape(model.init, KEY, images)
-    weights, seen = variables["params"], variables["batch_stats"]
-    optimizer = optax.sgd(0.1, 0.9)
-
-    def loss(weights: Tree, seen: Tree, images: Any, labels: Any) -> Any:
-        answer, new = model.apply({"params": weights, "batch_stats": seen}, images, mutable=["batch_stats"])
-        return cross_entropy(answer, labels), new["batch_stats"]
-
-    def step(weights: Tree, state: Tree, seen: Tree, images: Any, labels: Any) -> Any:
-        (value, seen), gradients = jax.value_and_grad(loss, has_aux=True)(weights, seen, images, labels)
-        updates, state = optimizer.update(gradients, state, weights)
-        return optax.apply_updates(weights, updates), state, seen, value
-
-    return step, (weights, jax.eval_shape(optimizer.init, weights), seen, images, labels), (0, 1, 2)
+    return with_statistics(model.apply, variables, optax.sgd(0.1, 0.9), images, labels)
 
 
 def ising_netket_train() -> Program:
