@@ -12,7 +12,7 @@ from autoshard.check.planned import Planned
 from autoshard.check.reads import Read, Reads, summed_parts
 from autoshard.check.reshards import LaidOut
 from autoshard.check.scattering import Loop as GatheringLoop
-from autoshard.check.sharing import moved_reads, shared_copy
+from autoshard.check.sharing import SharedCopy, moved_reads, shared_copy
 from autoshard.check.stored import Stored
 from autoshard.check.sums import is_scattered_sum
 from autoshard.program import (
@@ -69,12 +69,11 @@ def _copies(planned: Planned, reads: Reads, stored: Stored, compiled: Compiled) 
         type_, settled = planned.type_of(value), planned.settled[value]
         found, copy = planned.shared.get(value, settled), shared_copy(planned, value, mine)
         if copy is not None:
-            begin, end = copy.life(planned.loops.carrying.get(value))
-            shared = stored.narrowed(type_, copy.travels)
-            bytes_ = stored.resharded(value, shared, found)
-            yield Buffer(hideable.begin_of_copy(value, begin), end, bytes_)
+            whole = _shared(planned, value, copy, stored, compiled)
+            yield whole
             if (type_, copy.travels, settled, found) in compiled.laid_out:
-                yield Buffer(begin, begin + 1, bytes_)
+                begin, _ = copy.life(planned.loops.carrying.get(value))
+                yield Buffer(begin, begin + 1, whole.bytes)
         for read in moved_reads(copy, mine, settled):
             is_whole = (value, read.op) not in compiled.gathered
             if read.needs_copy and read.sharding != found and is_whole:
@@ -110,6 +109,30 @@ def held_between(planned: Planned, reads: Reads, stored: Stored, compiled: Compi
             if 0 < end < begin:
                 yield Buffer(end, begin, bytes_)
             end = max(end, read.end)
+
+
+def copied_alike(
+    planned: Planned, reads: Reads, stored: Stored, compiled: Compiled
+) -> Iterator[tuple[list[Buffer], Buffer]]:
+    """Copies that the readers of equal values share, two or more, and the one that there is of them, from the first to the last reader."""
+    found: dict[tuple[int, TensorType, TensorSharding, TensorSharding], list[Buffer]] = {}
+    for value, mine in reads.of_value.items():
+        copy = shared_copy(planned, value, mine)
+        if copy is None or len(copy.readers) < len(mine) or any(read.where for read in mine):
+            continue
+        key = planned.listing.first_of(value), copy.travels, planned.settled[value], planned.shared[value]
+        found.setdefault(key, []).append(_shared(planned, value, copy, stored, compiled))
+    for buffers in found.values():
+        if len(buffers) > 1:
+            begin, end = min(one.begin for one in buffers), max(one.end for one in buffers)
+            yield buffers, Buffer(begin, end, max(one.bytes for one in buffers))
+
+
+def _shared(planned: Planned, value: int, copy: SharedCopy, stored: Stored, compiled: Compiled) -> Buffer:
+    begin, end = copy.life(planned.loops.carrying.get(value))
+    type_ = stored.narrowed(planned.type_of(value), copy.travels)
+    bytes_ = stored.resharded(value, type_, planned.shared[value])
+    return Buffer(compiled.ahead.begin_of_copy(value, begin), end, bytes_)
 
 
 def _is_gather(held: TensorSharding, wanted: TensorSharding) -> bool:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoshard.check.buffers import Buffer, Lifetimes, settled_of, value_buffers
-from autoshard.check.copies import Compiled, find_copies, held_between, loop_buffers
+from autoshard.check.copies import Compiled, copied_alike, find_copies, held_between, loop_buffers
 from autoshard.check.overlap import find_pace
 from autoshard.check.planned import Planned
 from autoshard.check.reads import Reads, summed_parts
@@ -61,6 +61,11 @@ def find_peak(
     needed = _peak_of(least)
     if limit is not None and needed.bytes > limit:
         return needed
+    for alike, one in copied_alike(planned, reads, stored, compiled) if compiled.narrows else ():
+        for held in (least, copies):
+            for buffer in alike:
+                held.remove(buffer)
+            held.append(one)
     between = list(held_between(planned, reads, stored, compiled)) if compiled.narrows else []
     least += between
     copies += between

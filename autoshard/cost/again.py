@@ -18,7 +18,7 @@ from autoshard.cost.lowering import Lowering
 from autoshard.cost.memory import copies_count
 from autoshard.cost.overlap import value_of
 from autoshard.cost.sizes import Sizes
-from autoshard.sharding import is_gathered
+from autoshard.sharding import TensorType, is_gathered
 
 
 class GathersAgain:
@@ -38,8 +38,14 @@ class GathersAgain:
     ) -> None:
         self._graph, self._sizes, self._gathered, self._copied_from = graph, sizes, gathered, copied_from
         self._readers: dict[int, list[int]] = {}
+        self._alike: dict[
+            tuple[int, TensorType], list[int]
+        ] = {}  # edges to copies that readers share, by the value that is first
         nodes = graph.nodes
         if lowering == "xla-tpu":
+            for number, edge in enumerate(graph.edges):
+                if nodes[edge.reader].hub >= 0 and edge.source >= 0 and not edge.loops and not edge.is_narrow:
+                    self._alike.setdefault((edge.source, edge.travels), []).append(number)
             for number, edge in enumerate(graph.edges):
                 is_of_op = nodes[edge.reader].kernel >= 0 and nodes[edge.provider].hub >= 0
                 if is_of_op and not edge.loops and edge.trips <= edge.repeat and copies_count(graph, edge):
@@ -74,6 +80,17 @@ class GathersAgain:
             shardings = self._graph.layouts[rank].shardings
             if len(mine) > 1 and is_gathered(shardings[copy], shardings[target]):
                 yield tuple(sorted(mine, key=lambda number: self._graph.edges[number].begin))
+
+    def copied_alike(self, choice: Ints) -> Iterator[tuple[int, ...]]:
+        """Edges, two or more, that make the same of equal values for the readers of each: one copy, from the first to the last."""
+        for numbers in self._alike.values():
+            found: dict[tuple[int, int], list[int]] = {}
+            for number in numbers if len(numbers) > 1 else ():
+                edge = self._graph.edges[number]
+                supplies = self._graph.nodes[edge.provider].choices.supplies[edge.result]
+                held = int(supplies[choice[edge.provider]])
+                found.setdefault((held, self._target(edge, choice)), []).append(number)
+            yield from (tuple(mine) for mine in found.values() if len(mine) > 1)
 
     def held_between(self, choice: Ints) -> Iterator[tuple[int, int, int, int]]:
         """(edge, begin, end, bytes) of what stays from one reader to the next where XLA gathers once for all."""

@@ -243,10 +243,26 @@ class PeakModel:
         edges = self._problem.edge_item
         copied = np.zeros((len(edges), 5), dtype=np.int64)
         copied[:, :2], copied[:, 2], copied[:, 4] = edges[:, 1:3], item_usages(self._problem, chosen)[1], -1
+        for alike in self._again.copied_alike(chosen):
+            mine = np.asarray(
+                [row for number in alike for row in self._copy_of(number, copied)], dtype=np.int64
+            )
+            if not len(mine):
+                continue
+            begin, end, bytes_ = copied[mine, 0].min(), copied[mine, 1].max(), copied[mine, 2].max()
+            copied[mine, 2] = 0
+            copied[mine[0], :3] = begin, end, bytes_
         between = self._again.held_between(chosen) if held_between else ()
         rows = [(begin, end, bytes_, 0, -1) for _, begin, end, bytes_ in between]
         held = np.asarray(rows, dtype=np.int64).reshape(-1, 5)
         return np.concatenate([self._of_nodes(lives).columns(chosen), copied, held])
+
+    def _copy_of(self, edge: int, copied: Ints) -> Ints:
+        """The item of an edge's copy, the largest and of these the one that is there for longest, where it has one."""
+        rows = np.flatnonzero(self._problem.edge_item[:, 0] == edge)
+        rows = rows[copied[rows, 2] > 0]
+        order = np.lexsort((copied[rows, 1] - copied[rows, 0], copied[rows, 2]))
+        return rows[order[-1:]]
 
     def _named(self, chosen: Ints, lives: Lives, columns: Ints, *, held_between: bool) -> list[Held]:
         """The items of these columns."""

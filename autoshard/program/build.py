@@ -69,6 +69,7 @@ from autoshard.program.repeating import (
     picked_at_the_end,
     repeatable,
 )
+from autoshard.program.reported import run_early
 from autoshard.program.reshaped import merged_broadcasts
 from autoshard.program.resummed import ResidualSums, added_up_again
 from autoshard.program.reuse import reuse_results
@@ -170,9 +171,11 @@ def build_program(
     counters = find_counters(listing) if compiler.is_xla_tpu else NO_COUNTERS
     finished_names = storing.finished_products()
 
+    early = run_early(kernels, listing, pairs) if compiler.is_xla_tpu else {}
+
     def lives_of(kernels: Sequence[Kernel]) -> dict[int, Lifetime]:
         apart = stored_apart(kernels, Traffic(kernels, listing, stored), compiler, summed)
-        return lifetimes(listing, kernels, pairs, fusion.free, counters, finished_names, apart)
+        return lifetimes(listing, kernels, pairs, fusion.free, counters, finished_names, apart, early)
 
     _, ample = recompute(kept, lives_of(kept), narrowed | slices)
     kernels, lives = recompute(kernels, lives_of(kernels), repeated | slices)
@@ -250,6 +253,7 @@ def build_program(
         indexed=indexed,
         merged_scatters=frozenset(merged.into),
         scatters_last=compiler.scatters_last,
+        early=early,
         gathers_apart=compiler.gathers_apart,
         packed=packed_predicates(listing, kernels, pinned, stored, ample, hidden_of_few(besides), compiler),
         made_at_start=made_at_start(listing, kernels, flows),

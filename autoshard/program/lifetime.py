@@ -28,20 +28,22 @@ def lifetimes(
     counters: Counters,
     finished: Mapping[int, int],
     apart: frozenset[int],
+    early: Mapping[int, int],
 ) -> dict[int, Lifetime]:
     """Half-open lifetimes of every value that an argument, a data-flow op or a kernel defines, ranked or not.
 
     Args:
         finished: of work done as a product leaves the matrix unit, the name under which each result's kernel reads the product.
         apart: results that write over nothing (`pairs.stored_apart`).
+        early: when kernels run that do not run in their place, by their times.
     """
     end_of_program = len(listing.ops) + 1
     handing = handing_flows(listing, free)
     begin: dict[int, int] = {argument.value: 0 for argument in listing.arguments}
     begin.update((flow.target, flow.begin) for flow in listing.data_flows)
     for kernel in kernels:
-        begin.update(dict.fromkeys(kernel.results, kernel.time))
-    last = _last_uses(listing, kernels, handing, begin, finished, apart)
+        begin.update(dict.fromkeys(kernel.results, early.get(kernel.time, kernel.time)))
+    last = _last_uses(listing, kernels, handing, begin, finished, apart, early)
     aliases = {value for kernel in kernels if kernel.is_alias for value in kernel.results}
     aliases |= {flow.target for flow in handing}
     aliases |= {flow.target for flow in listing.data_flows if flow.kind == "case" and flow.target not in last}
@@ -210,6 +212,7 @@ def _last_uses(
     begin: dict[int, int],
     finished: Mapping[int, int],
     apart: frozenset[int],
+    early: Mapping[int, int],
 ) -> dict[int, int]:
     """Half-open end of the last read of each value; reads inside a loop of a value from outside count until the loop's end."""
     around: dict[int, list[tuple[int, int]]] = {}
@@ -235,15 +238,16 @@ def _last_uses(
             last[source.value] = max(last.get(source.value, 0), time)
             continue
         writes_over = step.is_in_place and apart.isdisjoint(step.results)
-        time = step.time if writes_over else step.time + 1
+        runs = early.get(step.time, step.time)
+        time = runs if writes_over else runs + 1
         if step.is_alias:
             time = max(last.get(step.results[0], 0), time)
         product = finished.get(step.results[0]) if step.is_alias else None
         for use in step.uses:
             is_read_once = product is not None and use.value != product
             is_read_once |= step.shape.name == _SCATTER and (step.time, 0) not in use.sites
-            end = step.time + 1 if is_read_once else time
-            last[use.value] = max(last.get(use.value, 0), end, loop_end(use.value, step.time))
+            end = runs + 1 if is_read_once else time
+            last[use.value] = max(last.get(use.value, 0), end, loop_end(use.value, runs))
     return last
 
 

@@ -13,6 +13,7 @@ steps of seven kinds on v5e, v5p and v6e).
 
 from collections.abc import Iterator, Mapping
 
+from autoshard.mlir.listing import Listing
 from autoshard.program.fusion import is_elementwise, is_reduction
 from autoshard.program.outputs import repeated_values
 from autoshard.program.records import MOVES, Compiler, Kernel, Picked, Program
@@ -24,15 +25,20 @@ _GATHER, _ADD, _SUMMED = "stablehlo.gather", "stablehlo.add", "f32"
 
 def picked_beside(program: Program, compiler: Compiler) -> dict[tuple[int, int], Picked]:
     """By result and operand number of the products that read what goes back to the logits."""
-    repeated, picked = repeated_values(program), dict(_picked(program))
+    repeated, found_in = repeated_values(program), _picked(program)
+    picked, gathers = dict[int, Picked](), dict[int, int]()
+    for logits, one, time in found_in:
+        picked[logits], gathers[logits] = one, time
     if not picked:
         return {}
+    behind_labels = {time: _worked_out_behind(program.listing, time) for time in set(gathers.values())}
     made, readers = _made_by(program), readers_of(program.kernels)
     found: dict[tuple[int, int], Picked] = {}
     for kernel in program.kernels:
         for number, use in enumerate(kernel.uses if kernel.shape.is_matmul else ()):
             origin = repeated[use.value].origin if use.value in repeated else None
             behind = [] if origin is None else sorted(picked.keys() & _buffers(origin, made))
+            behind = [one for one in behind if origin not in behind_labels[gathers[one]]]
             if origin is None or not behind:
                 continue
             beside = _as_read(picked[behind[0]], kernel.shape.operands[number])
@@ -60,8 +66,8 @@ def _as_read(picked: Picked, read: TensorType) -> Picked | None:
     return picked._replace(type=type_, words=frozenset(words))
 
 
-def _picked(program: Program) -> Iterator[tuple[int, Picked]]:
-    """The logits that labels are picked from in a wider type, or from their logarithms."""
+def _picked(program: Program) -> Iterator[tuple[int, Picked, int]]:
+    """The logits that labels are picked from in a wider type, or from their logarithms, and when they are."""
     made = _made_by(program)
     products = {value for value, kernel in made.items() if kernel.shape.is_matmul}
     for kernel in program.kernels:
@@ -77,7 +83,16 @@ def _picked(program: Program) -> Iterator[tuple[int, Picked]]:
             for logits in _buffers(value, made) & products:
                 (made_as,) = made[logits].shape.results
                 if (made_as.dtype, made_as.num_elements) != (type_.dtype, type_.num_elements):
-                    yield logits, Picked(begin, type_, _dropped(kernel, 0), bool(wholes))
+                    yield logits, Picked(begin, type_, _dropped(kernel, 0), bool(wholes)), kernel.time
+
+
+def _worked_out_behind(listing: Listing, time: int) -> frozenset[int]:
+    """All values that an op's results are needed for."""
+    found = {*listing.ops[time].results}
+    for op in listing.ops[time + 1 :]:
+        if not found.isdisjoint(op.operands):
+            found.update(op.results)
+    return frozenset(found)
 
 
 def _made_by(program: Program) -> dict[int, Kernel]:

@@ -430,6 +430,7 @@ class Program:
         weights_of_heads: see `headed`.
         scattered_updates: by the times of scatters.
         made_at_start: see `prefetch.made_at_start`.
+        early: see `reported.run_early`.
     """
 
     listing: Listing
@@ -477,3 +478,4 @@ class Program:
     hoisted_casts: dict[int, tuple[Whole, ...]] = field(default_factory=dict[int, tuple[Whole, ...]])
     scattered_updates: dict[int, Updates] = field(default_factory=dict[int, Updates])
     made_at_start: dict[int, int] = field(default_factory=dict[int, int])
+    early: dict[int, int] = field(default_factory=dict[int, int])

@@ -6,7 +6,7 @@ copy there are two at a time; libtpu 0.0.51). Not where what the loop is handed 
 words over 16 devices).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from autoshard.program.records import Lifetime, Program
@@ -48,9 +48,12 @@ class Sources:
         return self._found[value]
 
     def _source(self, source: int, value: int) -> Source:
-        read = max(read_times(source, self._readers, value), default=-1)
-        end = max(read_times(source, self._readers), default=-1) + 1
+        read = max(self._runs(read_times(source, self._readers, value)), default=-1)
+        end = max(self._runs(read_times(source, self._readers)), default=-1) + 1
         return Source(source, read, end)
+
+    def _runs(self, times: Iterable[int]) -> Iterator[int]:
+        return (self._program.early.get(time, time) for time in times)
 
     def _behind(self, value: int) -> Iterator[int]:
         """Stored values of as many elements, made by the program, that it is worked out from."""

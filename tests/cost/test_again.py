@@ -135,3 +135,44 @@ def test_it_computes_the_same(tmp_path: Path) -> None:
         (tmp_path / f"{file}.mlir").write_text(small)
     found = pipeline.verify_modules(*(str(tmp_path / f"{file}.mlir") for file in files), devices=4)
     assert found.passed, found.to_text()
+
+
+def cast_for_each(casts: int) -> str:
+    """A weight, cast so often, of which two products ask and later two more, in turn."""
+    rows, whole = f"tensor<{ROWS}x{WIDTH}xbf16>", f"tensor<{WIDTH}x{WIDTH}xbf16>"
+    names = ["%c0", f"%c{casts - 1}"]
+    made = "\n".join(
+        f"""%n{n} = stablehlo.convert %w : ({WEIGHT}) -> {whole}
+        %c{n} = sdy.sharding_constraint %n{n} <@mesh, [{{"x"}}, {{}}]> : {whole}"""
+        for n in range(casts)
+    )
+
+    def product(name: str, read: str, weight: str, dim: int) -> str:
+        types = f"({rows}, {whole}) -> {rows}"
+        return f"{name} = stablehlo.dot_general {read}, {weight}, contracting_dims = [1] x [{dim}] : {types}"
+
+    return f"""
+      sdy.mesh @mesh = <["x"=4]>
+      func.func @main(%a: {rows} {SPLIT}, %w: {WEIGHT} {SPLIT}) -> ({rows} {SPLIT}, {rows} {SPLIT}) {{
+        {made}
+        {product("%p0", "%a", names[0], 0)}
+        %t0 = stablehlo.tanh %p0 : {rows}
+        {product("%p1", "%t0", names[1], 0)}
+        %t1 = stablehlo.tanh %p1 : {rows}
+        {product("%q1", "%t1", names[1], 1)}
+        %t2 = stablehlo.tanh %q1 : {rows}
+        {product("%q0", "%t2", names[0], 1)}
+        return %q0, %t1 : {rows}, {rows}
+      }}"""
+
+
+@pytest.mark.parametrize("hardware", ["tpu-v5e", "tpu-v6e"])
+def test_equal_casts_have_one_copy(hardware: str) -> None:
+    """XLA makes them one, and one gather of it, as if the program had one; it was counted for each, from its first reader to its last."""
+    request = pipeline.Request(hardware=hardware, topology=(2, 2))
+    plans = list[Plan]()
+    for casts in (1, 2):
+        loaded = pipeline.load_module(cast_for_each(casts).encode(), request)
+        plans.append(pipeline.plan_loaded(loaded))
+        assert report(loaded, plans[-1]).passed
+    assert plans[0].price.peak_bytes == plans[1].price.peak_bytes

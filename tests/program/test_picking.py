@@ -54,6 +54,12 @@ def test_of_whole_words_one_fusion_makes_both(has_bias: bool, from_copy: bool, e
     )
 
 
+def test_what_waits_for_what_is_picked_is_made_behind_it() -> None:
+    """As of preferences, whose gradient is scaled by how likely answers are."""
+    program = build_program(listed(unembedding(weighs_by_loss=True)), compiler=Compiler(is_xla_tpu=True))
+    assert not program.picked
+
+
 def test_logarithms_of_biased_logits_wait_where_the_compiler_picks_later() -> None:
     """Not behind the loop at once, where what it read still takes room; a copy is there all the same."""
     for from_copy in (False, True):

@@ -11,11 +11,17 @@ _ROW, _PICKED, _PLACES = f"tensor<{ROWS}xf32>", f"tensor<{ROWS}x1xf32>", f"tenso
 
 
 def unembedding(
-    *, are_words_split: bool = True, has_bias: bool = False, from_copy: bool = False, has_scale: bool = True
+    *,
+    are_words_split: bool = True,
+    has_bias: bool = False,
+    from_copy: bool = False,
+    has_scale: bool = True,
+    weighs_by_loss: bool = False,
 ) -> str:
     """Words over all devices, or rows and what is summed over them.
 
-    from_copy: labels are picked from the logits in float32, else from their logarithms. has_scale: the norm is trained.
+    from_copy: labels are picked from the logits in float32, else from their logarithms. has_scale: the norm is trained. weighs_by_loss:
+    what goes back is scaled by what is picked, as where answers are compared.
     """
     rows, words = ("{}", ALL) if are_words_split else (ALL, "{}")
     held = f"[{{}}, {words}]" if are_words_split else f"[{{}}, {ALL}]"
@@ -72,7 +78,9 @@ def unembedding(
         %weights = stablehlo.divide %counts, %sum : {_ROW}
         %weighed = stablehlo.broadcast_in_dim %weights, dims = [0] : ({_ROW}) -> {_WIDE}
         %shares = stablehlo.multiply %weighed, %exp : {_WIDE}
-        %wide_back = stablehlo.subtract %shares, %hits : {_WIDE}
+        %losses = stablehlo.broadcast_in_dim {"%loss" if weighs_by_loss else "%zero"}, dims = [] : (tensor<f32>) -> {_WIDE}
+        %other_back = stablehlo.subtract %shares, %hits : {_WIDE}
+        %wide_back = stablehlo.{"multiply" if weighs_by_loss else "add"} %other_back, %losses : {_WIDE}
         %back = stablehlo.convert %wide_back : ({_WIDE}) -> {_LOGITS}
         {summed if has_bias else f"%db = stablehlo.constant dense<0.0> : {_BIAS}"}
         %dw = stablehlo.dot_general %g, %back, contracting_dims = [0] x [0] : ({_X}, {_LOGITS}) -> {_W}
