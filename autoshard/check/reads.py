@@ -106,7 +106,8 @@ def _before_loops(planned: Planned, value: int, read: Read) -> Read:
 
 def _copy_end(planned: Planned, kernel: Kernel) -> int:
     """A kernel without a buffer of its own hands its operands on to its readers."""
-    return planned.program.lifetimes[kernel.results[0]].end if kernel.is_alias else kernel.time + 1
+    end = planned.program.lifetimes[kernel.results[0]].end if kernel.is_alias else 0
+    return max(end, kernel.time + 1)
 
 
 def _demands(

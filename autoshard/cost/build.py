@@ -203,7 +203,9 @@ def _add_kernel(graph: Graph, index: int, kernel: Kernel) -> list[_Read]:
     for result, value in enumerate(kernel.results):
         if kernel.shape.results[result].rank:
             graph.provider[value] = (node, result)
-    end = graph.program.lifetimes[kernel.results[0]].end if kernel.is_alias else kernel.time + 1
+    end = kernel.time + 1
+    if kernel.is_alias:  # what runs early may be gone by then
+        end = max(end, graph.program.lifetimes[kernel.results[0]].end)
     place = graph.loops.around_op(kernel.time)
     return [
         _Read(use.value, node, operand, kernel.repeat, kernel.time, end, place, use.sites)

@@ -23,21 +23,28 @@ _CHANGE = 2  # constraints: what is made, and what that becomes
 
 
 def changed_behind(decisions: Decisions, walked: Walked, listing: Listing) -> Decisions:
-    """The same plan, with such a product brought to another sharding behind the transposition instead of in front of it.
+    """The same plan, with such a product brought to another sharding behind the transposition instead of in front of it, through the same.
 
     Not where XLA may scatter the sum while the product runs: it does so wherever the constraint is.
     """
     choices = Choices(listing, decisions)
     produced, settled, uses = dict(decisions.produced), dict(decisions.settled), dict(decisions.uses)
+    shared = dict(decisions.shared)
     for index in _turning(walked, listing):
         product, result = listing.ops[index].operands[0], listing.ops[index].results[0]
         made, read, turned = choices.produced(product), choices.operand(index, 0), choices.produced(result)
         order = _order(walked.ops[index])
         is_plain = turned == choices.settled(result) == _permuted(read, order) and not made.unreduced
+        between = choices.settled(product)
+        is_through = between not in (made, read)
+        if is_through and choices.shared(result) is not None:
+            continue
         if made != read and is_plain and not choices.may_be_scattered(product):
             settled[product] = uses[index, 0] = made
             produced[result], settled[result] = _permuted(made, order), turned
-    return replace(decisions, produced=produced, settled=settled, uses=uses)
+            if is_through:
+                settled[result], shared[result] = _permuted(between, order), turned
+    return replace(decisions, produced=produced, settled=settled, shared=shared, uses=uses)
 
 
 def constrained_behind(

@@ -56,6 +56,12 @@ def test_a_sum_is_sliced_behind_the_transposition(settled: str, read: str) -> No
     assert found[:4] == ["dot_general", "transpose", "[{}, {}]", '[{"x"}, {}]']
 
 
+def test_parts_that_are_exchanged_are_so_behind_the_transposition() -> None:
+    """The sum is sliced one way and read another, which is paid for."""
+    found = written('[{"x"}, {}]', '[{}, {"x"}]', '[{"x"}, {}]')
+    assert found[:5] == ["dot_general", "transpose", "[{}, {}]", '[{}, {"x"}]', '[{"x"}, {}]']
+
+
 @pytest.mark.parametrize(
     ("settled", "turned", "moved", "other"),
     [
