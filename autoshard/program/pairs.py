@@ -7,7 +7,8 @@ and of 19 that could have written over a value made alone all but three do (libt
 Such are scores and their maxima, exponentials and their sums, and what goes back to both with the sum that the gradient of a softmax
 needs. What is made of two of them, as the gradient of scores, is stored where it has 16 bits (in float32 of exponentials also where it is
 stored so); on v5e, and where products alone read it, only if reading what it is made of each time moves more than that (`traded`).
-Otherwise each of its readers makes it anew.
+Otherwise each of its readers makes it anew. What a gather reads is stored in any case, as logarithms that labels are picked from: beside
+float32 logits where nothing goes back to these (a model that says how likely words are, v5e, v6e and v5p).
 """
 
 from collections import Counter
@@ -18,7 +19,7 @@ from autoshard.program.repeating import read_behind
 from autoshard.program.traded import Traffic
 from autoshard.sharding import dtype_bits
 
-_REDUCE, _EXPONENTIAL = "stablehlo.reduce", "stablehlo.exponential"
+_REDUCE, _EXPONENTIAL, _GATHER = "stablehlo.reduce", "stablehlo.exponential", "stablehlo.gather"
 _NARROW_BITS = 16
 
 
@@ -34,12 +35,17 @@ def stored_apart(
     names = {value: kernel for value, kernel in made.items() if kernel.is_alias}
     pairs, for_products = _made_with_reductions(kernels, made), _for_products(kernels)
     pairs = {value: of for value, of in pairs.items() if value not in sums}
+    gathered = _behind({k.uses[0].value for k in kernels if k.shape.name == _GATHER and k.uses}, names)
     found: set[int] = set()
     for kernel in kernels:
         read = {pair for use in kernel.uses for pair in pairs.get(use.value, ())}
-        if kernel.is_alias or len(read) < 2 or len(kernel.results) != 1:
+        if kernel.is_alias or not read or len(kernel.results) != 1:
             continue
         (value,) = kernel.results
+        if value in gathered and any(_is_product_alike(made.get(pair), kernel) for pair in read):
+            found.add(value)
+        if len(read) < 2:
+            continue
         is_narrow = _is_narrow(kernel)
         if value in for_products:
             moves_less = traffic.is_spared(value, read_behind(kernel, names) - names.keys())
@@ -49,6 +55,24 @@ def stored_apart(
         if is_narrow:
             found.add(value)
     return frozenset(found)
+
+
+def _is_product_alike(product: Kernel | None, other: Kernel) -> bool:
+    """Whether a product is stored in the type of what another kernel makes."""
+    is_product = product is not None and product.shape.is_matmul
+    return is_product and product.shape.results[0].dtype == other.shape.results[0].dtype
+
+
+def _behind(values: set[int], names: Mapping[int, Kernel]) -> set[int]:
+    """These, and what they are names for."""
+    found, left = set[int](), [*values]
+    while left:
+        value = left.pop()
+        found.add(value)
+        left.extend(
+            use.value for use in (names[value].uses if value in names else ()) if use.value not in found
+        )
+    return found
 
 
 def _for_products(kernels: Sequence[Kernel]) -> frozenset[int]:
