@@ -56,7 +56,7 @@ def _values(planned: Planned, reads: Reads, stored: Stored, lives: Lifetimes) ->
             if _is_merged(planned, value, settled):
                 continue
             wide = stored.as_written(value, stored.held(value, type_), settled)
-            written = stored.where_packed(value, type_, settled, wide)
+            written = stored.where_replaced(value, type_, settled, wide)
             if value in summed:
                 time, whole = stored.made_at[value], planned.produced.get(value, settled)
                 yield Buffer(time, time + 1, _beside_sum(planned, stored, value, whole, settled))

@@ -4,8 +4,8 @@ Counted on one device: every value with a buffer of its own, under its settled s
 memory of a result what exceeds the result's bytes over the number of devices; a sum that no loop scatters or a not yet resharded result
 while its kernel runs, and so one that the program returns in another layout than it is written in; what a renamed value pads more than the
 value whose buffer it has; the copy that a reshard makes for a read, while it is read (by a kernel without a buffer: as long as that one's
-result is); a shared copy from its first reader to its last, and through a loop that reads it and did not make it; both from earlier on
-where they come behind compute; and all the time results that are constants, arguments or returned twice.
+result is); a shared copy, of equal values one, from its first reader to its last, and through a loop that reads it and did not make it;
+both from earlier on where they come behind compute; and all the time results that are constants, arguments or returned twice.
 Under XLA for TPUs also what a product makes beside the sum of it over devices, what one that scatters its sum in a loop is handed, what
 training steps store of few images, the products that Fourier transforms are made of, and on some the shard of an
 argument that grows, which is copied in front of all else until the growing begins.

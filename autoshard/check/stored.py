@@ -48,9 +48,11 @@ class Stored:
         dims = (program.minor_dims if value in self.made_at else program.indexed).get(value)
         return self._bytes(type_, sharding, dims, is_temporary=True)
 
-    def where_packed(self, value: int, type_: TensorType, sharding: TensorSharding, bytes_: int) -> int:
-        """Of a value that takes `bytes_`, less where its comparisons are packed."""
-        packed = self._planned.program.packed
+    def where_replaced(self, value: int, type_: TensorType, sharding: TensorSharding, bytes_: int) -> int:
+        """Of a value that takes `bytes_`, less where its comparisons are packed, or a device has the scores of one sequence."""
+        packed, of_one = self._planned.program.packed, self._planned.program.of_one
+        if value in of_one and _shape(type_, sharding)[0, 0] == 1:
+            return self.at_least(of_one[value], sharding)
         if value not in packed:
             return bytes_
         comparisons = self._comparison_bytes(value, type_, sharding)

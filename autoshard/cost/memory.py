@@ -6,8 +6,8 @@ node    every value under its settled sharding over its lifetime, and of one tha
         devices, and what one takes that scatters its sum in a loop (`looped`); what training steps store of few images (`strips`), and
         Fourier transforms of products (`Program.transforms`); a renamed value, what its own layout pads beyond the original's; a result
         that is a constant, an argument or returned twice, which is handed over beside the value that it returns
-edge    a copy that a reshard makes, as long as it is read; what an update reads, copied into the layout of its gradient; casts of a stack
-        that loops step through; the pieces of what is made in pieces, where slices of it are read; what is worked out whole, where parts of
+edge    a copy that a reshard makes, as long as it is read (`peak` counts one that equal values share once); what an update reads, copied
+        into the layout of its gradient; casts of a stack that loops step through; the pieces of what is made in pieces, where slices of it are read; what is worked out whole, where parts of
         it are taken; where XLA for TPUs gathers behind
         compute also the shard that is gathered of an argument, or of what is made of one alone, there when the program begins and kept
         until the gather does
@@ -304,7 +304,7 @@ def _value_items(
     value, minor, now = made.value, program.minor_dims.get(made.value), (kernel.time, kernel.time + 1)
     held = sizes.held(value, made.type)
     smallest, written = sizes.temporary(held, made.settled), sizes.temporary(held, made.settled, minor)
-    stored = sizes.where_packed(value, made.type, made.settled, written)
+    stored = sizes.where_replaced(value, made.type, made.settled, written)
     is_stored = lifetime.is_own_buffer or lifetime.within is not None
     if is_stored and (sum_ := program.scattered_sums.get(value)) is not None:
         assert node.space is not None

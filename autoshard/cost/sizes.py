@@ -58,9 +58,14 @@ class Sizes:
         are_so = lie_for_heads(self._graph.layouts[type_.rank].local_shapes(type_, layouts))
         return np.where(are_so, self.temporary(type_, layouts, minor), bytes_)
 
-    def where_packed(self, value: int, type_: TensorType, layouts: Ints, bytes_: Ints) -> Ints:
-        """Of a value that takes `bytes_`, less where its comparisons are packed and stored instead (`Program.packed`)."""
+    def where_replaced(self, value: int, type_: TensorType, layouts: Ints, bytes_: Ints) -> Ints:
+        """Of a value that takes `bytes_`, less where something else is stored: its comparisons, packed (`Program.packed`), or the scores
+        of one sequence (`Program.of_one`).
+        """
         program = self._graph.program
+        if value in program.of_one:
+            first = self._graph.layouts[type_.rank].local_shapes(type_, layouts)[:, 0]
+            return np.where(first == 1, self.temporary(program.of_one[value], layouts), bytes_)
         if value not in program.packed:
             return bytes_
         narrow, minor = program.packed[value], program.minor_dims.get(value)

@@ -37,13 +37,15 @@ def changed_behind(decisions: Decisions, walked: Walked, listing: Listing) -> De
         is_plain = turned == choices.settled(result) == _permuted(read, order) and not made.unreduced
         between = choices.settled(product)
         is_through = between not in (made, read)
-        if is_through and choices.shared(result) is not None:
+        sites = frozenset(listing.sites.get(result, ()))
+        if is_through and (choices.shared(result) is not None or any(number < 0 for number, _ in sites)):
             continue
         if made != read and is_plain and not choices.may_be_scattered(product):
             settled[product] = uses[index, 0] = made
             produced[result], settled[result] = _permuted(made, order), turned
             if is_through:
                 settled[result], shared[result] = _permuted(between, order), turned
+                uses |= dict.fromkeys(sites - uses.keys(), turned)
     return replace(decisions, produced=produced, settled=settled, shared=shared, uses=uses)
 
 

@@ -77,6 +77,7 @@ from autoshard.program.rowwise import copied_slices
 from autoshard.program.scattered import scattered_sums
 from autoshard.program.sliced import sliced_values
 from autoshard.program.slicing import as_cut, cut_from, cut_where_read
+from autoshard.program.softmaxes import scores_of_one
 from autoshard.program.storing import Storing
 from autoshard.program.strips import find_strips
 from autoshard.program.summed import made_by_readers
@@ -270,6 +271,7 @@ def build_program(
         hoisted_casts=hoisted_casts(kernels, listing),
         selected=_selected(kernels, listing),
         sliced=sliced_values(kernels, listing, ample),
+        of_one=scores_of_one(kept, listing, ample, compiler),
         weights_of_heads=weights_of_heads(listing, compiler),
         scattered_updates=scattered_updates(kernels, listing, ample, rows, dims, indexed, copies_of_rows),
     )

@@ -59,8 +59,9 @@ def stored_apart(
 
 def _is_product_alike(product: Kernel | None, other: Kernel) -> bool:
     """Whether a product is stored in the type of what another kernel makes."""
-    is_product = product is not None and product.shape.is_matmul
-    return is_product and product.shape.results[0].dtype == other.shape.results[0].dtype
+    if product is None or not product.shape.is_matmul:
+        return False
+    return product.shape.results[0].dtype == other.shape.results[0].dtype
 
 
 def _behind(values: set[int], names: Mapping[int, Kernel]) -> set[int]:

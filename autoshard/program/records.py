@@ -431,6 +431,7 @@ class Program:
         scattered_updates: by the times of scatters.
         made_at_start: see `prefetch.made_at_start`.
         early: see `reported.run_early`.
+        of_one: see `softmaxes.scores_of_one`.
     """
 
     listing: Listing
@@ -479,3 +480,4 @@ class Program:
     scattered_updates: dict[int, Updates] = field(default_factory=dict[int, Updates])
     made_at_start: dict[int, int] = field(default_factory=dict[int, int])
     early: dict[int, int] = field(default_factory=dict[int, int])
+    of_one: dict[int, TensorType] = field(default_factory=dict[int, TensorType])

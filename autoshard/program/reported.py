@@ -25,16 +25,16 @@ def run_early(
         pairs: (result index, argument index) of the state.
     """
     times: dict[int, int] = {}
-    made = {value: kernel.time for kernel in kernels for value in kernel.results}
+    runs: dict[int, int] = {}  # when each value is made
     flows = {flow.target: flow.end for flow in listing.data_flows}
     reported = _reported(listing, pairs)
     for kernel in kernels:
-        if kernel.shape.is_matmul or not kernel.results or not reported.issuperset(kernel.results):
-            continue
-        ready = [flows.get(use.value, made.get(use.value, 0)) for use in kernel.uses]
-        time = max((times.get(one, one) for one in ready), default=kernel.time)
-        if time < kernel.time:
-            times[kernel.time] = time
+        if not kernel.shape.is_matmul and kernel.results and reported.issuperset(kernel.results):
+            ready = (flows.get(use.value, runs.get(use.value, 0)) for use in kernel.uses)
+            time = max(ready, default=kernel.time)
+            if time < kernel.time:
+                times[kernel.time] = time
+        runs.update(dict.fromkeys(kernel.results, times.get(kernel.time, kernel.time)))
     return times
 
 

@@ -1,19 +1,23 @@
 """Which values are exponentials and quotients of softmaxes, and of which kind: a compiler with memory to spare keeps some (`ample`)."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.biased import biased_exponentials
 from autoshard.program.fusion import BROADCAST, is_cheap, is_reduction
-from autoshard.program.records import Compiler
+from autoshard.program.records import Compiler, Kernel, Lifetime
 from autoshard.program.repeating import is_narrowing
-from autoshard.sharding import dtype_bits
+from autoshard.program.turning import turning_of
+from autoshard.sharding import TensorType, dtype_bits
 
 _EXPONENTIAL, _SUBTRACT, _LOG = "stablehlo.exponential", "stablehlo.subtract", "stablehlo.log"
 _DIVIDE, _COMPARE = "stablehlo.divide", "stablehlo.compare"
-_JUST_WIDENED = {_EXPONENTIAL, _SUBTRACT, "stablehlo.convert", BROADCAST}
+_WIDENED = {_EXPONENTIAL, _SUBTRACT, "stablehlo.convert"}
+_JUST_WIDENED = {*_WIDENED, BROADCAST}
 _ADDING = frozenset({"stablehlo.add", "stablehlo.select"})
 _NARROW_BITS = 16
+_LEAST_RANK = 4  # sequences, heads, and both of the words
 
 
 class Softmaxes:
@@ -26,17 +30,50 @@ class Softmaxes:
         self._biased = biased_exponentials(listing, made_by) if compiler.is_xla_tpu else frozenset[int]()
 
     def are_just_widened(self, value: int) -> bool:
-        """Exponentials whose scores are widened for the softmax and nothing else, which is no loss: nobody asks for the logarithm of the
-        sum.
+        """Exponentials whose scores are widened for the softmax and nothing else, or come out of a product in another order of dimensions
+        than that; not of a loss, of which somebody asks for the logarithm of the sum.
 
-        XLA:TPU takes their maximum in the narrow type, out of the product that makes the scores, and every reader repeats the exponential.
+        XLA:TPU takes their maximum out of the product that makes the scores, and every reader repeats the exponential. Of scores that a
+        mask or a bias is added to, in the order in which a product makes them, it takes exponentials and their sum out of that.
         """
         op = self._made_by[value]
         if op.name != _EXPONENTIAL or value in self._logged:
             return False
         inside = self._wide_behind(value)
         is_narrowed = any(is_narrowing(one, self._listing) for one in inside)
-        return not is_narrowed and {one.name for one in inside} == _JUST_WIDENED
+        names = {one.name for one in inside}
+        return not is_narrowed and (names == _JUST_WIDENED or (names > _WIDENED and self._are_turned(value)))
+
+    def scores_of(self, value: int) -> TensorType | None:
+        """As what scores of 16 bits leave their product, of exponentials of these that are widened and masked; None of others."""
+        op, type_ = self._made_by.get(value), self._listing.values[value].type
+        if op is None or op.name != _EXPONENTIAL or type_ is None or value in self._logged:
+            return None
+        if is_narrow(value, self._listing) or not {one.name for one in self._wide_behind(value)} > _WIDENED:
+            return None
+        products = [product.results[0] for product in self._products_behind(value)]
+        made = self._listing.values[products[0]].type if len(products) == 1 else None
+        are_scores = made is not None and is_narrow(products[0], self._listing)
+        return replace(type_, dtype=made.dtype) if made is not None and are_scores else None
+
+    def _are_turned(self, value: int) -> bool:
+        """Whether a narrow product that it is made of is transposed in another way than its operands could be exchanged for."""
+        products = [op for op in self._products_behind(value) if is_narrow(op.results[0], self._listing)]
+        turnings = [turning_of(product, self._listing) for product in products]
+        return any(turning is not None and not turning.is_exchange for turning in turnings)
+
+    def _products_behind(self, value: int) -> list[Op]:
+        """Of as many elements."""
+        size = self._num_elements(value)
+        return [
+            op
+            for op in self._ops_behind([value])
+            if op.is_matmul and self._num_elements(op.results[0]) == size
+        ]
+
+    def _num_elements(self, value: int) -> int:
+        type_ = self._listing.values[value].type
+        return 0 if type_ is None else type_.num_elements
 
     def are_logged(self, value: int) -> bool:
         """What is made of exponentials of whose sums somebody asks for the logarithms, as losses do, and z-losses of
@@ -100,3 +137,22 @@ def is_narrow(value: int, listing: Listing) -> bool:
     """Whether it is of 16 bits."""
     type_ = listing.values[value].type
     return type_ is not None and dtype_bits(type_.dtype) == _NARROW_BITS
+
+
+def scores_of_one(
+    kernels: Sequence[Kernel], listing: Listing, lives: Mapping[int, Lifetime], compiler: Compiler
+) -> dict[int, TensorType]:
+    """Exponentials with a buffer in whose place the scores are stored on a device with one sequence, of this type.
+
+    Of several sequences, even with one head, XLA:TPU makes exponentials and sums where it makes the scores; of one it makes the scores
+    and their maxima, whose exponentials every reader repeats (libtpu 0.0.52; v5e, v6e and v5p; 1, 2, 16 and 32 heads, 512 to 2048 words,
+    masks that are added or chosen by, of words and of positions).
+    """
+    softmaxes = Softmaxes(listing, {value: op for op in listing.ops for value in op.results}, compiler)
+    found: dict[int, TensorType] = {}
+    for kernel in kernels:
+        for value in kernel.results if kernel.shape.name == _EXPONENTIAL else ():
+            scores = softmaxes.scores_of(value) if lives[value].is_own_buffer else None
+            if scores is not None and scores.rank >= _LEAST_RANK:
+                found[value] = scores
+    return found

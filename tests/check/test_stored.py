@@ -9,6 +9,7 @@ from tests.program.test_images import convolved
 from tests.program.test_packed import ERROR_BACK, GELU, RECTIFIED_BACK, RECTIFIER, perceptron
 from tests.program.test_resummed import residual_text
 from tests.program.test_turned import mixer_text
+from tests.programs.masked import masked_heads
 
 MESH = (("x", 4), ("y", 2))
 
@@ -133,3 +134,14 @@ def test_hidden_values_are_there_where_what_goes_back_lies_otherwise(devices: in
     )
     ratio = most / few
     assert (ratio > 1.15) if devices == 64 else (0.95 < ratio < 1.15), ratio
+
+
+def test_of_one_sequence_scores_are_stored_in_the_place_of_exponentials() -> None:
+    """Two sequences a device have more than twice as much beside arguments and results as one."""
+    beside: list[int] = []
+    for batch in (16, 32):
+        plan = planned(masked_heads(batch=batch, words=2048), (("x", 16),))
+        arguments = 4 * batch // 16 * 2048 * 8 * 64 * 2
+        results = batch // 16 * 8 * 2048 * (2 * 64 + 2048) * 2
+        beside.append(plan.price.peak_bytes - arguments - results)
+    assert beside[1] > 2.2 * beside[0]

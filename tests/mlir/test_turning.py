@@ -58,8 +58,12 @@ def test_a_sum_is_sliced_behind_the_transposition(settled: str, read: str) -> No
 
 def test_parts_that_are_exchanged_are_so_behind_the_transposition() -> None:
     """The sum is sliced one way and read another, which is paid for."""
-    found = written('[{"x"}, {}]', '[{}, {"x"}]', '[{"x"}, {}]')
+    found = written('[{"x"}, {}]', '[{}, {"x"}]', '[{"x"}, {}]', other="%u")
     assert found[:5] == ["dot_general", "transpose", "[{}, {}]", '[{}, {"x"}]', '[{"x"}, {}]']
+    returned = written('[{"x"}, {}]', '[{}, {"x"}]', '[{"x"}, {}]')
+    assert returned[:3] == ["dot_general", "[{}, {}]", '[{"x"}, {}]'], (
+        "what is returned as it settles stays so"
+    )
 
 
 @pytest.mark.parametrize(

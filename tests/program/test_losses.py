@@ -149,3 +149,14 @@ def test_rows_that_a_product_waits_for_are_gathered_at_once() -> None:
 def test_other_scatters_are_stored(updates: int, zero: str) -> None:
     """Several updates of a row may meet in one element, and what is not zero has to be added to."""
     assert "scatter" in stored(program(loss(PRODUCT, "%1", updates, zero), updates))
+
+
+def test_logarithms_lie_beside_the_float32_logits_that_come_with_their_maxima() -> None:
+    """Where nothing goes back to these, as of a model that says how likely words are: nothing is written over a part of a pair."""
+    text = loss(PRODUCT, "%8")
+    body = f"{text[: text.index('%10 =')]}return %9 : {PICKED}"
+    given = f"%x: {X}, %w: {W}, %labels: tensor<{ROWS}x1x1xi32>"
+    found = build_program(listed(main_of(body, given, PICKED)), compiler=Compiler(is_xla_tpu=True))
+    made = {k.shape.name: found.ample_lifetimes[k.results[0]] for k in found.kernels if not k.is_alias}
+    logits, logarithms = made["stablehlo.dot_general"], made["stablehlo.subtract"]
+    assert logits.end == logarithms.begin + 1

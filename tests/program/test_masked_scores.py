@@ -1,0 +1,26 @@
+"""What is stored of scores that are masked in float32: exponentials, or the scores of one sequence and of queries that share keys."""
+
+import pytest
+
+from autoshard.program import Compiler, build_program
+from tests.mlir.modules import listed
+from tests.programs.masked import masked_heads
+
+
+@pytest.mark.parametrize(("queries", "stored"), [(1, "exponential"), (4, "transpose")])
+def test_grouped_queries_keep_scores(queries: int, stored: str) -> None:
+    """Products make them in another order of dimensions than the softmax has, which no exchange of operands makes: exponentials are not
+    made there.
+    """
+    program = build_program(listed(masked_heads(queries=queries)), compiler=Compiler(is_xla_tpu=True))
+    size, behind = 16 * 8 * queries * 512 * 512, max(k.time for k in program.kernels if k.shape.is_matmul)
+    found = [
+        program.listing.ops[kernel.time].name.removeprefix("stablehlo.")
+        for kernel in program.kernels
+        for value in kernel.results
+        if (life := program.ample_lifetimes[value]).is_own_buffer and life.begin < behind - 1 <= life.end
+        if value not in program.returned
+        if (type_ := program.listing.values[value].type) is not None and type_.num_elements == size
+    ]
+    assert found == [stored]
+    assert {type_.dtype for type_ in program.of_one.values()} == ({"bf16"} if queries == 1 else set())
