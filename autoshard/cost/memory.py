@@ -7,8 +7,8 @@ node    every value under its settled sharding over its lifetime, and of one tha
         Fourier transforms of products (`Program.transforms`); a renamed value, what its own layout pads beyond the original's; a result
         that is a constant, an argument or returned twice, which is handed over beside the value that it returns
 edge    a copy that a reshard makes, as long as it is read (`peak` counts one that equal values share once); what an update reads, copied
-        into the layout of its gradient; casts of a stack that loops step through; the pieces of what is made in pieces, where slices of it are read; what is worked out whole, where parts of
-        it are taken; where XLA for TPUs gathers behind
+        into the layout of its gradient; casts of a stack that loops step through; the pieces of what is made in pieces, where slices of it
+        are read; what is worked out whole, where parts of it are taken; where XLA for TPUs gathers behind
         compute also the shard that is gathered of an argument, or of what is made of one alone, there when the program begins and kept
         until the gather does
 
