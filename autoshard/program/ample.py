@@ -255,7 +255,8 @@ class _Keeper:
         one_of_each = {self._cut.get(one, one): one for one in apart}.values()
         is_of_much = _is_of_twice_as_much(value, one_of_each, self._listing)
         is_kept = len(one_of_each) < 2 or self._is_kept_of_several(value, frozenset(apart))
-        return (is_of_much and is_kept) or softmaxes.are_dropped(value)
+        is_of_others = softmaxes.are_dropped(value) or softmaxes.are_of_turned_scores(value)
+        return (is_of_much and is_kept) or is_of_others
 
     def _is_read_besides(self, value: int, stored: Collection[int]) -> bool:
         """Whether something else reads a buffer that the value is made of, as the backward pass does."""

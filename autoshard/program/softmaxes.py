@@ -15,6 +15,7 @@ _EXPONENTIAL, _SUBTRACT, _LOG = "stablehlo.exponential", "stablehlo.subtract", "
 _DIVIDE, _COMPARE = "stablehlo.divide", "stablehlo.compare"
 _WIDENED = {_EXPONENTIAL, _SUBTRACT, "stablehlo.convert"}
 _JUST_WIDENED = {*_WIDENED, BROADCAST}
+_QUOTIENT = frozenset({_EXPONENTIAL, _DIVIDE, BROADCAST, "stablehlo.convert", "stablehlo.reshape"})
 _ADDING = frozenset({"stablehlo.add", "stablehlo.select"})
 _NARROW_BITS = 16
 _LEAST_RANK = 4  # sequences, heads, and both of the words
@@ -101,6 +102,15 @@ class Softmaxes:
         names = {op.name for op in before}
         made = {op.results[0] for op in before if op.name == _EXPONENTIAL}
         return _DIVIDE in names and _SUBTRACT not in names and not made.isdisjoint(self._biased)
+
+    def are_of_turned_scores(self, value: int) -> bool:
+        """Narrow quotients, and nothing more, of exponentials that readers repeat of scores in another order of dimensions."""
+        if not is_narrow(value, self._listing):
+            return False
+        before = [op for op in self._ops_behind([value], frozenset({_EXPONENTIAL})) if not is_reduction(op)]
+        made = [op.results[0] for op in before if op.name == _EXPONENTIAL]
+        is_quotient = {op.name for op in before} <= _QUOTIENT and any(op.name == _DIVIDE for op in before)
+        return is_quotient and bool(made) and all(map(self._are_turned, made))
 
     def are_of_narrow_products(self, value: int) -> bool:
         """Quotients of exponentials of scores of a product that reads nothing wider."""

@@ -1,4 +1,5 @@
-"""One transformer trained under many policies: types, precision, what is made again, what is dropped, and how it is updated.
+"""One transformer trained under many policies: types, precision, what is made again, what is dropped, how scores are masked, how it is
+updated, and with one sequence a device.
 
     JAX_PLATFORMS=cpu python experiments/fidelity/policies.py FOLDER [NAME...]
 
@@ -29,8 +30,11 @@ def norm(x: Any, scale: Any) -> Any:
     return (wide * lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + 1e-6) * scale).astype(x.dtype)
 
 
-def block(layer: Tree, x: Any, *, precision: Any = None, keys: Any = None) -> Any:
-    """In the type of `x`; with keys a tenth of probabilities and of what is added is dropped."""
+def block(
+    layer: Tree, x: Any, *, precision: Any = None, keys: Any = None, groups: int = 0, mask: Any = None
+) -> Any:
+    """In the type of `x`; with keys a tenth of probabilities and of what is added is dropped. groups: of queries that share keys; mask: of
+    words, beside that of what comes later."""
     product = partial(jnp.einsum, precision=precision)
 
     def cast(name: str) -> Any:
@@ -43,10 +47,17 @@ def block(layer: Tree, x: Any, *, precision: Any = None, keys: Any = None) -> An
 
     h = norm(x, layer["first"])
     q, k, v = (product("btd,dhe->bthe", h, cast(name)) for name in "qkv")
-    scores = product("bqhe,bkhe->bhqk", q, k) / (WIDTH // HEADS_OF) ** 0.5
-    scores = jnp.where(jnp.tril(jnp.ones((LENGTH, LENGTH), bool)), scores.astype(F32), -1e30)
+    size = WIDTH // HEADS_OF
+    if groups:
+        q = q.reshape(*q.shape[:2], groups, HEADS_OF // groups, size)
+    scores = product("bqgje,bkge->bgjqk" if groups else "bqhe,bkhe->bhqk", q, k) / size**0.5
+    seen = jnp.tril(jnp.ones((LENGTH, LENGTH), bool))
+    if mask is not None:
+        seen = seen & mask.reshape(-1, *[1] * (scores.ndim - 2), LENGTH)
+    scores = jnp.where(seen, scores.astype(F32), -1e30)
     p = dropped(jax.nn.softmax(scores, -1).astype(x.dtype), 0)
-    out = product("bqhe,hed->bqd", product("bhqk,bkhe->bqhe", p, v), cast("o"))
+    mixed = product("bgjqk,bkge->bqgje" if groups else "bhqk,bkhe->bqhe", p, v)
+    out = product("bqhe,hed->bqd", mixed.reshape(*x.shape[:2], HEADS_OF, size), cast("o"))
     x = x + dropped(out, 1)
     h = norm(x, layer["second"])
     hidden = jax.nn.gelu(product("btd,df->btf", h, cast("up")))
@@ -79,12 +90,15 @@ def trained(
     made_again: Callable[[Block], Block] | None = None,
     is_scanned: bool = False,
     drops: bool = False,
+    groups: int = 0,
+    pads: bool = False,
+    batch: int = BATCH,
 ) -> Program:
     def loss(w: Tree, ids: Any, labels: Any, key: Any = None) -> Any:
-        x = w["table"].astype(computed)[ids]
+        x, mask = w["table"].astype(computed)[ids], ids > 0 if pads else None
 
         def run(layer: Tree, x: Any, keys: Any = None) -> Any:
-            return block(layer, x, precision=precision, keys=keys)
+            return block(layer, x, precision=precision, keys=keys, groups=groups, mask=mask)
 
         run = made_again(run) if made_again is not None else run
         keys = jax.random.split(key, (LAYERS, 3)) if drops else [None] * LAYERS
@@ -96,9 +110,13 @@ def trained(
         return picked_loss(w, x, labels, precision)
 
     w = of_type(speaker(), held)
+    if groups:
+        few = Shape((WIDTH, groups, WIDTH // HEADS_OF), held)
+        w["layers"] = [{**layer, "k": few, "v": few} for layer in w["layers"]]
     if is_scanned:
         w["layers"] = jax.tree.map(lambda x: Shape((LAYERS, *x.shape), held), block_weights())
-    inputs = (IDS, IDS, KEY) if drops else (IDS, IDS)
+    ids = Shape((batch, LENGTH), IDS.dtype)
+    inputs = (ids, ids, KEY) if drops else (ids, ids)
     return stepped(loss, w, optimizer or optax.adamw(1e-3), *inputs)
 
 
@@ -143,6 +161,13 @@ POLICIES: dict[str, dict[str, Any]] = {
     "scanned_products_kept": {"is_scanned": True, "made_again": KEPT_PRODUCTS},
     "scanned_wide": {"is_scanned": True, "computed": F32},
     "dropped": {"drops": True},
+    "padded": {"pads": True},
+    "grouped": {"groups": 4},
+    "grouped_padded": {"groups": 4, "pads": True},
+    "one": {"batch": 16},
+    "one_padded": {"batch": 16, "pads": True},
+    "one_grouped": {"batch": 16, "groups": 4},
+    "one_scanned_again": {"batch": 16, "is_scanned": True, "made_again": jax.checkpoint},
     "momentum": {"optimizer": optax.sgd(1e-3, momentum=0.9)},
     "lion": {"optimizer": optax.lion(1e-4)},
     "adafactor": {"optimizer": optax.adafactor(1e-3)},
