@@ -7,12 +7,20 @@ from tests.mlir.modules import listed
 from tests.programs.masked import masked_heads
 
 
-@pytest.mark.parametrize(("queries", "stored"), [(1, "exponential"), (4, "transpose")])
-def test_grouped_queries_keep_scores(queries: int, stored: str) -> None:
+@pytest.mark.parametrize(
+    ("queries", "keeps_narrow_operands", "stored"),
+    [
+        (1, False, ["exponential"]),
+        (4, False, ["transpose"]),
+        (4, True, ["transpose", "convert"]),
+    ],
+)
+def test_grouped_queries_keep_scores(queries: int, keeps_narrow_operands: bool, stored: list[str]) -> None:
     """Products make them in another order of dimensions than the softmax has, which no exchange of operands makes: exponentials are not
-    made there.
+    made there. Quotients are stored as well by a compiler that keeps narrow operands.
     """
-    program = build_program(listed(masked_heads(queries=queries)), compiler=Compiler(is_xla_tpu=True))
+    compiler = Compiler(is_xla_tpu=True, keeps_narrow_operands=keeps_narrow_operands)
+    program = build_program(listed(masked_heads(queries=queries)), compiler=compiler)
     size, behind = 16 * 8 * queries * 512 * 512, max(k.time for k in program.kernels if k.shape.is_matmul)
     found = [
         program.listing.ops[kernel.time].name.removeprefix("stablehlo.")
@@ -22,5 +30,5 @@ def test_grouped_queries_keep_scores(queries: int, stored: str) -> None:
         if value not in program.returned
         if (type_ := program.listing.values[value].type) is not None and type_.num_elements == size
     ]
-    assert found == [stored]
+    assert found == stored
     assert {type_.dtype for type_ in program.of_one.values()} == ({"bf16"} if queries == 1 else set())
