@@ -38,18 +38,17 @@ class GathersAgain:
     ) -> None:
         self._graph, self._sizes, self._gathered, self._copied_from = graph, sizes, gathered, copied_from
         self._readers: dict[int, list[int]] = {}
-        self._alike: dict[
-            tuple[int, TensorType], list[int]
-        ] = {}  # edges to copies that readers share, by the value that is first
+        copies: dict[tuple[int, TensorType], list[int]] = {}  # that readers share, by the value that is first
         nodes = graph.nodes
         if lowering == "xla-tpu":
             for number, edge in enumerate(graph.edges):
-                if nodes[edge.reader].hub >= 0 and edge.source >= 0 and not edge.loops and not edge.is_narrow:
-                    self._alike.setdefault((edge.source, edge.travels), []).append(number)
-            for number, edge in enumerate(graph.edges):
+                is_shared = nodes[edge.reader].hub >= 0 and edge.source >= 0
+                if is_shared and not edge.loops and not edge.is_narrow:
+                    copies.setdefault((edge.source, edge.travels), []).append(number)
                 is_of_op = nodes[edge.reader].kernel >= 0 and nodes[edge.provider].hub >= 0
                 if is_of_op and not edge.loops and edge.trips <= edge.repeat and copies_count(graph, edge):
                     self._readers.setdefault(edge.provider, []).append(number)
+        self._alike = [numbers for numbers in copies.values() if len(numbers) > 1]
         self._into = {edge.reader: edge for edge in graph.edges if edge.reader in self._readers}
 
     def numbers(self, choice: Ints) -> dict[int, int]:
@@ -68,8 +67,7 @@ class GathersAgain:
         found: dict[tuple[int, int, int, int], list[int]] = {}
         for hub, numbers in self._readers.items():
             copy = int(self._graph.nodes[hub].choices.supplies[0][choice[hub]])
-            into = self._into[hub]
-            if copy != self._graph.nodes[into.provider].choices.supplies[into.result][choice[into.provider]]:
+            if copy != self._held(self._into[hub], choice):
                 continue
             for number in numbers:
                 edge = self._graph.edges[number]
@@ -83,13 +81,11 @@ class GathersAgain:
 
     def copied_alike(self, choice: Ints) -> Iterator[tuple[int, ...]]:
         """Edges, two or more, that make the same of equal values for the readers of each: one copy, from the first to the last."""
-        for numbers in self._alike.values():
+        for numbers in self._alike:
             found: dict[tuple[int, int], list[int]] = {}
-            for number in numbers if len(numbers) > 1 else ():
+            for number in numbers:
                 edge = self._graph.edges[number]
-                supplies = self._graph.nodes[edge.provider].choices.supplies[edge.result]
-                held = int(supplies[choice[edge.provider]])
-                found.setdefault((held, self._target(edge, choice)), []).append(number)
+                found.setdefault((self._held(edge, choice), self._target(edge, choice)), []).append(number)
             yield from (tuple(mine) for mine in found.values() if len(mine) > 1)
 
     def held_between(self, choice: Ints) -> Iterator[tuple[int, int, int, int]]:
@@ -105,6 +101,9 @@ class GathersAgain:
 
     def _begin(self, number: int) -> int:
         return self._copied_from.get(number, self._graph.edges[number].begin)
+
+    def _held(self, edge: Edge, choice: Ints) -> int:
+        return int(self._graph.nodes[edge.provider].choices.supplies[edge.result][choice[edge.provider]])
 
     def _target(self, edge: Edge, choice: Ints) -> int:
         return int(self._graph.nodes[edge.reader].choices.demands[edge.operand][choice[edge.reader]])

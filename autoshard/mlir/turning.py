@@ -35,17 +35,17 @@ def changed_behind(decisions: Decisions, walked: Walked, listing: Listing) -> De
         made, read, turned = choices.produced(product), choices.operand(index, 0), choices.produced(result)
         order = _order(walked.ops[index])
         is_plain = turned == choices.settled(result) == _permuted(read, order) and not made.unreduced
-        between = choices.settled(product)
+        if made == read or not is_plain or choices.may_be_scattered(product):
+            continue
+        between, sites = choices.settled(product), frozenset(listing.sites.get(result, ()))
         is_through = between not in (made, read)
-        sites = frozenset(listing.sites.get(result, ()))
         if is_through and (choices.shared(result) is not None or any(number < 0 for number, _ in sites)):
             continue
-        if made != read and is_plain and not choices.may_be_scattered(product):
-            settled[product] = uses[index, 0] = made
-            produced[result], settled[result] = _permuted(made, order), turned
-            if is_through:
-                settled[result], shared[result] = _permuted(between, order), turned
-                uses |= dict.fromkeys(sites - uses.keys(), turned)
+        settled[product] = uses[index, 0] = made
+        produced[result], settled[result] = _permuted(made, order), turned
+        if is_through:
+            settled[result], shared[result] = _permuted(between, order), turned
+            uses |= dict.fromkeys(sites - uses.keys(), turned)
     return replace(decisions, produced=produced, settled=settled, shared=shared, uses=uses)
 
 

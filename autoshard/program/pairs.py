@@ -35,7 +35,8 @@ def stored_apart(
     names = {value: kernel for value, kernel in made.items() if kernel.is_alias}
     pairs, for_products = _made_with_reductions(kernels, made), _for_products(kernels)
     pairs = {value: of for value, of in pairs.items() if value not in sums}
-    gathered = _behind({k.uses[0].value for k in kernels if k.shape.name == _GATHER and k.uses}, names)
+    gathers = (kernel for kernel in kernels if kernel.shape.name == _GATHER)
+    gathered = {value for kernel in gathers for value in read_behind(kernel, names)}
     found: set[int] = set()
     for kernel in kernels:
         read = {pair for use in kernel.uses for pair in pairs.get(use.value, ())}
@@ -62,18 +63,6 @@ def _is_product_alike(product: Kernel | None, other: Kernel) -> bool:
     if product is None or not product.shape.is_matmul:
         return False
     return product.shape.results[0].dtype == other.shape.results[0].dtype
-
-
-def _behind(values: set[int], names: Mapping[int, Kernel]) -> set[int]:
-    """These, and what they are names for."""
-    found, left = set[int](), [*values]
-    while left:
-        value = left.pop()
-        found.add(value)
-        left.extend(
-            use.value for use in (names[value].uses if value in names else ()) if use.value not in found
-        )
-    return found
 
 
 def _for_products(kernels: Sequence[Kernel]) -> frozenset[int]:

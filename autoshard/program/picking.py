@@ -25,23 +25,19 @@ _GATHER, _ADD, _SUMMED = "stablehlo.gather", "stablehlo.add", "f32"
 
 def picked_beside(program: Program, compiler: Compiler) -> dict[tuple[int, int], Picked]:
     """By result and operand number of the products that read what goes back to the logits."""
-    repeated, found_in = repeated_values(program), _picked(program)
-    picked, gathers = dict[int, Picked](), dict[int, int]()
-    for logits, one, time in found_in:
-        picked[logits], gathers[logits] = one, time
+    repeated, picked = repeated_values(program), dict(_picked(program))
     if not picked:
         return {}
-    behind_labels = {time: _worked_out_behind(program.listing, time) for time in set(gathers.values())}
     made, readers = _made_by(program), readers_of(program.kernels)
     found: dict[tuple[int, int], Picked] = {}
     for kernel in program.kernels:
         for number, use in enumerate(kernel.uses if kernel.shape.is_matmul else ()):
             origin = repeated[use.value].origin if use.value in repeated else None
-            behind = [] if origin is None else sorted(picked.keys() & _buffers(origin, made))
-            behind = [one for one in behind if origin not in behind_labels[gathers[one]]]
+            logits = [] if origin is None else sorted(picked.keys() & _buffers(origin, made))
+            behind = [one for one, waiting in map(picked.__getitem__, logits) if origin not in waiting]
             if origin is None or not behind:
                 continue
-            beside = _as_read(picked[behind[0]], kernel.shape.operands[number])
+            beside = _as_read(behind[0], kernel.shape.operands[number])
             if beside is not None:
                 times = read_times(origin, readers)
                 is_summed = any(is_reduction(program.listing.ops[time]) for time in times)
@@ -66,8 +62,8 @@ def _as_read(picked: Picked, read: TensorType) -> Picked | None:
     return picked._replace(type=type_, words=frozenset(words))
 
 
-def _picked(program: Program) -> Iterator[tuple[int, Picked, int]]:
-    """The logits that labels are picked from in a wider type, or from their logarithms, and when they are."""
+def _picked(program: Program) -> Iterator[tuple[int, tuple[Picked, frozenset[int]]]]:
+    """The logits that labels are picked from in a wider type, or from their logarithms, and all values that wait for what is picked."""
     made = _made_by(program)
     products = {value for value, kernel in made.items() if kernel.shape.is_matmul}
     for kernel in program.kernels:
@@ -79,15 +75,15 @@ def _picked(program: Program) -> Iterator[tuple[int, Picked, int]]:
         begin = min((whole.begin for whole in wholes if whole.is_value), default=maker.time)
         is_stored = wholes or not maker.is_alias
         if is_stored and value not in products and begin <= kernel.time:
-            type_ = maker.shape.results[0]
+            type_, waiting = maker.shape.results[0], _waiting(program.listing, kernel.time)
             for logits in _buffers(value, made) & products:
                 (made_as,) = made[logits].shape.results
                 if (made_as.dtype, made_as.num_elements) != (type_.dtype, type_.num_elements):
-                    yield logits, Picked(begin, type_, _dropped(kernel, 0), bool(wholes)), kernel.time
+                    yield logits, (Picked(begin, type_, _dropped(kernel, 0), bool(wholes)), waiting)
 
 
-def _worked_out_behind(listing: Listing, time: int) -> frozenset[int]:
-    """All values that an op's results are needed for."""
+def _waiting(listing: Listing, time: int) -> frozenset[int]:
+    """The results of an op, and all values that they are needed for."""
     found = {*listing.ops[time].results}
     for op in listing.ops[time + 1 :]:
         if not found.isdisjoint(op.operands):

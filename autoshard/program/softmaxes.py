@@ -54,8 +54,9 @@ class Softmaxes:
             return None
         products = [product.results[0] for product in self._products_behind(value)]
         made = self._listing.values[products[0]].type if len(products) == 1 else None
-        are_scores = made is not None and is_narrow(products[0], self._listing)
-        return replace(type_, dtype=made.dtype) if made is not None and are_scores else None
+        if made is None or not is_narrow(products[0], self._listing):
+            return None
+        return replace(type_, dtype=made.dtype)
 
     def _are_turned(self, value: int) -> bool:
         """Whether a narrow product that it is made of is transposed in another way than its operands could be exchanged for."""
@@ -108,9 +109,9 @@ class Softmaxes:
         if not is_narrow(value, self._listing):
             return False
         before = [op for op in self._ops_behind([value], frozenset({_EXPONENTIAL})) if not is_reduction(op)]
-        made = [op.results[0] for op in before if op.name == _EXPONENTIAL]
-        is_quotient = {op.name for op in before} <= _QUOTIENT and any(op.name == _DIVIDE for op in before)
-        return is_quotient and bool(made) and all(map(self._are_turned, made))
+        made, names = [op.results[0] for op in before if op.name == _EXPONENTIAL], {op.name for op in before}
+        is_quotient = {_EXPONENTIAL, _DIVIDE} <= names <= _QUOTIENT
+        return is_quotient and all(map(self._are_turned, made))
 
     def are_of_narrow_products(self, value: int) -> bool:
         """Quotients of exponentials of scores of a product that reads nothing wider."""

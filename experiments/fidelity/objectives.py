@@ -55,7 +55,7 @@ def speaker(**others: Any) -> Tree:
 
 def norm(x: Any, scale: Any) -> Any:
     wide = x.astype(F32)
-    return narrow(wide * lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + 1e-6) * scale)
+    return (wide * lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + 1e-6) * scale).astype(x.dtype)
 
 
 def encoded(w: Tree, x: Any, *, is_causal: bool = True) -> Any:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 from jax import ShapeDtypeStruct as Shape
 from jax import lax
-from objectives import BATCH, HEADS_OF, IDS, KEY, LAYERS, LENGTH, WIDTH, block_weights, speaker
+from objectives import BATCH, HEADS_OF, IDS, KEY, LAYERS, LENGTH, WIDTH, block_weights, norm, speaker
 from programs import BF16, F32, Program, Tree, lower, named
 
 Block = Callable[[Tree, Any], Any]
@@ -23,11 +23,6 @@ Block = Callable[[Tree, Any], Any]
 
 def of_type(tree: Tree, dtype: Any) -> Tree:
     return jax.tree.map(lambda x: Shape(x.shape, dtype), tree)
-
-
-def norm(x: Any, scale: Any) -> Any:
-    wide = x.astype(F32)
-    return (wide * lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + 1e-6) * scale).astype(x.dtype)
 
 
 def block(

@@ -144,6 +144,13 @@ def decode_ragged() -> Program:
     return step, (caches(), weights(), WORD, Shape((BATCH,), I32)), (0,)
 
 
+def of_stacks(step: Callable[..., Any]) -> Program:
+    """Of a step that is given weights and caches of all layers as stacks."""
+    w = weights()
+    w["layers"] = stacked(layer_weights())
+    return step, (stacked(caches()[0]), w, WORD, AT), (0,)
+
+
 def decode_scanned() -> Program:
     """Stacked weights and caches, the layers a scan."""
 
@@ -154,9 +161,7 @@ def decode_scanned() -> Program:
         x, kept = lax.scan(body, w["table"][word], (w["layers"], kept))
         return kept, logits(w, norm(x, w["norm"]))[:, 0]
 
-    w = weights()
-    w["layers"] = stacked(layer_weights())
-    return step, (stacked(caches()[0]), w, WORD, AT), (0,)
+    return of_stacks(step)
 
 
 def decode_carried() -> Program:
@@ -173,9 +178,7 @@ def decode_carried() -> Program:
         (x, kept, _), _ = lax.scan(body, (w["table"][word], kept, 0), w["layers"])
         return kept, logits(w, norm(x, w["norm"]))[:, 0]
 
-    w = weights()
-    w["layers"] = stacked(layer_weights())
-    return step, (stacked(caches()[0]), w, WORD, AT), (0,)
+    return of_stacks(step)
 
 
 def decode_narrow_cache() -> Program:

@@ -1,8 +1,8 @@
 """Heads of attention whose scores are masked in float32, and what goes back to queries and values."""
 
 
-def masked_heads(*, batch: int = 16, words: int = 512, queries: int = 1, split: str = "") -> str:
-    """Eight heads of keys with so many heads of queries each; `split` stands at all arguments."""
+def masked_heads(*, batch: int = 16, words: int = 512, queries: int = 1) -> str:
+    """Eight heads of keys with so many heads of queries each."""
     q, k = f"tensor<{batch}x{words}x8x{queries}x64xbf16>", f"tensor<{batch}x{words}x8x64xbf16>"
     made = f"tensor<{batch}x8x{words}x{words}x{queries}xbf16>"
     plain = f"tensor<{batch}x8x{words}x{words}xbf16>"
@@ -23,8 +23,8 @@ def masked_heads(*, batch: int = 16, words: int = 512, queries: int = 1, split: 
     over = "batching_dims = [0, 1] x [0, 1]"
     return f"""
     sdy.mesh @mesh = <["x"=4, "y"=4]>
-    func.func @main(%q: {q} {split}, %k: {k} {split}, %v: {values} {split}, %g: {values} {split}, %mask: {square})
-        -> ({values} {split}, {values} {split}, {scores} {split}) {{
+    func.func @main(%q: {q}, %k: {k}, %v: {values}, %g: {values}, %mask: {square})
+        -> ({values}, {values}, {scores}) {{
       %zero = stablehlo.constant dense<0.0> : tensor<f32>
       %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
       %least = stablehlo.constant dense<-1.0e30> : {wide}

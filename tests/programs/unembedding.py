@@ -39,6 +39,10 @@ def unembedding(
     scaled = f"""%products = stablehlo.multiply %wide_dh, %xf : {_XF}
         %ds = stablehlo.reduce(%products init: %zero) applies stablehlo.add across dimensions = [0] : ({_XF}, tensor<f32>) -> {_SCALE}"""
 
+    weighed = f"""%losses = stablehlo.broadcast_in_dim %loss, dims = [] : (tensor<f32>) -> {_WIDE}
+        %unweighed = stablehlo.subtract %shares, %hits : {_WIDE}
+        %wide_back = stablehlo.multiply %unweighed, %losses : {_WIDE}"""
+
     def pick(source: str) -> str:
         return f"""%picked = "stablehlo.gather"({source}, %labels) <{{dimension_numbers = #stablehlo.gather<
           collapsed_slice_dims = [1], operand_batching_dims = [0], start_indices_batching_dims = [0], start_index_map = [1],
@@ -78,9 +82,7 @@ def unembedding(
         %weights = stablehlo.divide %counts, %sum : {_ROW}
         %weighed = stablehlo.broadcast_in_dim %weights, dims = [0] : ({_ROW}) -> {_WIDE}
         %shares = stablehlo.multiply %weighed, %exp : {_WIDE}
-        %losses = stablehlo.broadcast_in_dim {"%loss" if weighs_by_loss else "%zero"}, dims = [] : (tensor<f32>) -> {_WIDE}
-        %other_back = stablehlo.subtract %shares, %hits : {_WIDE}
-        %wide_back = stablehlo.{"multiply" if weighs_by_loss else "add"} %other_back, %losses : {_WIDE}
+        {weighed if weighs_by_loss else f"%wide_back = stablehlo.subtract %shares, %hits : {_WIDE}"}
         %back = stablehlo.convert %wide_back : ({_WIDE}) -> {_LOGITS}
         {summed if has_bias else f"%db = stablehlo.constant dense<0.0> : {_BIAS}"}
         %dw = stablehlo.dot_general %g, %back, contracting_dims = [0] x [0] : ({_X}, {_LOGITS}) -> {_W}
