@@ -15,6 +15,7 @@ from autoshard.sharding import TensorType
 
 COMBINED_BYTES = 120 << 20
 _RESHARDS = frozenset({"sdy.reshard", "sdy.sharding_constraint"})
+_REDUCE = "stablehlo.reduce"
 _SAME = _RESHARDS | {"stablehlo.broadcast_in_dim"}
 """What a written plan has once for each sharding that it is wanted in; so are `_CONSTANTS`."""
 _CONSTANTS = frozenset({"stablehlo.constant", "stablehlo.iota"})
@@ -73,12 +74,32 @@ class _Order:
 
     def _updates(self) -> set[int]:
         """Ops that nothing else depends on than results."""
+        return self._without_users(self._gradients(self._without_users(set())))
+
+    def _without_users(self, staying: set[int]) -> set[int]:
+        """Ops that may move and that only such ops read."""
         found = {self.end}
         for index in reversed(range(self.end)):
             users = self.users[index]
-            if users and users <= found and _may_move(self.ops[index]):
+            if users and users <= found and index not in staying and _may_move(self.ops[index]):
                 found.add(index)
         return found - {self.end}
+
+    def _gradients(self, updates: set[int]) -> set[int]:
+        """Sums of work on what others than updates read as well: gradients of biases and scales, which are no updates."""
+        worked_on, found = set[int](), set[int]()
+        for index in sorted(updates):
+            values = (self._origin(read, set())[0] for read in self.reads[index])
+            makers = {self.number[value.owner.operation] for value in values if isinstance(value, ir.OpResult)}
+            if any(maker in worked_on or self._is_read_besides(maker, updates) for maker in makers):
+                (found if self.ops[index].name == _REDUCE else worked_on).add(index)
+        return found
+
+    def _is_read_besides(self, index: int, updates: set[int]) -> bool:
+        if index in updates or self.ops[index].name in _CONSTANTS:
+            return False
+        readers = set[int]().union(*(self._readers(result) for result in self.ops[index].results))
+        return not readers <= updates | {self.end}
 
     def _users(self, value: Value) -> set[int]:
         return {self._outer(use.owner.operation) for use in value.uses}
@@ -147,6 +168,8 @@ class _Order:
             if index in updates or op.name in _SAME | _CONSTANTS:
                 continue
             if all(updates.isdisjoint(self._readers(result)) for result in op.results):
+                continue
+            if self._is_read_besides(index, updates):  # and summed for that
                 continue
             waiting.append(index)
             bytes_ += sum(_num_bytes(result.type) for result in op.results)

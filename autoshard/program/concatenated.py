@@ -105,7 +105,7 @@ def written_into_whole(
     readers, found = readers_of(kernels), dict(lives)
     made = {kernel.results[0]: kernel for kernel in kernels if len(kernel.results) == 1}
     written: defaultdict[int, set[int]] = defaultdict(set)  # of each buffer, when it is written into wholes
-    joined, buffers = _joined(made, listing), _buffers(made, listing)
+    joined, buffers = joined_parts(made, listing), _buffers(made, listing)
     of_many = [
         (kernel, parts.values, {buffers.get(part, part) for part in parts.values})
         for kernel in kernels
@@ -118,19 +118,49 @@ def written_into_whole(
     for kernel, values, all_parts in of_many:
         (whole,), op = kernel.results, listing.ops[kernel.time]
         are_many = _rows(op, listing) >= FULL_LANES * devices
-        parts = {part for part in all_parts if are_many or counts[part] == 1}
+        is_written = are_many or all(counts[part] == 1 for part in all_parts)
+        parts = all_parts if is_written else set[int]()
         makers = [maker for part in parts if (maker := _maker(part, made, kernel, listing)) is not None]
         if found[whole].is_own_buffer and makers and _are_aligned(op, values, makers, listing):
             begin = min(_fused_with(maker, made).time for maker in makers)
             found[whole] = replace(found[whole], begin=min(begin, found[whole].begin))
             for maker in makers:
                 written[maker.results[0]].add(kernel.time)
+    found = _kept_for_outer(of_many, written, made, readers, found, pinned)
     for part, times in written.items():
         others = read_times(part, readers) - times
         if found[part].end == max(times) + 1 and part not in pinned:
             end = max(others, default=found[part].begin) + 1
             is_apart = found[part].is_own_buffer and bool(others)
             found[part] = replace(found[part], end=end, is_own_buffer=is_apart, within=None)
+    return found
+
+
+def _kept_for_outer(
+    of_many: Sequence[tuple[Kernel, Collection[int], Collection[int]]],
+    written: Mapping[int, Collection[int]],
+    made: Mapping[int, Kernel],
+    readers: Mapping[int, Sequence[Kernel]],
+    lives: Mapping[int, Lifetime],
+    pinned: frozenset[int],
+) -> dict[int, Lifetime]:
+    """The lives of values with those of parts up to the last concatenation that they are in, and with those of concatenations in others
+    up to what else reads them: the outer one reads the parts."""
+    found = dict(lives)
+    wholes = {kernel.results[0]: parts for kernel, parts, _ in of_many}
+    outer: defaultdict[int, set[int]] = defaultdict(set)  # of each whole, when others of its parts are made
+    for kernel, parts, buffers in of_many:
+        for part in buffers:
+            is_read = kernel.time not in written.get(part, ()) and part in made and part in found
+            if is_read and made[part].repeat == kernel.repeat and found[part].is_own_buffer:
+                found[part] = replace(found[part], end=max(found[part].end, kernel.time + 1))
+        for use in kernel.uses:
+            if use.value in wholes and set(wholes[use.value]) <= set(parts):
+                outer[use.value].add(kernel.time)
+    for whole, times in outer.items():
+        others = read_times(whole, readers) - times
+        if found[whole].end == max(times) + 1 and whole not in pinned and others:
+            found[whole] = replace(found[whole], end=max(others) + 1)
     return found
 
 
@@ -169,16 +199,16 @@ def _rows(op: Op, listing: Listing) -> int:
     return type_.shape[0] if type_ is not None and type_.rank else 0
 
 
-class _Joined(NamedTuple):
+class Joined(NamedTuple):
     """What a concatenation is of: so many parts, some of which may be the same."""
 
     number: int
     values: frozenset[int]
 
 
-def _joined(made: Mapping[int, Kernel], listing: Listing) -> dict[int, _Joined]:
+def joined_parts(made: Mapping[int, Kernel], listing: Listing) -> dict[int, Joined]:
     """The parts of each concatenation, for those that are concatenations along the same dimension the parts of these."""
-    found: dict[int, _Joined] = {}
+    found: dict[int, Joined] = {}
     along: dict[int, int] = {}
     for value, kernel in made.items():
         if kernel.shape.name != CONCATENATE:
@@ -186,10 +216,10 @@ def _joined(made: Mapping[int, Kernel], listing: Listing) -> dict[int, _Joined]:
         op = listing.ops[kernel.time]
         along[value] = joined_along(op, listing)
         parts = [
-            found[one] if along.get(one) == along[value] else _Joined(1, frozenset({one}))
+            found[one] if along.get(one) == along[value] else Joined(1, frozenset({one}))
             for one in op.operands
         ]
-        found[value] = _Joined(
+        found[value] = Joined(
             sum(part.number for part in parts), frozenset[int]().union(*(part.values for part in parts))
         )
     return found

@@ -5,8 +5,8 @@ windows slide over, are never minor. Seen in the layouts that XLA:TPU gives dots
 A gather makes slices and a scatter takes them, each slice along the lanes, and elementwise work on slices keeps them so: rows of 4
 columns of an embedding, or of a graph's features, take 128 lanes each. What a scatter makes, and what that is added to, lie so while it
 is added only. Seen in what libtpu 0.0.51 compiles for v5e of a recommender's and a graph attention network's training steps.
-What is pooled lies as what convolutions make: dimensions that windows slide over are not minor (VGG's first images in float32 on v5e, 1.7
-times as large).
+What is pooled, and what goes back through a pooling, lies as what convolutions make: dimensions that windows slide over are not minor (VGG's
+first images in float32 on v5e, 1.7 times as large).
 What linear algebra that is a custom call reads and makes, and Cholesky decompositions, lies row by row, each row along the lanes, whatever
 the batch (24 x 24 elements take 24 x 128; libtpu 0.0.52, v5e: QR, LU and eigendecompositions).
 Memory in tiles pads the two minor dimensions, so that this decides how large a value is stored.
@@ -16,14 +16,15 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from autoshard.mlir.listing import Listing, Op
-from autoshard.program.concatenated import CONCATENATE, FULL_LANES, MOST_PARTS, joined_along
+from autoshard.program.concatenated import CONCATENATE, FULL_LANES, MOST_PARTS, joined_along, joined_parts
 from autoshard.program.fusion import is_elementwise
 from autoshard.program.records import Compiler, Kernel, KernelShape, Lifetime, MinorDims, RowCopy, Updates
 from autoshard.program.rowwise import as_asked, gathers_rows, scatters_rows
 from autoshard.sharding import TensorMapping, TensorType
 
 _TABLE_RANK = 2
-_POOLING = frozenset({"stablehlo.reduce_window", "stablehlo.select_and_scatter"})
+_SELECT_AND_SCATTER = "stablehlo.select_and_scatter"
+_POOLING = frozenset({"stablehlo.reduce_window", _SELECT_AND_SCATTER})
 _UPDATES = 2  # operand of a scatter of one table
 _CHOLESKY = "stablehlo.cholesky"
 _LINEAR_ALGEBRA = frozenset({"Eigh", "LuDecomposition", "ProductOfElementaryHouseholderReflectors", "Qr"})
@@ -33,8 +34,12 @@ def minor_dims(kernels: Sequence[Kernel], listing: Listing, compiler: Compiler) 
     """Of every value that a matmul, a gather or linear algebra makes, or that has no other maker with a say and is read by a matmul, a
     scatter, a pooling or linear algebra, also as a part of what these make where they read it."""
     found: dict[int, MinorDims] = {}
+    unpooled: dict[int, MinorDims] = {}
     for kernel in kernels:
         dims = _written(kernel, listing, found)
+        if dims is None:
+            dims = _unpooled(kernel, listing, unpooled)
+            unpooled.update({} if dims is None else {kernel.results[0]: dims})
         if dims is not None:
             found[kernel.results[0]] = dims
         elif _is_of_rows(listing.ops[kernel.time]):
@@ -43,12 +48,16 @@ def minor_dims(kernels: Sequence[Kernel], listing: Listing, compiler: Compiler) 
         found.setdefault(value, dims)
     made = {kernel.results[0]: kernel for kernel in kernels if len(kernel.results) == 1}
     joined: dict[int, MinorDims] = {}
+    parts = joined_parts(made, listing)
     for kernel in reversed(kernels):
-        if kernel.shape.name == CONCATENATE and kernel.is_alias and kernel.results[0] in found:
+        if kernel.shape.name != CONCATENATE:
+            continue
+        if kernel.is_alias and kernel.results[0] in found:
             for use in kernel.uses:
                 found.setdefault(use.value, found[kernel.results[0]])
-        elif kernel.shape.name == CONCATENATE and len(kernel.uses) > MOST_PARTS:
-            joined.update(_joined(kernel, listing, made, found, compiler.devices))
+        elif not kernel.is_alias and parts[kernel.results[0]].number > MOST_PARTS:
+            of_many = parts[kernel.results[0]].values
+            joined.update(_joined(kernel, of_many, listing, made, found, compiler.devices))
     return joined | {
         value: dims if (type_ := listing.values[value].type) is None else as_asked(type_, dims)
         for value, dims in found.items()
@@ -58,6 +67,7 @@ def minor_dims(kernels: Sequence[Kernel], listing: Listing, compiler: Compiler) 
 
 def _joined(
     kernel: Kernel,
+    parts: Collection[int],
     listing: Listing,
     made: Mapping[int, Kernel],
     known: Mapping[int, MinorDims],
@@ -66,7 +76,7 @@ def _joined(
     """Few images that a convolution makes and that are put together channel by channel: channels are minor, as in the whole, to images."""
     op = listing.ops[kernel.time]
     channels = joined_along(op, listing)
-    for value in op.operands:
+    for value in sorted(parts):
         maker, dims = made.get(value), known.get(value)
         if maker is None or dims is None or not maker.shape.is_matmul or channels not in dims[1]:
             continue
@@ -210,6 +220,22 @@ def _written(kernel: Kernel, listing: Listing, known: dict[int, MinorDims]) -> M
     return None
 
 
+def _unpooled(kernel: Kernel, listing: Listing, known: Mapping[int, MinorDims]) -> MinorDims | None:
+    """Of what goes back through a pooling, and of elementwise work on that."""
+    if kernel.shape.name == _SELECT_AND_SCATTER:
+        return _pooled(kernel, kernel.shape.results[0])
+    return next(_of_alike(kernel, known), None) if is_elementwise(listing.ops[kernel.time]) else None
+
+
+def _pooled(kernel: Kernel, type_: TensorType) -> MinorDims | None:
+    slid = {window.dim for window in kernel.shape.windows if window.size > 1}
+    match [dim for dim in range(type_.rank) if dim not in slid]:
+        case [batch, channels] if len(slid) > 1:
+            return (batch,), (channels,), False
+        case _:
+            return None
+
+
 def _reads(
     kernels: Sequence[Kernel], listing: Listing, compiler: Compiler
 ) -> Iterator[tuple[int, MinorDims]]:
@@ -220,13 +246,10 @@ def _reads(
                 if dims is not None:
                     yield use.value, dims
         elif kernel.shape.name in _POOLING:
-            slid = {window.dim for window in kernel.shape.windows if window.size > 1}
             for use, type_ in zip(kernel.uses, kernel.shape.operands, strict=True):
-                match [dim for dim in range(type_.rank) if dim not in slid]:
-                    case [batch, channels] if len(slid) > 1:
-                        yield use.value, ((batch,), (channels,), False)
-                    case _:
-                        pass
+                dims = _pooled(kernel, type_)
+                if dims is not None:
+                    yield use.value, dims
         op = listing.ops[kernel.time]
         if _is_of_rows(op):
             yield from _row_by_row([use.value for use in kernel.uses], kernel.shape.operands)

@@ -67,11 +67,11 @@ class Storing:
         if compiler.keeps_wide_results:
             as_made |= frozenset(_worked_on(listing))
         instead = {one.value: one.result for one in self._finished}
-        self.types = Widths(listing, counted, instead, as_made)
+        self.types = Widths(listing, counted, instead, as_made, as_before=True)
         """`of_value` is the type that a value is stored in."""
         wide = frozenset(_as_wide_as_tables(listing, self.types)) if compiler.gathers_apart else frozenset()
         if wide:
-            self.types = Widths(listing, counted, instead, as_made | wide)
+            self.types = Widths(listing, counted, instead, as_made | wide, as_before=True)
         self._unscattered = (listing, counted, instead, wide)
 
     def summed(self) -> Widths:

@@ -46,6 +46,7 @@ class Widths:
         sites: the reads that count; all of the listing unless given.
         instead: values that are read as another is, which stands for them.
         as_made: values that are as wide as they are made, whoever reads them.
+        as_before: whether what was just widened is as narrow as it was before, whoever reads it.
     """
 
     def __init__(
@@ -54,7 +55,10 @@ class Widths:
         sites: Mapping[int, tuple[Site, ...]] | None = None,
         instead: Mapping[int, int] | None = None,
         as_made: frozenset[int] = frozenset(),
+        *,
+        as_before: bool = False,
     ) -> None:
+        self._as_before = as_before
         self._listing, self._sites = listing, listing.sites if sites is None else sites
         self._instead, self._as_made = instead or {}, as_made
         self._read: dict[int, str] = {}  # of what is handed on: the widest type that a reader takes of it
@@ -76,7 +80,11 @@ class Widths:
         standing = self._behind(value)
         if standing in self._as_made:
             return self._type(value)
-        return TensorType(self._type(value).shape, self._widest(standing, self._sites.get(standing, ())))
+        dtype = self._widest(standing, self._sites.get(standing, ()))
+        if self._as_before and value in self._converted:
+            before = self._dtype(self._converted[value])
+            dtype = before if _NARROW.get(dtype) == before else dtype
+        return TensorType(self._type(value).shape, dtype)
 
     def of_maximum(self, op: Op) -> str:
         """In which type the largest of what devices hold travels: as narrow as it was before it was widened; "" for all but such maxima."""
