@@ -94,7 +94,7 @@ def ended_in_place(
 
     What dies there it may write over: the operand of an activation function, over which what goes back is written. Where gathers run
     inside products XLA:TPU hands several values on from each and writes over none (libtpu 0.0.51: six layers of perceptrons in bfloat16
-    take seven of their largest values on v5e, six on v5p and v6e). Nothing is written over by what is reduced there too, as a residual
+    take seven of their largest values on v5e, six on v5p and v6e). Of several products that one reader adds up the last does. Nothing is written over by what is reduced there too, as a residual
     sum is whose layer is normalized next (libtpu 0.0.52, v5p and v6e, forward passes of matrices and images). Convolutions do on v5e too
     (`convolutions_alone`): at the end of a block a residual stack of theirs has one of its values there, one of matrices has two.
     """
@@ -102,6 +102,7 @@ def ended_in_place(
     made = {value: kernel for kernel in kernels for value in kernel.results}
     names = _names(made, lives)
     at = {kernel.time: kernel for kernel in kernels}
+    ending: dict[int, Kernel] = {}  # the last product of each reader, by the time of that
     for kernel in kernels:
         if (
             not kernel.shape.is_matmul
@@ -111,8 +112,10 @@ def ended_in_place(
         ):
             continue
         reader, *later = [at[time] for time in read_times(kernel.results[0], readers)] or [kernel]
-        if later or not reader.is_in_place or reader.repeat != kernel.repeat:
-            continue
+        if not later and reader.is_in_place and reader.repeat == kernel.repeat:
+            ending[reader.time] = kernel
+    for time, kernel in sorted(ending.items(), key=lambda item: item[1].time):
+        reader = at[time]
         if _is_reduced_apart(reader, readers, listing, at, made):
             continue
         room = stored.of_value(reader.results[0]).num_bytes

@@ -40,6 +40,20 @@ def test_usual_gaps_are_in_the_bytes_already() -> None:
     )
 
 
+def test_small_buffers_that_last_keep_freed_places_apart() -> None:
+    """Two of 40 go one after the other; a gradient of a byte that is made in between lies where the first was, so that 80 find no place.
+    One that is gone at once does not."""
+    large = [(0, 50, 40_000), (0, 54, 40_000), (0, 100, 100_000), (60, 100, 80_000)]
+    assert gap_bytes(*columns([*large, (52, 100, 1)])) == int(180_001 * MOST_GAPS)
+    assert packed_bytes(*columns(large), between=(np.asarray([52]), np.asarray([100]))) == 220_001
+    assert gap_bytes(*columns([*large, (52, 53, 1)])) == 0
+
+
+def test_a_buffer_of_no_bytes_does_not_count() -> None:
+    large = [(0, 50, 40_000), (0, 54, 40_000), (0, 100, 100_000), (60, 100, 80_000)]
+    assert gap_bytes(*columns([*large, (52, 100, 0)])) == 0
+
+
 def test_the_order_in_which_buffers_are_told_does_not_matter() -> None:
     rows = [(0, 2, 60), (0, 9, 50), (0, 4, 10), (3, 5, 60), (3, 9, 70), (3, 4, 5)]
     assert len({packed_bytes(*columns(list(told))) for told in itertools.permutations(rows)}) == 1

@@ -88,6 +88,38 @@ def test_work_that_others_read_stays() -> None:
 
 
 FEW = "tensor<f32>"
+ROWS = "tensor<8192x64xf32>"
+
+
+def test_the_gradient_of_a_bias_is_no_update() -> None:
+    """It is a sum of what goes back, 2 MB, which counts for nothing in what is summed together; what it is of is read by products too."""
+    row = "tensor<64xf32>"
+    update = """%m{n} = stablehlo.multiply %{g}, %k{n} : {t}
+    %u{n} = stablehlo.subtract %{w}, %m{n} : {t}"""
+    text = f"""module {{
+  sdy.mesh @mesh = <["x"=4]>
+  func.func @main(%w: {SMALL}, %v: {SMALL}, %b: {row}, %x: {ROWS}, %k0: {row}, %k1: {SMALL}, %k2: {SMALL}) -> ({row}, {SMALL}, {SMALL}) {{
+    %zero = stablehlo.constant dense<0.0> : {FEW}
+    %y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : ({ROWS}, {SMALL}) -> {ROWS}
+    %d = stablehlo.dot_general %y, %v, contracting_dims = [1] x [1] : ({ROWS}, {SMALL}) -> {ROWS}
+    %e = stablehlo.negate %d : {ROWS}
+    %gb = stablehlo.reduce(%e init: %zero) applies stablehlo.add across dimensions = [0] : ({ROWS}, {FEW}) -> {row}
+    %gv = stablehlo.dot_general %y, %d, contracting_dims = [0] x [0] : ({ROWS}, {ROWS}) -> {SMALL}
+    %gw = stablehlo.dot_general %x, %d, contracting_dims = [0] x [0] : ({ROWS}, {ROWS}) -> {SMALL}
+    {update.format(n=0, g="gb", w="b", t=row)}
+    {update.format(n=1, g="gv", w="v", t=SMALL)}
+    {update.format(n=2, g="gw", w="w", t=SMALL)}
+    return %u0, %u1, %u2 : {row}, {SMALL}, {SMALL}
+  }}
+}}"""
+    assert order(text) == order(text, early=False)
+    large = text.replace("8192x64", "8192x8192x64").replace(
+        "[0] x [0] : (tensor<8192", "[0, 1] x [0, 1] : (tensor<8192"
+    )
+    large = large.replace("contracting_dims = [1]", "contracting_dims = [2]").replace(
+        "dimensions = [0]", "dimensions = [0, 1]"
+    )
+    assert order(large) == order(large, early=False)
 
 
 @pytest.mark.parametrize(

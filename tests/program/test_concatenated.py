@@ -291,3 +291,32 @@ def test_what_is_joined_with_itself_again_and_again_takes_no_longer_than_it_is_t
     module = main_of("\n".join(lines), "%a: tensor<1xf32>, %b: tensor<1xf32>", whole)
     program = build_program(listed(module), compiler=TPU)
     assert len(program.kernels) == levels + 1
+
+
+def test_few_images_stay_for_the_last_whole_that_they_are_in() -> None:
+    """A concatenation of another is one of its parts: these are there until then, the inner one only for what else reads it."""
+    image = IMAGE.format(n=64)
+    wholes = {count: image.replace("x32x", f"x{32 * count}x") for count in range(2, 8)}
+    lines = [f"%p0 = stablehlo.convolution(%x, %w1) {WINDOW} : ({image}, tensor<1x1x32x32xbf16>) -> {image}"]
+    before, type_ = "%p0", image
+    for count in range(1, 7):
+        lines.append(
+            f"%p{count} = stablehlo.convolution({before}, %w{count}) {WINDOW} : "
+            f"({type_}, tensor<1x1x{32 * count}x32xbf16>) -> {image}"
+        )
+        whole = wholes[count + 1]
+        lines.append(
+            f"%c{count + 1} = stablehlo.concatenate {before}, %p{count}, dim = 3 : ({type_}, {image}) -> {whole}"
+        )
+        before, type_ = f"%c{count + 1}", whole
+    lines.append(f"return {before} : {type_}")
+    weights = [f"%w{n}: tensor<1x1x{32 * n}x32xbf16>" for n in range(1, 7)]
+    module = main_of("\n".join(lines), ", ".join([f"%x: {image}", *weights]), type_)
+    program = build_program(listed(module), compiler=TPU)
+    stored = [k for k in program.kernels if k.shape.name == "stablehlo.concatenate" and not k.is_alias]
+    parts = [k for k in program.kernels if k.shape.is_matmul]
+    assert len(stored) >= 2 and len(parts) == 7
+    last = stored[-1].time
+    assert {program.lifetimes[part.results[0]].end for part in parts} == {last + 1}
+    inner = program.lifetimes[stored[-2].results[0]]
+    assert inner.end <= last

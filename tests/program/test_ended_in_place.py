@@ -146,3 +146,31 @@ def test_the_checker_derives_the_same(hardware: str) -> None:
     loaded = pipeline.load_module(text, pipeline.Request(hardware=hardware, memory_bytes=None))
     plan = pipeline.plan_loaded(loaded)
     assert check(Subject(loaded.program, loaded.hardware, loaded.communication), plan).passed
+
+
+def test_of_several_products_that_are_added_up_at_once_the_last_ends_so() -> None:
+    """The others wait for it, each in a buffer."""
+    t = "tensor<8x16xbf16>"
+    made = [f"%p{n} = {DOT} %x, %w{n}, contracting_dims = [1] x [0] : ({t}, {W}) -> {t}" for n in range(4)]
+    text = main_of(
+        "\n".join(
+            [
+                f"%h = {DOT} %x, %w0, contracting_dims = [1] x [0] : ({t}, {W}) -> {t}",
+                f"%z = {DOT} %h, %w1, contracting_dims = [1] x [0] : ({t}, {W}) -> {t}",
+                *made,
+                f"%s = stablehlo.add %h, %p0 : {t}",
+                *(f"%s{n} = stablehlo.add %s{n - 1 if n > 1 else ''}, %p{n} : {t}" for n in range(1, 4)),
+                f"%y = {DOT} %s3, %w2, contracting_dims = [1] x [0] : ({t}, {W}) -> {t}",
+                f"%q = {DOT} %s3, %w3, contracting_dims = [1] x [0] : ({t}, {W}) -> {t}",
+                f"return %y, %q, %z : {t}, {t}, {t}",
+            ]
+        ),
+        ", ".join([f"%x: {t}", *(f"%w{n}: {W}" for n in range(4))]),
+        f"{t}, {t}, {t}",
+    ).replace("xT>", "xbf16>")
+    program = build_program(listed(text), compiler=Compiler(is_xla_tpu=True, ends_products_in_place=True))
+    (total,) = (k for k in program.kernels if k.shape.name == "stablehlo.add" and not k.is_alias)
+    read = {use.value for use in total.uses}
+    products = [k for k in program.kernels if k.shape.is_matmul and k.results[0] in read and k.time > 1]
+    lives = [program.lifetimes[k.results[0]] for k in products]
+    assert [life.is_own_buffer or life.within is not None for life in lives] == [True, True, True, False]

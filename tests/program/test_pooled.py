@@ -70,3 +70,27 @@ def test_sums_that_are_pooled(reader: str, is_stored: bool) -> None:
         assert lives[sum_.results[0]].is_own_buffer is is_stored
     elsewhere = build_program(listed(sum_of(reader)), compiler=replace(XLA_TPU, is_xla_tpu=False))
     assert elsewhere.lifetimes[sum_.results[0]].is_own_buffer
+
+
+def test_what_goes_back_through_a_pool_lies_as_what_was_pooled() -> None:
+    """Images and channels are minor, with elementwise work on it too."""
+    large, small = "tensor<64x16x16x32xbf16>", "tensor<64x8x8x32xbf16>"
+    body = f"""
+      %zero = stablehlo.constant dense<0.0> : tensor<bf16>
+      %g = "stablehlo.select_and_scatter"(%x, %y, %zero)
+          <{{window_dimensions = array<i64: 1, 2, 2, 1>, window_strides = array<i64: 1, 2, 2, 1>}}> ({{
+        ^bb0(%l: tensor<bf16>, %r: tensor<bf16>):
+          %n = stablehlo.compare GE, %l, %r : (tensor<bf16>, tensor<bf16>) -> tensor<i1>
+          stablehlo.return %n : tensor<i1>
+      }}, {{
+        ^bb0(%l: tensor<bf16>, %r: tensor<bf16>):
+          %n = stablehlo.add %l, %r : tensor<bf16>
+          stablehlo.return %n : tensor<bf16>
+      }}) : ({large}, {small}, tensor<bf16>) -> {large}
+      %h = stablehlo.multiply %g, %x : {large}
+      return %g, %h : {large}, {large}"""
+    program = build_program(
+        listed(main_of(body, f"%x: {large}, %y: {small}", f"{large}, {large}")), compiler=XLA_TPU
+    )
+    for kernel in program.kernels:
+        assert program.minor_dims[kernel.results[0]] == ((0,), (3,), False)

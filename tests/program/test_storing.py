@@ -342,3 +342,26 @@ def test_what_is_scattered_is_as_wide_as_it_is_added_up() -> None:
     (scatter,) = (kernel for kernel in program.kernels if kernel.shape.name == "stablehlo.scatter")
     assert program.stored.of_value(scatter.results[0]).dtype == "f32"
     assert program.widths.of_value(scatter.results[0]).dtype == "bf16"
+
+
+def test_what_was_just_widened_is_stored_as_it_was() -> None:
+    """Though work in float32 reads it: each reader widens it."""
+    narrow = T.replace("f32", "bf16")
+    program = program_of(
+        main_of(
+            f"""
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %zeros = stablehlo.broadcast_in_dim %zero, dims = [] : (tensor<f32>) -> {T}
+      %p = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({narrow}, {W.replace("f32", "bf16")}) -> {narrow}
+      %d = stablehlo.select %m, %p, %a : tensor<8x16xi1>, {narrow}
+      %c = stablehlo.convert %d : ({narrow}) -> {T}
+      %s = stablehlo.reduce(%c init: %zero) applies stablehlo.add across dimensions = [0] : ({T}, tensor<f32>) -> {ROW}
+      %r = stablehlo.broadcast_in_dim %s, dims = [1] : ({ROW}) -> {T}
+      %g = stablehlo.subtract %c, %r : {T}
+      return %g : {T}""",
+            f"%a: {narrow}, %w: {W.replace('f32', 'bf16')}, %m: tensor<8x16xi1>",
+            T,
+        )
+    )
+    (widened,) = (k for k in program.kernels if k.shape.name == "stablehlo.convert")
+    assert program.stored.of_value(widened.results[0]).dtype == "bf16"
