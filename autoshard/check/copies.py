@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoshard.check.buffers import Buffer
 from autoshard.check.emitted import times_laid_out
@@ -270,6 +270,7 @@ def loop_buffers(
     """Parts of sums that loops scatter, beside the kept one, and operands: the first transposed, and what readers evaluate."""
     repeated, shared = repeated_values(planned.program), SharedReads(planned.program)
     sources, beside_handed = Sources(planned.program), stored_beside(planned.program)
+    handed_alike: dict[tuple[int, TensorType, TensorSharding], list[Buffer]] = {}
     for read in [read for read in reads.kernels if not looped.isdisjoint(read.kernel.results)]:
         kernel, value, time = read.kernel, read.kernel.results[0], read.kernel.time
         part = stored.at_least(kernel.shape.results[0], planned.settled[value])
@@ -299,7 +300,8 @@ def loop_buffers(
             beside = planned.program.picked.get((value, number))
             if beside and beside.is_beside(sharding, planned.produced[value], planned.settled[value]):
                 begin = min(begin, beside.time)
-            yield Buffer(begin, lives.end_of_handed(time), bytes_)
+            alike = handed_alike.setdefault((evaluated.origin, kernel.shape.travels[number], sharding), [])
+            alike.append(Buffer(begin, lives.end_of_handed(time), bytes_))
             bits = dtype_bits(kernel.shape.travels[number].dtype)
             for other, life in beside_handed.get((time, number), ()):
                 if not lives.of_values[other].is_own_buffer:
@@ -311,9 +313,20 @@ def loop_buffers(
             is_alone = serves_all or (lives.is_least and type_ == kernel.shape.travels[number])
             if not is_alone and sharding.divides(type_.shape):
                 handed = begin, lives.end_of_handed(time)
-                yield from (
+                alike.extend(
                     Buffer(*spell, bytes_) for spell in shared.spells(kernel, number, handed, lives.waiting)
                 )
+    for alike in handed_alike.values():
+        yield from _there_once(alike)
+
+
+def _there_once(alike: list[Buffer]) -> Iterator[Buffer]:
+    """Of equal buffers what none that began earlier covers."""
+    covered = 0
+    for one in sorted(alike, key=lambda one: (one.begin, -one.end)):
+        if one.end > covered:
+            yield replace(one, begin=max(one.begin, covered))
+            covered = one.end
 
 
 def _summed(planned: Planned, reads: Reads, stored: Stored, looped: frozenset[int]) -> Iterator[Buffer]:

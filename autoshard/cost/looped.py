@@ -2,20 +2,20 @@
 
 On v5e an all-reduce does not write over what it sums (`Tiles.sums_in_place`): both are there for a moment, also where parts of the sum are
 all that is kept (every large one in dumps of a vision transformer's random plans; five products of 0.5 and 1 GB cut over all sixteen
-devices; not what is cut along one dimension over some, which XLA splits otherwise first). Where XLA makes a loop of the product, to scatter
-its sum while it runs (`sharding.scattering`), nothing whole is made: it takes six parts, two that come, two that go and two in the gaps
-between, one of which is the result in the end (products of 0.5 to 2 GB on v5e 4x4, cut along either dimension), of which none or two are
-left in main memory where vector memory has room for all (parts of 17 MB and less). The loop is handed its operands as they are, so
+devices; not what is cut along one dimension over some, which XLA splits otherwise first). Where XLA makes a loop of the product, to
+scatter its sum while it runs (`sharding.scattering`), nothing whole is made: it takes six parts, two that come, two that go and two in the
+gaps between, one of which is the result in the end (products of 0.5 to 2 GB on v5e 4x4, cut along either dimension), of which none or two
+are left in main memory where vector memory has room for all (parts of 17 MB and less). The loop is handed its operands as they are, so
 elementwise work that products otherwise repeat inside is stored for it: while it runs, and from when it could first be done where that is
-behind the product that makes what it works on (one fusion makes both), unless that is stored as it is handed (`program/packed.py`). What it
-is handed the product in front of it that reads the same reads so too, and other products until the last, unless what the loop is handed is
-padded: then they repeat the work. So it is of normalized values (two a layer in GPT-2 and one in CLIP, libtpu 0.0.52), and of gradients of
-float32 logits, of which there is the narrow one alone (eleven training steps on v5e, v5p and v6e). At the least it is so of what is handed
-narrower than it is made. The first operand is transposed in front of the loop where its first dimension is summed over, whichever is cut
-and whichever is larger (four gradients of weights on v5e 4x4), in the place of what it is worked out from where that is gone then
-(`program/sources.py`). Of a part that lies column by column, as that pads less (`Tiles.lie_across`: 4096 by 96, not by 128, thirteen
-products on v5p 2x2x4), it is the second, and the other products read what the loop is handed of the first. What goes back to logits is
-stored for it from when labels are picked, where that is beside it (`program/picking.py`). Seen in what libtpu 0.0.51 compiles.
+behind the product that makes what it works on (one fusion makes both), unless that is stored as it is handed (`program/packed.py`). What
+it is handed the product in front of it that reads the same reads so too, other loops, and other products until the last, unless what the
+loop is handed is padded: then they repeat the work. So it is of normalized values (two a layer in GPT-2 and one in CLIP, libtpu 0.0.52),
+and of gradients of float32 logits, of which there is the narrow one alone (eleven training steps on v5e, v5p and v6e). At the least it is
+so of what is handed narrower than it is made. The first operand is transposed in front of the loop where its first dimension is summed
+over, whichever is cut and whichever is larger (four gradients of weights on v5e 4x4), in the place of what it is worked out from where
+that is gone then (`program/sources.py`). Of a part that lies column by column, as that pads less (`Tiles.lie_across`: 4096 by 96, not by
+128, thirteen products on v5p 2x2x4), it is the second, and the other products read what the loop is handed of the first. What goes back to
+logits is stored for it from when labels are picked, where that is beside it (`program/picking.py`). Seen in what libtpu 0.0.51 compiles.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from autoshard.cost.graph import Graph, KernelSpace, Node
 from autoshard.cost.kernel import KernelPrices
 from autoshard.cost.scattering import is_scattered_in_product
-from autoshard.cost.sizes import Item, Sizes
+from autoshard.cost.sizes import Item, Shared, Sizes
 from autoshard.program import Lives, SharedReads, Sources, repeated_values, stored_beside, sums_rows
 from autoshard.sharding import dtype_bits
 from autoshard.space import Strategy
@@ -122,13 +122,15 @@ class LoopedSums:
         is_narrowed = shape.operands[operand] != shape.travels[operand]
         is_made_anew = repeated.is_made_with_product or repeated.is_of_little
         is_shared = (is_narrowed or not lives.is_least) and not is_made_anew
+        alike = Shared(repeated.origin, shape.travels[operand], layouts)
         for since, are_handed, note in handed:
-            yield Item(since, end, np.where(are_handed, bytes_, 0), note=note)
+            yield Item(since, end, np.where(are_handed, bytes_, 0), note=note, shared=alike)
             shared = np.where(are_handed & is_even & ~(are_across & is_first), bytes_, 0)
             for spell in (
                 self._shared.spells(kernel, operand, (since, end), lives.waiting) if is_shared else ()
             ):
-                yield Item(*spell, shared, note="as a loop is handed it, for other products")
+                note = "as a loop is handed it, for other products"
+                yield Item(*spell, shared, note=note, shared=alike)
 
     def _are_whole(self, space: KernelSpace) -> NDArray[np.bool_]:
         """Of each strategy; kernels of equal layers share a space."""

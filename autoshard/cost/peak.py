@@ -1,5 +1,6 @@
 """What a program holds when it holds the most: the predicted peak, and all that is in it."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from autoshard.cost.memory import NodeItems
 from autoshard.cost.sizes import Item, Sizes
 from autoshard.problem import Problem, evaluate, item_usages
 from autoshard.program import Deferring, Lifetime, Lives, gather_kernels
+from autoshard.sharding import TensorType
 
 
 class Held(NamedTuple):
@@ -55,12 +57,36 @@ class _NodeItems:
         self._start = np.cumsum([0, *(len(item.bytes) for item in found)], dtype=np.int64)[:-1]
         rows = [(item.begin, item.end, 0, item.is_handed_over, item.value) for item in found]
         self._columns = np.asarray(rows, dtype=np.int64).reshape(-1, 5)
+        shared: defaultdict[tuple[int, TensorType], list[int]] = defaultdict(list)
+        for number, item in enumerate(found):
+            if item.shared is not None:
+                shared[item.shared.value, item.shared.type].append(number)
+        self._shared = [numbers for numbers in shared.values() if len(numbers) > 1]
 
     def columns(self, chosen: Ints) -> Ints:
         """[item, (begin, end, bytes, whether it is handed over, value or -1)]."""
         found = self._columns.copy()
         found[:, 2] = self._bytes[self._start + chosen[self._node]]
+        for numbers in self._shared:
+            alike: defaultdict[bytes, list[int]] = defaultdict(list)
+            for number in numbers:
+                shared = self.items[number][1].shared
+                if shared is not None and found[number, 2]:
+                    alike[shared.layouts[chosen[self._node[number]]].tobytes()].append(number)
+            for rows in alike.values():
+                _hold_once(found, rows)
         return found
+
+
+def _hold_once(columns: Ints, rows: list[int]) -> None:
+    """Take from later ones of those rows, in place, the time for which others have the same."""
+    until = 0
+    for row in sorted(rows, key=lambda row: (columns[row, 0], -columns[row, 1])):
+        begin, end = columns[row, :2].tolist()
+        columns[row, 0] = max(begin, until)
+        columns[row, 2] *= end > until
+        until = max(until, end)
+        columns[row, 1] = max(end, columns[row, 0])
 
 
 class PeakModel:

@@ -90,7 +90,9 @@ class _Order:
         worked_on, found = set[int](), set[int]()
         for index in sorted(updates):
             values = (self._origin(read, set())[0] for read in self.reads[index])
-            makers = {self.number[value.owner.operation] for value in values if isinstance(value, ir.OpResult)}
+            makers = {
+                self.number[value.owner.operation] for value in values if isinstance(value, ir.OpResult)
+            }
             if any(maker in worked_on or self._is_read_besides(maker, updates) for maker in makers):
                 (found if self.ops[index].name == _REDUCE else worked_on).add(index)
         return found

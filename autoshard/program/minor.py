@@ -5,8 +5,8 @@ windows slide over, are never minor. Seen in the layouts that XLA:TPU gives dots
 A gather makes slices and a scatter takes them, each slice along the lanes, and elementwise work on slices keeps them so: rows of 4
 columns of an embedding, or of a graph's features, take 128 lanes each. What a scatter makes, and what that is added to, lie so while it
 is added only. Seen in what libtpu 0.0.51 compiles for v5e of a recommender's and a graph attention network's training steps.
-What is pooled, and what goes back through a pooling, lies as what convolutions make: dimensions that windows slide over are not minor (VGG's
-first images in float32 on v5e, 1.7 times as large).
+What is pooled, and what goes back through a pooling, lies as what convolutions make: dimensions that windows slide over are not minor
+(VGG's first images in float32 on v5e, 1.7 times as large).
 What linear algebra that is a custom call reads and makes, and Cholesky decompositions, lies row by row, each row along the lanes, whatever
 the batch (24 x 24 elements take 24 x 128; libtpu 0.0.52, v5e: QR, LU and eigendecompositions).
 Memory in tiles pads the two minor dimensions, so that this decides how large a value is stored.

@@ -93,10 +93,11 @@ def ended_in_place(
     """Take the buffers from products whose one reader is worked out as they leave the matrix unit: they run when it does.
 
     What dies there it may write over: the operand of an activation function, over which what goes back is written. Where gathers run
-    inside products XLA:TPU hands several values on from each and writes over none (libtpu 0.0.51: six layers of perceptrons in bfloat16
-    take seven of their largest values on v5e, six on v5p and v6e). Of several products that one reader adds up the last does. Nothing is written over by what is reduced there too, as a residual
-    sum is whose layer is normalized next (libtpu 0.0.52, v5p and v6e, forward passes of matrices and images). Convolutions do on v5e too
-    (`convolutions_alone`): at the end of a block a residual stack of theirs has one of its values there, one of matrices has two.
+    inside products XLA:TPU hands several values on from each and writes over none (libtpu 0.0.51: six layers of perceptrons in
+    bfloat16 take seven of their largest values on v5e, six on v5p and v6e). Of several products that one reader adds up the last does.
+    Nothing is written over by what is reduced there too, as a residual sum is whose layer is normalized next (libtpu 0.0.52, v5p and
+    v6e, forward passes of matrices and images). Convolutions do on v5e too (`convolutions_alone`): at the end of a block a residual
+    stack of theirs has one of its values there, one of matrices has two.
     """
     readers, found = readers_of(kernels), dict(lives)
     made = {value: kernel for kernel in kernels for value in kernel.results}
