@@ -88,20 +88,25 @@ class _Order:
     def _gradients(self, updates: set[int]) -> set[int]:
         """Sums of work on what others than updates read as well: gradients of biases and scales, which are no updates."""
         worked_on, found = set[int](), set[int]()
+        read_besides = self._read_besides(updates)
         for index in sorted(updates):
             values = (self._origin(read, set())[0] for read in self.reads[index])
             makers = {
                 self.number[value.owner.operation] for value in values if isinstance(value, ir.OpResult)
             }
-            if any(maker in worked_on or self._is_read_besides(maker, updates) for maker in makers):
+            if not (makers.isdisjoint(worked_on) and makers.isdisjoint(read_besides)):
                 (found if self.ops[index].name == _REDUCE else worked_on).add(index)
         return found
 
-    def _is_read_besides(self, index: int, updates: set[int]) -> bool:
-        if index in updates or self.ops[index].name in _CONSTANTS:
-            return False
-        readers = set[int]().union(*(self._readers(result) for result in self.ops[index].results))
-        return not readers <= updates | {self.end}
+    def _read_besides(self, updates: set[int]) -> set[int]:
+        """What makes values that others read than updates and the end."""
+        found = set[int]()
+        for index, op in enumerate(self.ops):
+            if index not in updates and op.name not in _CONSTANTS:
+                readers = set[int]().union(*(self._readers(result) for result in op.results))
+                if not readers - {self.end} <= updates:
+                    found.add(index)
+        return found
 
     def _users(self, value: Value) -> set[int]:
         return {self._outer(use.owner.operation) for use in value.uses}
@@ -166,12 +171,13 @@ class _Order:
         found: dict[int, int] = {}
         waiting: list[int] = []
         bytes_ = 0
+        read_besides = self._read_besides(updates)
         for index, op in enumerate(self.ops):
             if index in updates or op.name in _SAME | _CONSTANTS:
                 continue
             if all(updates.isdisjoint(self._readers(result)) for result in op.results):
                 continue
-            if self._is_read_besides(index, updates):  # and summed for that
+            if index in read_besides:  # and summed for that
                 continue
             waiting.append(index)
             bytes_ += sum(_num_bytes(result.type) for result in op.results)

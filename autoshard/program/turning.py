@@ -32,11 +32,11 @@ def turning_of(product: Op, listing: Listing) -> Turning | None:
             places = {dim: rule.results[0].index(rule.operands[0][dim]) for dim in large}
             exchanged = sorted(large, key=lambda dim: "bnm".find(kinds[dim]))
             is_exchange = sorted(large, key=lambda dim: places[dim]) == exchanged
-            return Turning(
-                listing.ops[number].results[0],
-                tuple(places.values()),
-                is_exchange,
-                any(kinds[dim] == "b" for dim in large),
-            )
+            has_batch = any(kinds[dim] == "b" for dim in large)
+            if has_batch and len(large) < len(
+                kinds
+            ):  # XLA strips the others first, so that a reshape is in between
+                is_exchange = False
+            return Turning(listing.ops[number].results[0], tuple(places.values()), is_exchange, has_batch)
         case _:
             return None

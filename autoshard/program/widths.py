@@ -21,6 +21,7 @@ from autoshard.mlir.listing import RESULT_SITE, Listing, Op, Site
 from autoshard.mlir.row_products import is_multiplied
 from autoshard.sharding import TensorType, dtype_bits
 
+_BARRIER = "optimization_barrier"
 _CONVERT, _UPDATE = "stablehlo.convert", "stablehlo.dynamic_update_slice"
 _ALL, _FIRST = 1 << 30, 1
 _PASSES = {
@@ -46,7 +47,8 @@ class Widths:
         sites: the reads that count; all of the listing unless given.
         instead: values that are read as another is, which stands for them.
         as_made: values that are as wide as they are made, whoever reads them.
-        as_before: whether what was just widened is as narrow as it was before, whoever reads it.
+        as_before: whether what was just widened is as narrow as it was before, whoever reads it and whatever stands for it; not what is
+            returned, nor what a barrier hands on, which is as wide as it says.
     """
 
     def __init__(
@@ -81,10 +83,17 @@ class Widths:
         if standing in self._as_made:
             return self._type(value)
         dtype = self._widest(standing, self._sites.get(standing, ()))
-        if self._as_before and value in self._converted:
+        if self._as_before and value in self._converted and not self._is_kept_so(value):
             before = self._dtype(self._converted[value])
             dtype = before if _NARROW.get(dtype) == before else dtype
         return TensorType(self._type(value).shape, dtype)
+
+    def _is_kept_so(self, value: int) -> bool:
+        flows = self._listing.data_flows
+        return any(
+            number == RESULT_SITE or (number < 0 and flows[-1 - number].kind == _BARRIER)
+            for number, _ in self._listing.sites.get(value, ())
+        )
 
     def of_maximum(self, op: Op) -> str:
         """In which type the largest of what devices hold travels: as narrow as it was before it was widened; "" for all but such maxima."""

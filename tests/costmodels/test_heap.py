@@ -42,11 +42,21 @@ def test_usual_gaps_are_in_the_bytes_already() -> None:
 
 def test_small_buffers_that_last_keep_freed_places_apart() -> None:
     """Two of 40 go one after the other; a gradient of a byte that is made in between lies where the first was, so that 80 find no place.
-    One that is gone at once does not."""
+    One that is gone soon does not count, though it is there when 80 come."""
     large = [(0, 50, 40_000), (0, 54, 40_000), (0, 100, 100_000), (60, 100, 80_000)]
-    assert gap_bytes(*columns([*large, (52, 100, 1)])) == int(180_001 * MOST_GAPS)
-    assert packed_bytes(*columns(large), between=(np.asarray([52]), np.asarray([100]))) == 220_001
-    assert gap_bytes(*columns([*large, (52, 53, 1)])) == 0
+    rows = columns([*large, (52, 100, 1)])
+    assert gap_bytes(*rows) == int(180_001 * MOST_GAPS)
+    assert packed_bytes(*rows, is_between=rows[2] == 1) == 220_001
+    assert gap_bytes(*columns([*large, (57, 61, 1)])) == 0
+
+
+def test_what_lies_in_between_takes_no_place_that_is_taken_again() -> None:
+    """Of the two places that are free the last is taken before the small buffer comes, which then lies in the other."""
+    large = [(0, 9, 70), (0, 3, 40), (0, 2, 30), (4, 9, 40)]
+    rows = columns([*large, (5, 9, 1), (6, 9, 30)])
+    is_small = np.asarray([False] * 4 + [True, False])
+    assert packed_bytes(*columns([*large, (6, 9, 30)])) == 140
+    assert packed_bytes(*rows, is_between=is_small) == 141
 
 
 def test_a_buffer_of_no_bytes_does_not_count() -> None:

@@ -113,13 +113,47 @@ def test_the_gradient_of_a_bias_is_no_update() -> None:
   }}
 }}"""
     assert order(text) == order(text, early=False)
-    large = text.replace("8192x64", "8192x8192x64").replace(
-        "[0] x [0] : (tensor<8192", "[0, 1] x [0, 1] : (tensor<8192"
+
+
+def test_what_others_read_too_is_summed_at_once() -> None:
+    """A running mean is updated when the mean is there, not with the gradients."""
+    row = "tensor<64xf32>"
+    text = f"""module {{
+  sdy.mesh @mesh = <["x"=4]>
+  func.func @main(%w: {SMALL}, %old: {row}, %x: {ROWS}) -> ({row}, {SMALL}) {{
+    %zero = stablehlo.constant dense<0.0> : {FEW}
+    %y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : ({ROWS}, {SMALL}) -> {ROWS}
+    %mean = stablehlo.reduce(%y init: %zero) applies stablehlo.add across dimensions = [0] : ({ROWS}, {FEW}) -> {row}
+    %means = stablehlo.broadcast_in_dim %mean, dims = [1] : ({row}) -> {ROWS}
+    %d = stablehlo.subtract %y, %means : {ROWS}
+    %g = stablehlo.dot_general %x, %d, contracting_dims = [0] x [0] : ({ROWS}, {ROWS}) -> {SMALL}
+    %new = stablehlo.maximum %old, %mean : {row}
+    %u = stablehlo.subtract %w, %g : {SMALL}
+    return %new, %u : {row}, {SMALL}
+  }}
+}}"""
+    names = order(text)
+    assert names.index("maximum") < names.index("subtract")
+    assert names[-1] == "subtract"
+
+
+def test_many_updates_by_one_value_are_ordered_in_time() -> None:
+    """Each asks who reads the rate that all of them read, which is answered once: two thousand weights."""
+    count, scale = 2000, "tensor<f32>"
+    given = ", ".join(f"%w{n}: {scale}" for n in range(count))
+    updates = "\n".join(
+        f"%m{n} = stablehlo.multiply %w{n}, %rate : {scale}\n%u{n} = stablehlo.subtract %w{n}, %m{n} : {scale}"
+        for n in range(count)
     )
-    large = large.replace("contracting_dims = [1]", "contracting_dims = [2]").replace(
-        "dimensions = [0]", "dimensions = [0, 1]"
-    )
-    assert order(large) == order(large, early=False)
+    text = f"""module {{
+  sdy.mesh @mesh = <["x"=4]>
+  func.func @main({given}, %a: tensor<64xf32>) -> ({", ".join([scale] * count)}) {{
+    %rate = stablehlo.dot_general %a, %a, contracting_dims = [0] x [0] : (tensor<64xf32>, tensor<64xf32>) -> {scale}
+    {updates}
+    return {", ".join(f"%u{n}" for n in range(count))} : {", ".join([scale] * count)}
+  }}
+}}"""
+    assert order(text) == [PRODUCT, *["multiply", "subtract"] * count]
 
 
 @pytest.mark.parametrize(

@@ -320,3 +320,5 @@ def test_few_images_stay_for_the_last_whole_that_they_are_in() -> None:
     assert {program.lifetimes[part.results[0]].end for part in parts} == {last + 1}
     inner = program.lifetimes[stored[-2].results[0]]
     assert inner.end <= last
+    orders = {program.minor_dims[part.results[0]] for part in parts}
+    assert orders == {((3,), (0,), True)}  # as the wholes, whose channels are the lanes

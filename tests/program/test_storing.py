@@ -365,3 +365,40 @@ def test_what_was_just_widened_is_stored_as_it_was() -> None:
     )
     (widened,) = (k for k in program.kernels if k.shape.name == "stablehlo.convert")
     assert program.stored.of_value(widened.results[0]).dtype == "bf16"
+
+
+@pytest.mark.parametrize(("barrier", "dtype"), [(False, "bf16"), (True, "f32")])
+def test_what_a_barrier_hands_on_is_stored_as_wide_as_it_is(barrier: bool, dtype: str) -> None:
+    """As a layer that is made again does with what it is made of (a layer of 268 MB in float32 takes that; libtpu 0.0.52 for v5e)."""
+    narrow = T.replace("f32", "bf16")
+    handed = f"%h = stablehlo.optimization_barrier %c : {T}" if barrier else f"%h = stablehlo.negate %c : {T}"
+    program = program_of(
+        main_of(
+            f"""
+      %p = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({narrow}, {W.replace("f32", "bf16")}) -> {narrow}
+      %c = stablehlo.convert %p : ({narrow}) -> {T}
+      {handed}
+      %g = stablehlo.sine %h : {T}
+      return %g : {T}""",
+            f"%a: {narrow}, %w: {W.replace('f32', 'bf16')}",
+            T,
+        )
+    )
+    (widened,) = (op.results[0] for op in program.listing.ops if op.name == "stablehlo.convert")
+    assert program.stored.of_value(widened).dtype == dtype
+
+
+def test_what_is_widened_from_integers_is_stored_as_wide_as_it_is() -> None:
+    program = program_of(
+        main_of(
+            f"""
+      %c = stablehlo.convert %a : (tensor<8x16xi8>) -> {T}
+      %g = stablehlo.sine %c : {T}
+      %n = stablehlo.negate %c : {T}
+      return %g, %n : {T}, {T}""",
+            "%a: tensor<8x16xi8>",
+            f"{T}, {T}",
+        )
+    )
+    (widened,) = (op.results[0] for op in program.listing.ops if op.name == "stablehlo.convert")
+    assert program.stored.of_value(widened).dtype == "f32"

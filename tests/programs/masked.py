@@ -1,8 +1,8 @@
 """Heads of attention whose scores are masked in float32, and what goes back to queries and values."""
 
 
-def masked_heads(*, batch: int = 16, words: int = 512, queries: int = 1) -> str:
-    """Eight heads of keys with so many heads of queries each."""
+def masked_heads(*, batch: int = 16, words: int = 512, queries: int = 1, is_plain: bool = True) -> str:
+    """Eight heads of keys with so many heads of queries each; of one each, without the dimension of these where `is_plain`."""
     q, k = f"tensor<{batch}x{words}x8x{queries}x64xbf16>", f"tensor<{batch}x{words}x8x64xbf16>"
     made = f"tensor<{batch}x8x{words}x{words}x{queries}xbf16>"
     plain = f"tensor<{batch}x8x{words}x{words}xbf16>"
@@ -10,7 +10,7 @@ def masked_heads(*, batch: int = 16, words: int = 512, queries: int = 1) -> str:
     wide, rows = scores.replace("bf16", "f32"), f"tensor<{batch}x{8 * queries}x{words}xf32>"
     turned = f"tensor<{batch}x8x{queries}x{words}x{words}xbf16>"
     one = f"tensor<{batch}x{words}x8x64xbf16>"
-    if queries == 1:
+    if queries == 1 and is_plain:
         product = f"""%q1 = stablehlo.reshape %q : ({q}) -> {one}
       %n = stablehlo.dot_general %q1, %k, batching_dims = [0, 2] x [0, 2], contracting_dims = [3] x [3] : ({one}, {k}) -> {plain}"""
     else:
