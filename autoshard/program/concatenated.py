@@ -20,7 +20,7 @@ from autoshard.program.additions import PASSED
 from autoshard.program.fusion import BROADCAST, is_elementwise, is_reduction
 from autoshard.program.pooled import POOL
 from autoshard.program.records import Kernel, Lifetime
-from autoshard.program.repeating import read_times, readers_of
+from autoshard.program.repeating import Readers, read_times, readers_of
 
 CONCATENATE = "stablehlo.concatenate"
 MOST_PARTS = 4
@@ -140,7 +140,7 @@ def _kept_for_outer(
     of_many: Sequence[tuple[Kernel, Collection[int], Collection[int]]],
     written: Mapping[int, Collection[int]],
     made: Mapping[int, Kernel],
-    readers: Mapping[int, Sequence[Kernel]],
+    readers: Readers,
     lives: Mapping[int, Lifetime],
     pinned: frozenset[int],
 ) -> dict[int, Lifetime]:

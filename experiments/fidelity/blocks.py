@@ -171,7 +171,7 @@ def trained(b: Block, optimizer: optax.GradientTransformation | None = None) -> 
 
     layers: Any = [found] * LAYERS
     if b.is_scanned:
-        layers = jax.tree.map(lambda one: Shape((LAYERS, *one.shape), F32), found)
+        layers = {name: Shape((LAYERS, *one.shape), F32) for name, one in found.items()}
     w = {
         "layers": layers,
         "table": Shape((WORDS, WIDTH), F32),
