@@ -33,9 +33,8 @@ def turning_of(product: Op, listing: Listing) -> Turning | None:
             exchanged = sorted(large, key=lambda dim: "bnm".find(kinds[dim]))
             is_exchange = sorted(large, key=lambda dim: places[dim]) == exchanged
             has_batch = any(kinds[dim] == "b" for dim in large)
-            if has_batch and len(large) < len(
-                kinds
-            ):  # XLA strips the others first, so that a reshape is in between
+            if has_batch and len(large) < len(kinds):
+                # XLA strips the other dimensions first, so that a reshape is in between.
                 is_exchange = False
             return Turning(listing.ops[number].results[0], tuple(places.values()), is_exchange, has_batch)
         case _:

@@ -89,6 +89,7 @@ class Widths:
         return TensorType(self._type(value).shape, dtype)
 
     def _is_kept_so(self, value: int) -> bool:
+        """Whether it is returned, or a barrier hands it on."""
         flows = self._listing.data_flows
         return any(
             number == RESULT_SITE or (number < 0 and flows[-1 - number].kind == _BARRIER)
