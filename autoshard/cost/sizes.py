@@ -19,6 +19,14 @@ from costmodels.tiles import in_groups
 _WORD_BYTES = 4
 
 
+class Shared(NamedTuple):
+    """What several items hold: the same where a value of that type lies as it does there, and then there once."""
+
+    value: int
+    type: TensorType
+    layouts: Ints  # of every choice of the node
+
+
 class Item(NamedTuple):
     begin: int
     end: int
@@ -26,15 +34,7 @@ class Item(NamedTuple):
     is_handed_over: bool = False  # an argument or a result, which a runtime allocates
     note: str = ""  # what it is beside the value that the node makes; "": that value
     value: int = -1  # what is in it, where that is known
-    shared: "Shared | None" = None
-
-
-class Shared(NamedTuple):
-    """What several items hold: the same where a value of that type lies as it does there, and then there once."""
-
-    value: int
-    type: TensorType
-    layouts: Ints  # of every choice of the node
+    shared: Shared | None = None
 
 
 class Sizes:

@@ -47,6 +47,7 @@ class _Order:
     end: int = field(init=False)  # number of the last op, which returns
     number: dict[ir.Operation, int] = field(init=False)
     users: list[set[int]] = field(init=False)  # of what each op makes
+    readers: list[set[int]] = field(init=False)  # the same, also in other shardings and broadcast
     reads: list[list[Value]] = field(init=False)  # of each op, also by ops that it holds
 
     def __post_init__(self) -> None:
@@ -54,6 +55,9 @@ class _Order:
         self.end = len(self.ops) - 1
         self.number = {op: index for index, op in enumerate(self.ops)}
         self.users = [set[int]().union(*(self._users(result) for result in op.results)) for op in self.ops]
+        self.readers = [
+            set[int]().union(*(self._readers(result) for result in op.results)) for op in self.ops
+        ]
         self.reads = [[] for _ in self.ops]
         for value in (*self.block.arguments, *(result for op in self.ops for result in op.results)):
             for user in self._users(value):
@@ -88,7 +92,11 @@ class _Order:
     def _gradients(self, updates: set[int]) -> set[int]:
         """Sums of work on what others than updates read as well: gradients of biases and scales, which are no updates."""
         worked_on, found = set[int](), set[int]()
-        read_besides = self._read_besides(updates)
+        read_besides = {
+            index
+            for index, op in enumerate(self.ops)
+            if index not in updates and op.name not in _CONSTANTS and not self._is_for(updates, index)
+        }
         for index in sorted(updates):
             values = (self._origin(read, set())[0] for read in self.reads[index])
             makers = {
@@ -98,15 +106,9 @@ class _Order:
                 (found if self.ops[index].name == _REDUCE else worked_on).add(index)
         return found
 
-    def _read_besides(self, updates: set[int]) -> set[int]:
-        """What makes values that others read than updates and the end."""
-        found = set[int]()
-        for index, op in enumerate(self.ops):
-            if index not in updates and op.name not in _CONSTANTS:
-                readers = set[int]().union(*(self._readers(result) for result in op.results))
-                if not readers - {self.end} <= updates:
-                    found.add(index)
-        return found
+    def _is_for(self, updates: set[int], index: int) -> bool:
+        """Whether nothing but updates and the end reads what the op makes."""
+        return self.readers[index] <= updates | {self.end}
 
     def _users(self, value: Value) -> set[int]:
         return {self._outer(use.owner.operation) for use in value.uses}
@@ -171,14 +173,11 @@ class _Order:
         found: dict[int, int] = {}
         waiting: list[int] = []
         bytes_ = 0
-        read_besides = self._read_besides(updates)
         for index, op in enumerate(self.ops):
             if index in updates or op.name in _SAME | _CONSTANTS:
                 continue
-            if all(updates.isdisjoint(self._readers(result)) for result in op.results):
-                continue
-            if index in read_besides:  # and summed for that
-                continue
+            if updates.isdisjoint(self.readers[index]) or not self._is_for(updates, index):
+                continue  # what others read too is summed for them
             waiting.append(index)
             bytes_ += sum(_num_bytes(result.type) for result in op.results)
             if bytes_ >= COMBINED_BYTES:

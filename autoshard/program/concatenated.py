@@ -137,7 +137,7 @@ def written_into_whole(
 
 
 def _kept_for_outer(
-    of_many: Sequence[tuple[Kernel, Collection[int], Collection[int]]],
+    of_many: Sequence[tuple[Kernel, frozenset[int], Collection[int]]],
     written: Mapping[int, Collection[int]],
     made: Mapping[int, Kernel],
     readers: Readers,
@@ -155,7 +155,7 @@ def _kept_for_outer(
             if is_read and made[part].repeat == kernel.repeat and found[part].is_own_buffer:
                 found[part] = replace(found[part], end=max(found[part].end, kernel.time + 1))
         for use in kernel.uses:
-            if use.value in wholes and set(wholes[use.value]) <= set(parts):
+            if use.value in wholes and wholes[use.value] <= parts:
                 outer[use.value].add(kernel.time)
     for whole, times in outer.items():
         others = read_times(whole, readers) - times

@@ -37,9 +37,8 @@ def minor_dims(kernels: Sequence[Kernel], listing: Listing, compiler: Compiler) 
     unpooled: dict[int, MinorDims] = {}
     for kernel in kernels:
         dims = _written(kernel, listing, found)
-        if dims is None:
-            dims = _unpooled(kernel, listing, unpooled)
-            unpooled.update({} if dims is None else {kernel.results[0]: dims})
+        if dims is None and (dims := _unpooled(kernel, listing, unpooled)) is not None:
+            unpooled[kernel.results[0]] = dims
         if dims is not None:
             found[kernel.results[0]] = dims
         elif _is_of_rows(listing.ops[kernel.time]):
@@ -52,12 +51,12 @@ def minor_dims(kernels: Sequence[Kernel], listing: Listing, compiler: Compiler) 
     for kernel in reversed(kernels):
         if kernel.shape.name != CONCATENATE:
             continue
-        if kernel.is_alias and kernel.results[0] in found:
+        (value, *_), of = kernel.results, parts.get(kernel.results[0])
+        if kernel.is_alias and value in found:
             for use in kernel.uses:
-                found.setdefault(use.value, found[kernel.results[0]])
-        elif not kernel.is_alias and parts[kernel.results[0]].number > MOST_PARTS:
-            of_many = parts[kernel.results[0]].values
-            joined.update(_joined(kernel, of_many, listing, made, found, compiler.devices))
+                found.setdefault(use.value, found[value])
+        elif not kernel.is_alias and of is not None and of.number > MOST_PARTS:
+            joined.update(_joined(kernel, of.values, listing, made, found, compiler.devices))
     return joined | {
         value: dims if (type_ := listing.values[value].type) is None else as_asked(type_, dims)
         for value, dims in found.items()

@@ -16,7 +16,7 @@ import optax
 from jax import ShapeDtypeStruct as Shape
 from jax import lax
 from policies import picked_loss, stepped
-from programs import BF16, F32, I32, Program, Tree, lower, named
+from programs import BF16, F32, I32, Program, Reader, Tree, lower, named
 
 WORDS, WIDTH, HEADS, LAYERS, BATCH, LENGTH = 32000, 2048, 16, 6, 64, 1024
 SIZE = WIDTH // HEADS
@@ -48,19 +48,6 @@ class Block:
     made_again: bool = False
     is_scanned: bool = False
     experts: int = 0
-
-
-class Reader:
-    """Of a layer's weights by name; of none, where `weights` is None, of zeros whose shapes it notes."""
-
-    def __init__(self, weights: Tree | None) -> None:
-        self.weights, self.shapes = weights, dict[str, Any]()
-
-    def __call__(self, name: str, *shape: int) -> Any:
-        if self.weights is not None:
-            return self.weights[name]
-        self.shapes[name] = Shape(shape, F32)
-        return jnp.zeros(shape, F32)
 
 
 def normed(b: Block, w: Reader, name: str, x: Any) -> Any:
@@ -132,34 +119,27 @@ def mixture(b: Block, w: Reader, x: Any) -> Any:
     return jnp.einsum("betd,bte->btd", out, weights)
 
 
-def layer(b: Block, weights: Tree | None, x: Any) -> tuple[Any, Tree]:
-    w = Reader(weights)
+def layer(b: Block, w: Reader, x: Any) -> Any:
     if b.is_parallel:
         h = normed(b, w, "first", x)
-        return x + attended(b, w, h) + hidden(b, w, h), w.shapes
+        return x + attended(b, w, h) + hidden(b, w, h)
     for name, work in (("first", attended), ("second", hidden)):
         h = normed(b, w, name, x) if b.place != "after" else x
         h = work(b, w, h)
         h = normed(b, w, name + "_after", h) if b.place == "both" else h
         x = normed(b, w, name, x + h) if b.place == "after" else x + h
-    return x, w.shapes
+    return x
 
 
 def trained(b: Block, optimizer: optax.GradientTransformation | None = None) -> Program:
-    found: Tree = {}
-
-    def noted(x: Any) -> Any:
-        x, shapes = layer(b, None, x)
-        found.update(shapes)
-        return x
-
-    jax.eval_shape(noted, Shape((BATCH, LENGTH, WIDTH), BF16))
+    one = Reader()
+    jax.eval_shape(lambda x: layer(b, one, x), Shape((BATCH, LENGTH, WIDTH), BF16))
 
     def loss(w: Tree, ids: Any, labels: Any) -> Any:
         x = w["table"].astype(BF16)[ids]
 
         def run(x: Any, mine: Tree) -> Any:
-            return layer(b, mine, x)[0]
+            return layer(b, Reader(mine), x)
 
         run = jax.checkpoint(run) if b.made_again else run
         if b.is_scanned:
@@ -169,9 +149,9 @@ def trained(b: Block, optimizer: optax.GradientTransformation | None = None) -> 
                 x = run(x, mine)
         return picked_loss(w, x, labels)
 
-    layers: Any = [found] * LAYERS
+    layers: Any = [one.shapes] * LAYERS
     if b.is_scanned:
-        layers = {name: Shape((LAYERS, *one.shape), F32) for name, one in found.items()}
+        layers = {name: Shape((LAYERS, *each.shape), F32) for name, each in one.shapes.items()}
     w = {
         "layers": layers,
         "table": Shape((WORDS, WIDTH), F32),

@@ -8,6 +8,7 @@ decoders and pairs beside it. Lowered with jax 0.10.2 and optax 0.2.8 on abstrac
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,8 +16,7 @@ import jax.numpy as jnp
 import optax
 from jax import ShapeDtypeStruct as Shape
 from jax import lax
-from policies import stepped
-from programs import BF16, F32, I32, Program, Tree, lower, named
+from programs import BF16, F32, I32, Program, Reader, Tree, lower, named
 
 MOMENTUM = optax.sgd(0.1, momentum=0.9)
 WIDTHS, DEPTH, CLASSES = (64, 128, 256, 512), 2, 1000
@@ -52,22 +52,16 @@ class Net:
         return (self.batch, channels, *size) if self.first else (self.batch, *size, channels)
 
 
-class Maker:
-    """Makes weights as they are first read, under abstract evaluation, or reads them."""
+class Maker(Reader):
+    """Of weights by the order in which they are read; notes the means and variances of batches that it meets."""
 
-    def __init__(self, weights: Tree | None = None) -> None:
-        self.weights = weights
-        self.made: Tree = {}
-        self.seen: Tree = {}
-        self.count = 0
+    def __init__(self, weights: Tree | None = None, count: int = 0) -> None:
+        super().__init__(weights)
+        self.count, self.seen = count, dict[str, Any]()
 
-    def __call__(self, *shape: int) -> Any:
-        name = f"w{self.count:03d}"
+    def next(self, *shape: int) -> Any:
         self.count += 1
-        if self.weights is not None:
-            return self.weights[name]
-        self.made[name] = Shape(shape, F32)
-        return jnp.zeros(shape, F32)
+        return self(f"w{self.count - 1:03d}", *shape)
 
 
 def conv(
@@ -85,7 +79,7 @@ def conv(
     text = ("NC" + letters, "OI" + letters) if net.first else ("N" + letters + "C", letters + "IO")
     window = (size,) * many
     inner = x.shape[net.axis] // groups
-    kernel = w(channels, inner, *window) if net.first else w(*window, inner, channels)
+    kernel = w.next(channels, inner, *window) if net.first else w.next(*window, inner, channels)
     return lax.conv_general_dilated(
         x,
         kernel.astype(x.dtype),
@@ -102,7 +96,7 @@ def grown(net: Net, w: Maker, x: Any, channels: int) -> Any:
     many = len(net.size)
     letters = LETTERS[-many:]
     text = "N" + letters + "C"
-    kernel = w(*(4,) * many, x.shape[-1], channels)
+    kernel = w.next(*(4,) * many, x.shape[-1], channels)
     return lax.conv_transpose(
         x, kernel.astype(x.dtype), (2,) * many, "SAME", dimension_numbers=(text, letters + "IO", text)
     )
@@ -114,9 +108,9 @@ def channelwise(net: Net, vector: Any, x: Any) -> Any:
 
 def normed(net: Net, w: Maker, x: Any) -> Any:
     if net.norm == "none":
-        return x + channelwise(net, w(x.shape[net.axis]), x).astype(x.dtype)
+        return x + channelwise(net, w.next(x.shape[net.axis]), x).astype(x.dtype)
     channels, wide = x.shape[net.axis], x.astype(F32)
-    scale, bias = (channelwise(net, w(channels), x) for _ in range(2))
+    scale, bias = (channelwise(net, w.next(channels), x) for _ in range(2))
     if net.norm == "batch":
         axes = (0, *net.spatial)
         if net.is_training:
@@ -124,7 +118,7 @@ def normed(net: Net, w: Maker, x: Any) -> Any:
             variance = (wide * wide).mean(axes) - mean * mean
             w.seen[f"n{len(w.seen):03d}"] = (mean, variance)
         else:
-            mean, variance = w(channels), w(channels)
+            mean, variance = w.next(channels), w.next(channels)
         mean, variance = channelwise(net, mean, x), channelwise(net, variance, x)
     elif net.norm == "group":
         groups = 32
@@ -152,8 +146,8 @@ def pooled(net: Net, x: Any, size: int, kind: str) -> Any:
 def squeezed(net: Net, w: Maker, x: Any) -> Any:
     channels = x.shape[net.axis]
     found = x.astype(F32).mean(net.spatial).astype(x.dtype)
-    found = jax.nn.relu(found @ w(channels, channels // 4).astype(x.dtype))
-    found = jax.nn.sigmoid(found @ w(channels // 4, channels).astype(x.dtype))
+    found = jax.nn.relu(found @ w.next(channels, channels // 4).astype(x.dtype))
+    found = jax.nn.sigmoid(found @ w.next(channels // 4, channels).astype(x.dtype))
     return x * found.reshape([size if axis in (0, net.axis) else 1 for axis, size in enumerate(x.shape)])
 
 
@@ -215,7 +209,7 @@ def next_block(net: Net, w: Maker, x: Any, channels: int, stride: int) -> Any:
         x = conv(net, w, normed(net, w, x), channels, 2, stride)
     h = normed(net, w, conv(net, w, x, channels, 7, 1, channels))
     h = net.act(conv(net, w, h, 4 * channels, 1))
-    return x + conv(net, w, h, channels, 1) * channelwise(net, w(channels), x).astype(x.dtype)
+    return x + conv(net, w, h, channels, 1) * channelwise(net, w.next(channels), x).astype(x.dtype)
 
 
 def dense(net: Net, w: Maker, x: Any, channels: int, stride: int) -> Any:
@@ -243,20 +237,18 @@ def run(net: Net, w: Maker, x: Any, channels: int, stride: int) -> Any:
     if not net.made_again or w.weights is None:
         return block(net, w, x, channels, stride)
     first = w.count
-    probe = Maker()
-    probe.count = first
+    probe = Maker(count=first)
     jax.eval_shape(lambda x: block(net, probe, x, channels, stride), x)
     w.count = probe.count
 
     @jax.checkpoint
     def again(weights: Tree, x: Any) -> Any:
-        mine = Maker(weights)
-        mine.count = first
+        mine = Maker(weights, first)
         mine.seen = dict.fromkeys(w.seen)
         out = block(net, mine, x, channels, stride)
         return out, {name: one for name, one in mine.seen.items() if one is not None}
 
-    x, seen = again({name: w.weights[name] for name in probe.made}, x)
+    x, seen = again({name: w.weights[name] for name in probe.shapes}, x)
     w.seen.update(seen)
     return x
 
@@ -282,7 +274,7 @@ def pyramid(net: Net, w: Maker, x: Any) -> list[Any]:
 def classified(net: Net, w: Maker, x: Any, *, flat: bool = False) -> Any:
     x = pyramid(net, w, x)[-1]
     x = x.reshape(len(x), -1) if flat else x.astype(F32).mean(net.spatial).astype(x.dtype)
-    return x @ w(x.shape[1], CLASSES).astype(x.dtype)
+    return x @ w.next(x.shape[1], CLASSES).astype(x.dtype)
 
 
 def labelled(z: Any, labels: Any) -> Any:
@@ -303,9 +295,9 @@ def attended(net: Net, w: Maker, x: Any) -> Any:
     """Self-attention over all places, one head."""
     channels = x.shape[-1]
     h = normed(net, w, x).reshape(len(x), -1, channels)
-    q, k, v = (h @ w(channels, channels).astype(x.dtype) for _ in range(3))
+    q, k, v = (h @ w.next(channels, channels).astype(x.dtype) for _ in range(3))
     p = jax.nn.softmax((jnp.einsum("bqc,bkc->bqk", q, k) / channels**0.5).astype(F32), -1)
-    mixed = jnp.einsum("bqk,bkc->bqc", p.astype(x.dtype), v) @ w(channels, channels).astype(x.dtype)
+    mixed = jnp.einsum("bqk,bkc->bqc", p.astype(x.dtype), v) @ w.next(channels, channels).astype(x.dtype)
     return x + mixed.reshape(x.shape)
 
 
@@ -325,15 +317,15 @@ def segmented(net: Net, w: Maker, x: Any, labels: Any, *, how: str) -> Any:
     return labelled(jnp.moveaxis(z, net.axis, -1), labels)
 
 
-def denoised(net: Net, w: Maker, x: Any, times: Any, *, attends: bool = True) -> Any:
+def denoised(net: Net, w: Maker, x: Any, times: Any) -> Any:
     """A U-Net on noised images, times in every block."""
     angles = times[:, None] * jnp.exp(-jnp.arange(128) / 14)
     t = jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], -1).astype(x.dtype)
-    t = jax.nn.silu(t @ w(256, 512).astype(x.dtype))
+    t = jax.nn.silu(t @ w.next(256, 512).astype(x.dtype))
 
     def block(x: Any, channels: int) -> Any:
         h = conv(net, w, jax.nn.silu(normed(net, w, x)), channels)
-        h = h + (t @ w(512, channels).astype(x.dtype))[:, None, None]
+        h = h + (t @ w.next(512, channels).astype(x.dtype))[:, None, None]
         h = conv(net, w, jax.nn.silu(normed(net, w, h)), channels)
         return h + (x if x.shape == h.shape else conv(net, w, x, channels, 1))
 
@@ -345,7 +337,7 @@ def denoised(net: Net, w: Maker, x: Any, times: Any, *, attends: bool = True) ->
         for _ in range(DEPTH):
             x = block(x, channels)
             levels.append(x)
-    x = attended(net, w, x) if attends else x
+    x = attended(net, w, x)
     for stage, channels in reversed(list(enumerate(net.widths))):
         for _ in range(DEPTH):
             x = block(jnp.concatenate([x, levels.pop()], net.axis), channels)
@@ -412,10 +404,15 @@ def waved(net: Net, w: Maker, x: Any, labels: Any) -> Any:
     return labelled(z, labels)
 
 
-def forward(loss: Callable[..., Any], net: Net, *inputs: Any) -> tuple[Tree, Callable[..., Any]]:
+def noted(net: Net, loss: Callable[..., Any], *inputs: Any) -> Maker:
+    """What the loss reads, and the means and variances that it meets."""
     maker = Maker()
-    jax.eval_shape(lambda *inputs: loss(net, maker, *inputs), *inputs)
-    return maker.made, lambda w, *inputs: loss(net, Maker(w), *inputs)
+
+    def told(*inputs: Any) -> Any:
+        return loss(net, maker, *inputs), maker.seen
+
+    jax.eval_shape(told, *inputs)
+    return maker
 
 
 def image(net: Net, channels: int = 3) -> Shape:
@@ -426,10 +423,7 @@ def trained(
     net: Net, loss: Callable[..., Any], *inputs: Any, optimizer: optax.GradientTransformation = MOMENTUM
 ) -> Program:
     """Running means beside the weights where the batch is normed."""
-    maker = Maker()
-    jax.eval_shape(lambda *inputs: (loss(net, maker, *inputs), maker.seen), *inputs)
-    if not maker.seen:
-        return stepped(lambda w, *inputs: loss(net, Maker(w), *inputs), maker.made, optimizer, *inputs)
+    maker = noted(net, loss, *inputs)
     running = {name: (Shape(mean.shape, F32),) * 2 for name, (mean, _) in maker.seen.items()}
 
     def step(state: Any, *inputs: Any) -> Any:
@@ -444,7 +438,7 @@ def trained(
         means = jax.tree.map(lambda old, new: 0.9 * old + 0.1 * new, means, seen)
         return (optax.apply_updates(w, updates), moments, means), found
 
-    made = maker.made
+    made = maker.shapes
     return step, ((made, jax.eval_shape(optimizer.init, made), running), *inputs), (0,)
 
 
@@ -456,15 +450,16 @@ def classifier(net: Net, *, flat: bool = False, **others: Any) -> Program:
 
 
 def inference(net: Net) -> Program:
-    made, run = forward(classified, replace(net, is_training=False), image(net))
-    return lambda w, x: jax.nn.softmax(run(w, x).astype(F32)), (made, image(net)), ()
+    net = replace(net, is_training=False)
+
+    def shares(w: Tree, x: Any) -> Any:
+        return jax.nn.softmax(classified(net, Maker(w), x).astype(F32))
+
+    return shares, (noted(net, classified, image(net)).shapes, image(net)), ()
 
 
 def segmenter(net: Net, how: str) -> Program:
-    def loss(net: Net, w: Maker, x: Any, labels: Any) -> Any:
-        return segmented(net, w, x, labels, how=how)
-
-    return trained(net, loss, image(net), Shape((net.batch, *net.size), I32))
+    return trained(net, partial(segmented, how=how), image(net), Shape((net.batch, *net.size), I32))
 
 
 NET = Net()

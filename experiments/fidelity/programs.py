@@ -251,6 +251,19 @@ def named(name: str, make: Callable[..., Program], *given: Any, **options: Any) 
     return program
 
 
+class Reader:
+    """Of weights by name; of none, where `weights` is None, of zeros whose shapes it notes."""
+
+    def __init__(self, weights: Tree | None = None) -> None:
+        self.weights, self.shapes = weights, dict[str, Any]()
+
+    def __call__(self, name: str, *shape: int) -> Any:
+        if self.weights is not None:
+            return self.weights[name]
+        self.shapes[name] = Shape(shape, F32)
+        return jnp.zeros(shape, F32)
+
+
 PROGRAMS = (gpt_train, mlp_train, moe_fwd, unet_train, decode, lstm_train, recommender_train)
 
 

@@ -40,14 +40,16 @@ def test_usual_gaps_are_in_the_bytes_already() -> None:
     )
 
 
+ONE_AFTER_THE_OTHER = [(0, 50, 40_000), (0, 54, 40_000), (0, 100, 100_000), (60, 100, 80_000)]
+
+
 def test_small_buffers_that_last_keep_freed_places_apart() -> None:
     """Two of 40 go one after the other; a gradient of a byte that is made in between lies where the first was, so that 80 find no place.
     One that is gone soon does not count, though it is there when 80 come."""
-    large = [(0, 50, 40_000), (0, 54, 40_000), (0, 100, 100_000), (60, 100, 80_000)]
-    rows = columns([*large, (52, 100, 1)])
+    rows = columns([*ONE_AFTER_THE_OTHER, (52, 100, 1)])
     assert gap_bytes(*rows) == int(180_001 * MOST_GAPS)
     assert packed_bytes(*rows, is_between=rows[2] == 1) == 220_001
-    assert gap_bytes(*columns([*large, (57, 61, 1)])) == 0
+    assert gap_bytes(*columns([*ONE_AFTER_THE_OTHER, (57, 61, 1)])) == 0
 
 
 def test_what_lies_in_between_takes_no_place_that_is_taken_again() -> None:
@@ -60,8 +62,7 @@ def test_what_lies_in_between_takes_no_place_that_is_taken_again() -> None:
 
 
 def test_a_buffer_of_no_bytes_does_not_count() -> None:
-    large = [(0, 50, 40_000), (0, 54, 40_000), (0, 100, 100_000), (60, 100, 80_000)]
-    assert gap_bytes(*columns([*large, (52, 100, 0)])) == 0
+    assert gap_bytes(*columns([*ONE_AFTER_THE_OTHER, (52, 100, 0)])) == 0
 
 
 def test_the_order_in_which_buffers_are_told_does_not_matter() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autoshard.program import Compiler, build_program
+from autoshard.program import Compiler, Program, build_program
 from autoshard.program.storing import Storing
 from tests.mlir.modules import listed, main_of
 from tests.program.modules import program_of
@@ -344,48 +344,51 @@ def test_what_is_scattered_is_as_wide_as_it_is_added_up() -> None:
     assert program.widths.of_value(scatter.results[0]).dtype == "bf16"
 
 
+NARROW_T, NARROW_W = (type_.replace("f32", "bf16") for type_ in (T, W))
+
+
+def stored_of_widened(program: Program) -> str:
+    (widened,) = (op.results[0] for op in program.listing.ops if op.name == "stablehlo.convert")
+    return program.stored.of_value(widened).dtype
+
+
 def test_what_was_just_widened_is_stored_as_it_was() -> None:
     """Though work in float32 reads it: each reader widens it."""
-    narrow = T.replace("f32", "bf16")
     program = program_of(
         main_of(
             f"""
       %zero = stablehlo.constant dense<0.0> : tensor<f32>
-      %zeros = stablehlo.broadcast_in_dim %zero, dims = [] : (tensor<f32>) -> {T}
-      %p = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({narrow}, {W.replace("f32", "bf16")}) -> {narrow}
-      %d = stablehlo.select %m, %p, %a : tensor<8x16xi1>, {narrow}
-      %c = stablehlo.convert %d : ({narrow}) -> {T}
+      %p = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({NARROW_T}, {NARROW_W}) -> {NARROW_T}
+      %d = stablehlo.select %m, %p, %a : tensor<8x16xi1>, {NARROW_T}
+      %c = stablehlo.convert %d : ({NARROW_T}) -> {T}
       %s = stablehlo.reduce(%c init: %zero) applies stablehlo.add across dimensions = [0] : ({T}, tensor<f32>) -> {ROW}
       %r = stablehlo.broadcast_in_dim %s, dims = [1] : ({ROW}) -> {T}
       %g = stablehlo.subtract %c, %r : {T}
       return %g : {T}""",
-            f"%a: {narrow}, %w: {W.replace('f32', 'bf16')}, %m: tensor<8x16xi1>",
+            f"%a: {NARROW_T}, %w: {NARROW_W}, %m: tensor<8x16xi1>",
             T,
         )
     )
-    (widened,) = (k for k in program.kernels if k.shape.name == "stablehlo.convert")
-    assert program.stored.of_value(widened.results[0]).dtype == "bf16"
+    assert stored_of_widened(program) == "bf16"
 
 
 @pytest.mark.parametrize(("barrier", "dtype"), [(False, "bf16"), (True, "f32")])
 def test_what_a_barrier_hands_on_is_stored_as_wide_as_it_is(barrier: bool, dtype: str) -> None:
     """As a layer that is made again does with what it is made of (a layer of 268 MB in float32 takes that; libtpu 0.0.52 for v5e)."""
-    narrow = T.replace("f32", "bf16")
     handed = f"%h = stablehlo.optimization_barrier %c : {T}" if barrier else f"%h = stablehlo.negate %c : {T}"
     program = program_of(
         main_of(
             f"""
-      %p = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({narrow}, {W.replace("f32", "bf16")}) -> {narrow}
-      %c = stablehlo.convert %p : ({narrow}) -> {T}
+      %p = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0] : ({NARROW_T}, {NARROW_W}) -> {NARROW_T}
+      %c = stablehlo.convert %p : ({NARROW_T}) -> {T}
       {handed}
       %g = stablehlo.sine %h : {T}
       return %g : {T}""",
-            f"%a: {narrow}, %w: {W.replace('f32', 'bf16')}",
+            f"%a: {NARROW_T}, %w: {NARROW_W}",
             T,
         )
     )
-    (widened,) = (op.results[0] for op in program.listing.ops if op.name == "stablehlo.convert")
-    assert program.stored.of_value(widened).dtype == dtype
+    assert stored_of_widened(program) == dtype
 
 
 def test_what_is_widened_from_integers_is_stored_as_wide_as_it_is() -> None:
@@ -400,5 +403,4 @@ def test_what_is_widened_from_integers_is_stored_as_wide_as_it_is() -> None:
             f"{T}, {T}",
         )
     )
-    (widened,) = (op.results[0] for op in program.listing.ops if op.name == "stablehlo.convert")
-    assert program.stored.of_value(widened).dtype == "f32"
+    assert stored_of_widened(program) == "f32"
