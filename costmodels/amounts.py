@@ -119,13 +119,16 @@ def as_counts(name: str, given: object, example: tuple[int, ...]) -> tuple[int, 
 
 
 def check_dims(name: str, given: object, rank: int) -> None:
-    """Refuses what are not two collections of dimensions of a tensor of this rank, and perhaps True or False behind them.
+    """Refuses what are not two collections of dimensions of a tensor of this rank, and perhaps True, False or "paired" behind them.
 
     Raises:
         HardwareError: anything else.
     """
     kinds = tuple(given) if isinstance(given, Collection) else ()
-    if len(kinds) not in (2, 3) or not all(_are_dims(kind, rank) for kind in kinds[:2]):
+    sides = [len(kind) for kind in kinds[:2] if _are_dims(kind, rank)]
+    order = kinds[2] if len(kinds) == 3 else False
+    are_paired = order == "paired" and len(set(sides)) == 1 and 0 not in sides
+    if len(kinds) not in (2, 3) or len(sides) < 2 or not (isinstance(order, bool) or are_paired):
         raise HardwareError(
             f"{name} is {reprlib.repr(given)}",
             fix=f"Write two lists of dimensions below {rank}, as in ([0], [1]), or None for any.",

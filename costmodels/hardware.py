@@ -224,12 +224,20 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.tiles is not None and bool(self.tiles.masks_apart)
 
     def gathers_apart(
-        self, table_bytes: NDArray[np.int64], table_elements: NDArray[np.int64], elements: NDArray[np.int64]
+        self,
+        table_bytes: NDArray[np.int64],
+        table_elements: NDArray[np.int64],
+        elements: NDArray[np.int64],
+        copied_bytes: NDArray[np.int64] | None = None,
     ) -> NDArray[np.bool_]:
-        """Whether SparseCores gather that many elements of tables of so many: see `sparse_core`."""
+        """Whether SparseCores gather that many elements of tables of so many: see `sparse_core`.
+
+        `copied_bytes`: of copies of these in rows, 0 where there is none.
+        """
         if self.sparse_core is None:
             return np.zeros(len(elements), dtype=np.bool_)
-        return self.sparse_core.gathers(table_bytes, table_elements, elements)
+        copied = np.zeros_like(elements) if copied_bytes is None else copied_bytes
+        return self.sparse_core.gathers(table_bytes, table_elements, elements, copied)
 
     @property
     def stores_masks(self) -> bool:
@@ -340,6 +348,13 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         is_copied = (padded > least) & ~is_much
         return np.where(is_copied, self.tiles.with_gaps(padded), 0)
 
+    def reads_rows(self, shapes: NDArray[Any], element_bits: int, minor: MinorPair) -> NDArray[np.bool_]:
+        """Whether rows are gathered from tables of these shapes in that layout, whatever they are stored in."""
+        if self.tiles is None:
+            return np.zeros(len(shapes), dtype=np.bool_)
+        padded, least = (self.tiles.stored_bytes(shapes, element_bits, dims) for dims in (minor, None))
+        return ~pads_too_far_to_read(padded, least)
+
     def updates_bytes(
         self,
         updates: tuple[NDArray[Any], int, MinorPair],
@@ -348,24 +363,26 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         *,
         is_last: bool,
         is_alone: NDArray[np.bool_],
+        has_gaps: bool = False,
     ) -> NDArray[np.int64]:
         """What a scatter takes beyond the table and what is stored for what it adds, in rows of slices as the table is.
 
-        0 where that is `stored` in as many bytes, or the table is not in rows (`tiles.pads_too_far`).
+        0 where that is `stored` in as many bytes and without gaps, or the table is not in rows (`tiles.pads_too_far`).
 
         Args:
             updates, table: shapes, bits of an element, minor dimensions of such rows.
             is_last: what is copied is gone by the time that the table is there.
             is_alone: nothing else reads it, so that it is made in rows.
+            has_gaps: it is stored in rows that do not lie one behind the other, and copied from these.
         """
         if self.tiles is None:
             return np.zeros_like(stored)
         tiles, (shapes, bits, minor) = self.tiles, table
         added = tiles.with_gaps(tiles.stored_bytes(*updates))
         in_rows, least = (tiles.with_gaps(tiles.stored_bytes(shapes, bits, dims)) for dims in (minor, None))
-        is_copied = (added > stored) & ~pads_too_far(in_rows, least, self.hbm_bytes)
-        gone = np.where(is_alone, stored, np.minimum(stored, in_rows) if is_last else 0)
-        return np.where(is_copied, added - gone, 0)
+        is_copied = (has_gaps | (added > stored)) & ~pads_too_far(in_rows, least, self.hbm_bytes)
+        gone = np.where(is_alone & (not has_gaps), stored, np.minimum(stored, in_rows) if is_last else 0)
+        return np.where(is_copied, np.maximum(added - gone, 0), 0)
 
     def strip_bytes(
         self, shapes: NDArray[Any], element_bits: int, images: Images, taps: int

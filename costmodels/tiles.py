@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Collection, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from msgspec import Struct
@@ -17,9 +17,12 @@ from numpy.typing import NDArray
 from .figures import Count, Share
 from .heap import alive_bytes, gap_bytes
 
-MinorPair = tuple[Collection[int], Collection[int]] | tuple[Collection[int], Collection[int], bool]
+MinorPair = (
+    tuple[Collection[int], Collection[int]]
+    | tuple[Collection[int], Collection[int], bool | Literal["paired"]]
+)
 """Dimensions of which the two minor ones must be: one of the first kind and one of the second, in either order unless the third says that
-the first is minor to the second."""
+the first is minor to the second; paired, each of the first with the one of the second at its place."""
 PAIR, MOST_SENT = 2, Fraction(4, 3)
 FAR_LARGER, LITTLE_MORE = 4, Fraction(11, 10)
 """Of two layouts of one size or a little more the one with so many more rows is taken: of sums of (256, 16, 1024) that of 256 rows, of
@@ -262,6 +265,8 @@ def _pairs(rank: int, minor: MinorPair | None) -> list[tuple[int, int]]:
         return [(0, 0)]
     first, second = ([*kind] or [*range(rank)] for kind in (minor or ((), ()))[:2])
     is_ordered = minor is not None and len(minor) > 2 and minor[2]
+    if is_ordered == "paired":
+        return [*zip(first, second, strict=True)]
     chosen = [
         *itertools.product(first, second),
         *(itertools.product(second, first) if not is_ordered else ()),

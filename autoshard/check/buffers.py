@@ -33,7 +33,7 @@ def value_buffers(
         _wholes(planned, stored, lives),
         _scattered(planned, reads, stored, lives),
         _laid_out(planned, reads, stored),
-        _gathered_from(planned, reads, stored),
+        _gathered(planned, reads, stored),
         _images(planned, reads, stored),
         _transformed(planned, stored, lives),
         _generated(planned, stored),
@@ -167,9 +167,8 @@ def _scattered(planned: Planned, reads: Reads, stored: Stored, lives: Lifetimes)
             if value in planned.program.scattered_rows.keys() & lives.keys() and not _is_merged(
                 planned, value, settled
             ):
-                dims, count = planned.program.scattered_rows[value]
-                rows = stored.copied(type_, settled, dims)
-                yield from [Buffer(time, time + 1, rows)] * count
+                dims, end = planned.program.scattered_rows[value]
+                yield Buffer(time, end, stored.copied(type_, settled, dims))
     for read in [read for read in reads.kernels if read.kernel.time in planned.program.scattered_updates]:
         yield Buffer(read.kernel.time, read.kernel.time + 1, _scattered_from(planned, read, stored))
     for value, copy in planned.program.row_copies.items():
@@ -177,7 +176,7 @@ def _scattered(planned: Planned, reads: Reads, stored: Stored, lives: Lifetimes)
         sharding = settled_of(planned, value, type_)
         part = sharding.local_shape(type_.shape)
         if not (copy.is_of_whole and any(part[dim] < type_.shape[dim] for dim in copy.dims[1])):
-            yield Buffer(0, copy.end, stored.copied(type_, sharding, copy.dims))
+            yield Buffer(copy.begin, copy.end, stored.copied(type_, sharding, copy.dims))
 
 
 def _laid_out(planned: Planned, reads: Reads, stored: Stored) -> Iterator[Buffer]:
@@ -204,18 +203,25 @@ def _scattered_from(planned: Planned, read: KernelRead, stored: Stored) -> int:
         bytes_,
         is_last=updates.is_last,
         is_alone=updates.is_alone and not is_moved,
+        has_gaps=updates.has_gaps,
     )
 
 
-def _gathered_from(planned: Planned, reads: Reads, stored: Stored) -> Iterator[Buffer]:
-    """Copies in rows of arguments, as gathers read them; split rows are added up as wide as the table is."""
-    tables = planned.program.gathered_tables
-    for read in [read for read in reads.kernels if read.kernel.time in tables]:
-        kernel = read.kernel
-        type_, dims, (sharding, *_) = kernel.shape.operands[0], tables[kernel.time], read.shardings
-        if not any(sharding.axes[dim] for dim in dims[1]):
-            type_ = TensorType(type_.shape, stored.held(kernel.results[0], kernel.shape.results[0]).dtype)
-        yield Buffer(kernel.time, kernel.time + 1, stored.copied(type_, sharding, dims, is_read=True))
+def _gathered(planned: Planned, reads: Reads, stored: Stored) -> Iterator[Buffer]:
+    """Copies in rows of tables, as gathers read them, and rows that are copied behind them."""
+    gathered = planned.program.gathered
+    for read in [read for read in reads.kernels if read.kernel.time in gathered]:
+        kernel, (sharding, *_), one = read.kernel, read.shardings, gathered[read.kernel.time]
+        wide, (value, *_), time = kernel.shape.operands[0], kernel.results, kernel.time
+        made = stored.held(value, kernel.shape.results[0])
+        narrow = TensorType(wide.shape, made.dtype)
+        if one.is_copied:
+            yield Buffer(one.begin, time + 1, stored.copied_table(read), value=kernel.uses[0].value)
+        if one.rows is not None and stored.reads_rows(narrow, sharding, one.table):
+            produced = planned.produced.get(value, settled_of(planned, value, made))
+            rows, own = stored.in_layout(made, produced, one.rows), stored.as_written(value, made, produced)
+            yield Buffer(time, one.end, rows - own if rows > own else rows, value=value)
+            yield Buffer(one.worked, one.end, rows)
 
 
 def _images(planned: Planned, reads: Reads, stored: Stored) -> Iterator[Buffer]:

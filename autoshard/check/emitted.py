@@ -90,7 +90,11 @@ def sent_for_step(
         others = tuple(axis for axis in step.axes if axis not in thin)
         gather = (_compiled(compiler, Sent(step.kind, others, held), times),) if others else ()
         return (*permutes, *gather, Sent("all_reduce", thin, after.local_bytes(type_) * times))
-    if step.kind == "all_gather" and is_summed_vector(type_) and held & 511:
+    if (
+        step.kind == "all_gather"
+        and is_summed_vector(type_)
+        and math.prod(before.local_shape(type_.shape)) & 127
+    ):
         return (*permutes, Sent("all_reduce", step.axes, held * devices))
     if step.kind == "all_gather":
         one = Sent(step.kind, step.axes, held)

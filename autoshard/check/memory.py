@@ -102,7 +102,8 @@ def _gathered_apart(planned: Planned, reads: Reads, stored: Stored) -> Iterator[
     for read in [read for read in reads.kernels if read.kernel.time in gathers]:
         shape, value = read.kernel.shape, read.kernel.results[0]
         made = planned.produced.get(value, settled_of(planned, value, shape.results[0]))
-        if stored.is_gathered_apart((shape.operands[0], read.shardings[0]), (shape.results[0], made)):
+        table = shape.operands[0], read.shardings[0]
+        if stored.is_gathered_apart(table, (shape.results[0], made), stored.copied_table(read)):
             yield value
 
 

@@ -77,7 +77,7 @@ def _everywhere(
 ) -> tuple[Sent, ...]:
     one = Sent("all_reduce", axes, count * row_bytes)
     whole = one.bytes * one.devices
-    if dtype and is_summed_vector(TensorType((count * one.devices,), dtype)) and one.bytes & 511:
+    if dtype and is_summed_vector(TensorType((count * one.devices,), dtype)) and count & 127:
         return (Sent("all_reduce", axes, whole),)
     return sent_for(compiler, "all_gather", axes, whole)
 

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoshard.check.planned import Planned
+from autoshard.check.reads import KernelRead
 from autoshard.program import MinorDims, Whole, lie_for_heads
 from autoshard.sharding import TensorSharding, TensorType, dtype_bits
 from costmodels import Hardware
@@ -100,11 +101,22 @@ class Stored:
         shape, bits = _shape(type_, sharding), dtype_bits(type_.dtype)
         return int(self._hardware.copied_bytes(shape, bits, dims, is_read=is_read)[0])
 
-    def is_gathered_apart(self, tables: Typed, made: Typed) -> bool:
-        """Whether SparseCores gather that from a table, both with their shardings."""
+    def is_gathered_apart(self, tables: Typed, made: Typed, copied: int) -> bool:
+        """Whether SparseCores gather that from a table, both with their shardings, or from a copy that takes so many bytes."""
         elements, gathered = (np.prod(_shape(*one), axis=1, dtype=np.int64) for one in (tables, made))
-        table_bytes = np.asarray([self.at_least(*tables)], dtype=np.int64)
-        return bool(self._hardware.gathers_apart(table_bytes, elements, gathered)[0])
+        table_bytes, bytes_ = (np.asarray([one], dtype=np.int64) for one in (self.at_least(*tables), copied))
+        return bool(self._hardware.gathers_apart(table_bytes, elements, gathered, bytes_)[0])
+
+    def copied_table(self, read: KernelRead) -> int:
+        """Of the copy in rows that a gather reads, 0 where it reads the table; split rows are added up as wide as that is."""
+        kernel, (sharding, *_) = read.kernel, read.shardings
+        one = self._planned.program.gathered.get(kernel.time)
+        if one is None or not one.is_copied:
+            return 0
+        table, made = kernel.shape.operands[0], self.held(kernel.results[0], kernel.shape.results[0])
+        are_split = any(sharding.axes[dim] for dim in one.table[1])
+        type_ = table if are_split else TensorType(table.shape, made.dtype)
+        return self.copied(type_, sharding, one.table, is_read=True)
 
     def updates(
         self,
@@ -114,6 +126,7 @@ class Stored:
         *,
         is_last: bool,
         is_alone: bool,
+        has_gaps: bool,
     ) -> int:
         """Of a copy in rows of what a scatter adds to a table, stored in so many bytes."""
         first, second = (
@@ -122,9 +135,13 @@ class Stored:
         )
         alone = np.asarray([is_alone])
         found = self._hardware.updates_bytes(
-            first, second, np.asarray([bytes_]), is_last=is_last, is_alone=alone
+            first, second, np.asarray([bytes_]), is_last=is_last, is_alone=alone, has_gaps=has_gaps
         )
         return int(found[0])
+
+    def reads_rows(self, type_: TensorType, sharding: TensorSharding, dims: MinorDims) -> bool:
+        """Whether rows are gathered from a table that lies so."""
+        return bool(self._hardware.reads_rows(_shape(type_, sharding), dtype_bits(type_.dtype), dims)[0])
 
     def unpadded(self, type_: TensorType, sharding: TensorSharding) -> int:
         return int(self._hardware.unpadded_bytes(_shape(type_, sharding), dtype_bits(type_.dtype))[0])

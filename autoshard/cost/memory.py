@@ -108,13 +108,14 @@ def scattered_from(graph: Graph, edge: Edge, sizes: Sizes, value: int, moved: In
     smallest, written = (sizes.temporary(added, layouts, minor) for minor in (None, updates.written))
     stored = np.where(moved > 0, smallest[None, :], written[None, :])
     made = np.asarray(node.space.produced[0])
-    rows, _ = program.scattered_rows[table]
+    rows = program.scattered_rows[table].dims
     return sizes.updates(
         (added, layouts, updates.dims),
         (type_, made, rows),
         stored,
         is_last=updates.is_last,
         is_alone=(moved == 0) & updates.is_alone,
+        has_gaps=updates.has_gaps,
     )
 
 
@@ -218,7 +219,7 @@ def _items(
             (rows, whole) = (side[..., list(copy.dims[1])] for side in (shapes, np.asarray(flow.type.shape)))
             is_split = copy.is_of_whole & (rows < whole).any(axis=1)
             in_rows = np.where(is_split, 0, sizes.copied(flow.type, supply, copy.dims))
-            yield Item(0, copy.end, in_rows, note="copied into rows of whole slices")
+            yield Item(copy.begin, copy.end, in_rows, note="copied into rows of whole slices")
     elif node.space is not None:
         yield from _kernel_items(graph, node, sizes, lives, looped)
 
@@ -255,8 +256,8 @@ def _kernel_items(
     graph: Graph, node: Node, sizes: Sizes, lives: Mapping[int, Lifetime], looped: Looped
 ) -> Iterator[Item]:
     program, kernel = graph.program, graph.program.kernels[node.kernel]
-    if kernel.time in program.gathered_tables:
-        yield _gathered_from(graph, node, sizes)
+    if kernel.time in program.gathered:
+        yield from _gathered(graph, node, sizes)
     if (copy := program.image_copies.get(kernel.time)) is not None:
         copied = sizes.temporary(copy.type, node.choices.demands[0], copy.dims)
         yield Item(kernel.time, copy.end, copied, note="images as a convolution reads them")
@@ -276,10 +277,9 @@ def _beside_value(
 ) -> Iterator[Item]:
     """What is there for a value, whether it has a buffer of its own or not."""
     if made.value in program.scattered_rows:
-        dims, count = program.scattered_rows[made.value]
+        dims, end = program.scattered_rows[made.value]
         in_rows = np.where(made.is_made, sizes.copied(made.type, made.settled, dims), 0)
-        rows = Item(kernel.time, kernel.time + 1, in_rows, note="scattered in rows of whole slices")
-        yield from [rows] * count
+        yield Item(kernel.time, end, in_rows, note="scattered in rows of whole slices")
     if (transform := program.transforms.get(made.value)) is not None:
         whole = sizes.temporary(transform.whole, made.produced)
         note = "products of a Fourier transform"
@@ -351,16 +351,26 @@ def _gathered_as_made(graph: Graph, node: Node, sizes: Sizes, apart_below: int) 
         yield Item(0, kernel.time, bytes_, note="made in front of all else")
 
 
-def _gathered_from(graph: Graph, node: Node, sizes: Sizes) -> Item:
-    """The copy of an argument in rows that a gather reads, as wide as rows are added up where they are split, else as they are stored."""
+def _gathered(graph: Graph, node: Node, sizes: Sizes) -> Iterator[Item]:
+    """The copy of a table in rows that a gather reads, as wide as rows are added up where they are split, else as they are stored; and
+    what it makes, as long as that lies in such rows, beside what is made of them.
+    """
+    assert node.space is not None
     kernel = graph.program.kernels[node.kernel]
-    dims, layouts = graph.program.gathered_tables[kernel.time], node.choices.demands[0]
-    table = kernel.shape.operands[0]
-    narrow = TensorType(table.shape, sizes.held(kernel.results[0], kernel.shape.results[0]).dtype)
-    are_whole = (graph.layouts[table.rank].divisors()[layouts][:, list(dims[1])] == 1).all(axis=1)
-    wide, whole = (sizes.copied(type_, layouts, dims, is_read=True) for type_ in (table, narrow))
-    in_rows = np.where(are_whole, whole, wide)
-    return Item(kernel.time, kernel.time + 1, in_rows, note="copied into rows of whole slices")
+    one, note = graph.program.gathered[kernel.time], "in rows of whole slices"
+    layouts, table, made = node.choices.demands[0], kernel.shape.operands[0], kernel.shape.results[0]
+    held = sizes.held(kernel.results[0], made)
+    if one.is_copied:
+        in_rows, end = sizes.copied_table(table, layouts, held, one.table), kernel.time + 1
+        yield Item(one.begin, end, in_rows, note=f"copied {note}", value=kernel.uses[0].value)
+    if one.rows is not None:
+        produced, minor = np.asarray(node.space.produced[0]), graph.program.minor_dims.get(kernel.results[0])
+        rows, own = (sizes.temporary(held, produced, dims) for dims in (one.rows, minor))
+        in_rows = np.where(sizes.reads_rows(TensorType(table.shape, held.dtype), layouts, one.table), rows, 0)
+        beside = np.where(rows > own, np.maximum(in_rows - own, 0), in_rows)
+        yield Item(kernel.time, one.end, beside, note=f"gathered {note}", value=kernel.results[0])
+        if one.worked < one.end:
+            yield Item(one.worked, one.end, in_rows, note=f"worked on {note}")
 
 
 def _is_made(graph: Graph, value: int, type_: TensorType, settled: Ints) -> NDArray[np.bool_]:

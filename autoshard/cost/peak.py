@@ -255,9 +255,18 @@ class PeakModel:
             choice = [int(chosen[number])]
             table = space.shape.operands[0], self._graph.nodes[number].choices.demands[0][choice]
             made = space.shape.results[0], np.asarray(space.produced[0])[choice]
-            if self._sizes.are_gathered_apart(table, made).all():
+            if self._sizes.are_gathered_apart(table, made, self._copied(number, *table)).all():
                 found.add(result)
         return frozenset(found)
+
+    def _copied(self, node: int, table: TensorType, layouts: Ints) -> Ints:
+        """Bytes of the copy of a table in rows that a gather reads; 0 where it reads the table."""
+        kernel = self._graph.program.kernels[self._graph.nodes[node].kernel]
+        one = self._graph.program.gathered.get(kernel.time)
+        if one is None or not one.is_copied:
+            return np.zeros(len(layouts), dtype=np.int64)
+        made = self._sizes.held(kernel.results[0], kernel.shape.results[0])
+        return self._sizes.copied_table(table, np.asarray(layouts), made, one.table)
 
     def _of_nodes(self, lives: Lives) -> _NodeItems:
         if id(lives) not in self._living:

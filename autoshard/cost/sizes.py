@@ -130,13 +130,22 @@ class Sizes:
         *,
         is_last: bool,
         is_alone: NDArray[np.bool_],
+        has_gaps: bool,
     ) -> Ints:
         """Of rows that a scatter adds to a table, `stored` in so many bytes: see `Hardware.updates_bytes`."""
         shapes = [
             (self._graph.layouts[type_.rank].local_shapes(type_, layouts), dtype_bits(type_.dtype), dims)
             for type_, layouts, dims in (added, table)
         ]
-        return self._hardware.updates_bytes(shapes[0], shapes[1], stored, is_last=is_last, is_alone=is_alone)
+        one, other = shapes
+        return self._hardware.updates_bytes(
+            one, other, stored, is_last=is_last, is_alone=is_alone, has_gaps=has_gaps
+        )
+
+    def reads_rows(self, type_: TensorType, layouts: Ints, minor: MinorDims) -> NDArray[np.bool_]:
+        """Whether rows are gathered from a table that lies so."""
+        shapes = self._graph.layouts[type_.rank].local_shapes(type_, layouts)
+        return self._hardware.reads_rows(shapes, dtype_bits(type_.dtype), minor)
 
     def lie_across(self, type_: TensorType, layouts: Ints) -> NDArray[np.bool_]:
         """Whether it is a matrix that is stored column by column."""
@@ -149,14 +158,21 @@ class Sizes:
         return self._hardware.are_updated_as_made(shapes, type_.shape, is_turned=is_turned)
 
     def are_gathered_apart(
-        self, table: tuple[TensorType, Ints], made: tuple[TensorType, Ints]
+        self, table: tuple[TensorType, Ints], made: tuple[TensorType, Ints], copied: Ints
     ) -> NDArray[np.bool_]:
-        """Whether SparseCores gather that from a table, both with their layouts."""
+        """Whether SparseCores gather that from a table, both with their layouts, or from a copy that takes so many bytes."""
         shapes, rows = (
             self._graph.layouts[type_.rank].local_shapes(type_, ids) for type_, ids in (table, made)
         )
         elements, gathered = (np.prod(one, axis=1, dtype=np.int64) for one in (shapes, rows))
-        return self._hardware.gathers_apart(self.temporary(*table), elements, gathered)
+        return self._hardware.gathers_apart(self.temporary(*table), elements, gathered, copied)
+
+    def copied_table(self, table: TensorType, layouts: Ints, made: TensorType, dims: MinorDims) -> Ints:
+        """Of the copy in rows that a gather makes `made` of: as wide as rows are added up where they are split, else as they are stored."""
+        are_whole = (self._graph.layouts[table.rank].divisors()[layouts][:, list(dims[1])] == 1).all(axis=1)
+        narrow = TensorType(table.shape, made.dtype)
+        wide, whole = (self.copied(type_, layouts, dims, is_read=True) for type_ in (table, narrow))
+        return np.where(are_whole, whole, wide)
 
     def strips(self, type_: TensorType, layouts: Ints, images: Images, taps: int) -> Ints:
         """Of a value that comes and goes as strips of few images; 0 where images are not cut."""

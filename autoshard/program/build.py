@@ -35,11 +35,11 @@ from autoshard.program.lifetime import (
     slices_in_loops,
     undonated_arguments,
 )
-from autoshard.program.merging import NO_MERGED, merged_scatters, without_merged
+from autoshard.program.merging import merged_scatters, without_merged
 from autoshard.program.minor import (
     as_read,
     evaluated_as_made,
-    gathered_tables,
+    gathered_rows,
     given_rows,
     minor_dims,
     returned_as_made,
@@ -85,7 +85,7 @@ from autoshard.program.traded import Traffic
 from autoshard.program.traffic import Apart, Segment, fuse_into_products
 from autoshard.program.transforms import transforms
 from autoshard.program.turned import hidden_of_few, stored_besides
-from autoshard.program.updates import row_copies, updated_at_once, updates_in_rows
+from autoshard.program.updates import row_copies, scattered_for, updated_at_once, updates_in_rows
 from autoshard.program.widths import Widths
 from autoshard.program.windowed import windowed_exponentials
 
@@ -184,21 +184,21 @@ def build_program(
         lives, ample = (
             _fused_by_xla_tpu(kernels, listing, pinned, stored, one, compiler) for one in (lives, ample)
         )
-    merged = merged_scatters(listing, zeros) if compiler.is_xla_tpu else NO_MERGED
+    merged = merged_scatters(listing, zeros) if compiler.is_xla_tpu else {}
     lives, ample = (without_merged(kernels, merged, one) for one in (lives, ample))
     later = {value: sum_ for value, sum_ in sums_after_loops(listing).items() if value not in addends.sums}
     kernels = keep_near(kernels, listing, lives, roots, later, maker.interned)
     fresh = returned(listing, kernels, handing, pairs)
     rows = scattered_rows(kernels, listing)
-    rows |= {value: (rows[value][0], 1) for value in merged.alone & rows.keys()}
-    updates = updates_in_rows(kernels, listing, rows, zeros)
+    updates, num_times = updates_in_rows(kernels, listing, rows, zeros), len(listing.ops) + 1
     lives, ample = updated_at_once(lives, updates), updated_at_once(ample, updates)
     indexed = written_at_index(listing)
     read_so, named_so = as_read(kernels, listing) if compiler.is_xla_tpu else ({}, frozenset[int]())
     dims = (
         returned_as_made(kernels, listing, fresh) | minor_dims(kernels, listing, compiler) | read_so | indexed
     )
-    copies_of_rows = given_rows(kernels, listing, compiler) | row_copies(updates, listing, compiler)
+    given = given_rows(kernels, listing, compiler)
+    copies_of_rows = given | row_copies(updates, listing, compiler, num_times)
     wholes = made_for_gathers(kernels, listing, may_repeat)
     ample = picked_at_the_end(wholes, kernels, listing, ample, compiler)
     alike = padded_alike(kernels, listing, dims, ample)
@@ -232,7 +232,7 @@ def build_program(
         lifetimes=reuse_results(listing, kernels, fresh, lives),
         ample_lifetimes=ample,
         lent_lifetimes=reuse_results(listing, kernels, fresh, ample),
-        num_times=len(listing.ops) + 1,
+        num_times=num_times,
         carried_pairs=pairs,
         widths=widths,
         stored=stored,
@@ -243,7 +243,7 @@ def build_program(
         copied_results=copied_results(listing, kernels, handing, pairs, fusion.free),
         sums_after_loops=later,
         wholes=wholes,
-        scattered_rows=rows | {one.gradient: (one.dims, 0 if one.is_in_state else 1) for one in updates},
+        scattered_rows=rows | scattered_for(updates, num_times),
         row_copies=copies_of_rows,
         laid_out=laid_out_for_updates(kernels, listing) if compiler.lays_out_early else {},
         padding_names=padding,
@@ -252,7 +252,7 @@ def build_program(
         pieces=in_pieces(kernels, listing),
         as_made=as_made,
         indexed=indexed,
-        merged_scatters=frozenset(merged.into),
+        merged_scatters=frozenset(merged),
         scatters_last=compiler.scatters_last,
         early=early,
         gathers_apart=compiler.gathers_apart,
@@ -263,7 +263,7 @@ def build_program(
         return program
     program = replace(
         program,
-        gathered_tables=gathered_tables(kernels, listing, copies_of_rows),
+        gathered=gathered_rows(kernels, listing, given, is_apart=compiler.gathers_apart),
         image_copies=image_copies(kernels, listing),
         scattered_sums=scattered_sums(listing, storing),
         transforms=transforms(kernels, permanent, fresh, ample),
@@ -273,7 +273,7 @@ def build_program(
         sliced=sliced_values(kernels, listing, ample),
         of_one=scores_of_one(kept, listing, ample, compiler),
         weights_of_heads=weights_of_heads(listing, compiler),
-        scattered_updates=scattered_updates(kernels, listing, ample, rows, dims, indexed, copies_of_rows),
+        scattered_updates=scattered_updates(kernels, listing, ample, rows, dims, indexed, given),
     )
     return replace(program, picked=picked_beside(program, compiler))
 

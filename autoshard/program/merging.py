@@ -18,16 +18,6 @@ from autoshard.program.records import Kernel, Lifetime
 _ADD, _SCATTER = "stablehlo.add", "stablehlo.scatter"
 
 
-class Merged(NamedTuple):
-    """`into`: of what the earlier scatters make, what the last one makes; `alone`: of the last ones those that nothing else is added to."""
-
-    into: dict[int, int]
-    alone: frozenset[int]
-
-
-NO_MERGED = Merged({}, frozenset())
-
-
 class _Sum(NamedTuple):
     """Of scatters that are one: the shapes of indices and updates, what each makes, whether they have another addend, and their body."""
 
@@ -38,8 +28,8 @@ class _Sum(NamedTuple):
     region: int
 
 
-def merged_scatters(listing: Listing, zeros: frozenset[int]) -> Merged:
-    """`zeros`: values that are zero everywhere."""
+def merged_scatters(listing: Listing, zeros: frozenset[int]) -> dict[int, int]:
+    """Of what the earlier scatters make, what the last one makes; `zeros`: values that are zero everywhere."""
     sites = listing.sites
     sums: dict[int, _Sum] = {}
     whole: dict[int, _Sum] = {}
@@ -52,18 +42,16 @@ def merged_scatters(listing: Listing, zeros: frozenset[int]) -> Merged:
         readers = sites.get(op.results[0], ())
         if len(readers) == 1 and readers[0][0] >= 0:
             sums[op.results[0]] = found
-    into = {value: one.scatters[-1] for value, one in whole.items() if value != one.scatters[-1]}
-    last = {one.scatters[-1] for one in whole.values() if len(one.scatters) > 1 and not one.has_others}
-    return Merged(into, frozenset(last))
+    return {value: one.scatters[-1] for value, one in whole.items() if value != one.scatters[-1]}
 
 
 def without_merged(
-    kernels: Sequence[Kernel], merged: Merged, lives: Mapping[int, Lifetime]
+    kernels: Sequence[Kernel], merged: Mapping[int, int], lives: Mapping[int, Lifetime]
 ) -> dict[int, Lifetime]:
     """Keep what the earlier scatters read until the last is made."""
     made = {value: kernel for kernel in kernels for value in kernel.results}
     found = dict(lives)
-    for value, last in merged.into.items():
+    for value, last in merged.items():
         if value in made and last in made:
             for use in made[value].uses:
                 keep_until(use.value, made[last].time + 1, made, found)

@@ -18,8 +18,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.concatenated import CONCATENATE, FULL_LANES, MOST_PARTS, joined_along, joined_parts
 from autoshard.program.fusion import is_elementwise
-from autoshard.program.records import Compiler, Kernel, KernelShape, Lifetime, MinorDims, RowCopy, Updates
-from autoshard.program.rowwise import as_asked, gathers_rows, scatters_rows
+from autoshard.program.records import (
+    Compiler,
+    Gathered,
+    Kernel,
+    KernelShape,
+    Lifetime,
+    MinorDims,
+    RowCopy,
+    ScatteredRows,
+    Updates,
+)
+from autoshard.program.repeating import readers_of
+from autoshard.program.rowwise import as_asked, gathers_rows, rows_apart, scatters_rows
 from autoshard.sharding import TensorMapping, TensorType
 
 _TABLE_RANK = 2
@@ -149,26 +160,15 @@ def minor_of_scattered(shape: KernelShape) -> MinorDims | None:
     return dims if dims is None or not shape.is_turned else (*dims[:2], True)
 
 
-def scattered_rows(kernels: Sequence[Kernel], listing: Listing) -> dict[int, tuple[MinorDims, int]]:
-    """Of what scatters make, how it lies meanwhile, and how many values of that size lie so.
-
-    Two, with what it is added to, where an elementwise kernel alone reads it.
-    """
-    readers = Counter(use.value for kernel in kernels for use in kernel.uses)
-    added = {
-        use.value
-        for kernel in kernels
-        if is_elementwise(listing.ops[kernel.time])
-        for use in kernel.uses
-        if readers[use.value] == 1
-    }
-    found: dict[int, tuple[MinorDims, int]] = {}
+def scattered_rows(kernels: Sequence[Kernel], listing: Listing) -> dict[int, ScatteredRows]:
+    """Of what scatters make, how it lies while it is."""
+    found: dict[int, ScatteredRows] = {}
     for kernel in kernels:
         op = listing.ops[kernel.time]
         if op.name == "stablehlo.scatter" and op.rule is not None and len(op.operands) == 3:
             dims = _slices(op.rule.results[0], op.rule.operands[2], op.rule.operands[1])
             if dims is not None:
-                found[kernel.results[0]] = dims, 2 if kernel.results[0] in added else 1
+                found[kernel.results[0]] = ScatteredRows(dims, kernel.time + 1)
     return found
 
 
@@ -202,7 +202,8 @@ def scattered_updates(
             is_last = value in lives and lives[value].end <= kernel.time + 1
             is_alone = is_last and readers[value] == 1
             written = (dims if value in made else indexed).get(value)
-            found[kernel.time] = Updates(operands[0], in_rows, written, is_alone, is_last)
+            has_gaps = rows_apart(kernel.shape.operands[operands[0]], in_rows) is not None
+            found[kernel.time] = Updates(operands[0], in_rows, written, is_alone, is_last, has_gaps)
     return found
 
 
@@ -342,30 +343,57 @@ def given_rows(kernels: Sequence[Kernel], listing: Listing, compiler: Compiler) 
     for kernel in kernels:
         updates = _updates(listing.ops[kernel.time], listing, compiler)
         if updates is not None and updates[0] in arguments:
-            found[updates[0]] = RowCopy(updates[1], kernel.time + 1)
+            found[updates[0]] = RowCopy(updates[1], 0, kernel.time + 1)
     return found
 
 
-def gathered_tables(
-    kernels: Sequence[Kernel], listing: Listing, copies: Mapping[int, RowCopy]
-) -> dict[int, MinorDims]:
-    """How arguments of two dimensions lie that gathers take rows of, by the times of these; but for those of which there are `copies`.
+def gathered_rows(
+    kernels: Sequence[Kernel], listing: Listing, copies: Collection[int], *, is_apart: bool
+) -> dict[int, Gathered]:
+    """By the times of gathers that read copies of tables in rows, or make rows that are copied; there are `copies` of those arguments.
 
-    A runtime hands them over in the smallest layout, where narrow rows lie along the rows of tiles.
+    A runtime hands arguments over in the smallest layout, where narrow rows lie along the rows of tiles, and what is made of one alone
+    lies so too: such tables of two dimensions are copied. Where gathers run apart (`offloaded`) the next table is copied while they take
+    rows of one, and these are worked on, beside them, and laid out while they take the next, unless a product is between.
     """
-    arguments, found = (
-        {argument.value for argument in listing.arguments} - copies.keys(),
-        dict[int, MinorDims](),
-    )
+    smallest = {argument.value for argument in listing.arguments}.difference(copies)
+    readers = readers_of(kernels) if is_apart else {}
+    taken, last = dict[int, Gathered](), -1
+    before, behind = dict[int, int](), dict[int, int]()
     for kernel in kernels:
-        op = listing.ops[kernel.time]
-        if op.name != "stablehlo.gather" or op.rule is None or op.operands[0] not in arguments:
+        op, time = listing.ops[kernel.time], kernel.time
+        if kernel.shape.is_matmul:
+            last = -1
+        elif is_elementwise(op) and kernel.uses and smallest.issuperset(use.value for use in kernel.uses):
+            smallest.update(kernel.results)
+        if op.name != "stablehlo.gather" or op.rule is None or (time, 0) not in kernel.uses[0].sites:
             continue
-        table = kernel.shape.operands[0]
-        dims = _slices(op.rule.operands[0], op.rule.results[0], op.rule.operands[1])
-        if kernel.uses[0].value == op.operands[0] and table.rank == _TABLE_RANK and dims is not None:
-            found[kernel.time] = dims
+        table = _slices(op.rule.operands[0], op.rule.results[0], op.rule.operands[1])
+        is_copied = op.operands[0] in smallest and kernel.shape.operands[0].rank == _TABLE_RANK
+        rows = rows_apart(kernel.shape.results[0], _written(kernel, listing, {}))
+        if table is None or not (is_copied or rows is not None):
+            continue
+        if is_apart and last >= 0:
+            before[time], behind[last] = last, time
+        work = [
+            reader.time
+            for reader in readers.get(kernel.results[0], ())
+            for use in reader.uses
+            if use.value == kernel.results[0]
+            and any(_is_worked(listing.ops[number]) for number, _ in use.sites)
+        ]
+        taken[time] = Gathered(table, is_copied, rows, time, time + 1, min(work, default=-1))
+        last = time
+    found = dict[int, Gathered]()
+    for time, one in taken.items():
+        end = max(behind.get(time, time), one.worked) + 1
+        worked = one.worked if one.worked >= 0 else end
+        found[time] = one._replace(begin=before.get(time, time), end=end, worked=worked)
     return found
+
+
+def _is_worked(op: Op) -> bool:
+    return is_elementwise(op) and op.name != "stablehlo.convert"
 
 
 def _updates(op: Op, listing: Listing, compiler: Compiler) -> tuple[int, MinorDims] | None:

@@ -8,7 +8,7 @@ argument or result, a value that a loop or branch carries, or one that enters or
 import math
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from autoshard.mlir.listing import RESULT_SITE, Listing, UserCollective, Window
 from autoshard.program.accumulation import AddedUp
@@ -235,9 +235,9 @@ class Lifetime:
     """The result in whose memory it lies, as far as it is no larger than that once both are sharded."""
 
 
-MinorDims = tuple[tuple[int, ...], tuple[int, ...], bool]
+MinorDims = tuple[tuple[int, ...], tuple[int, ...], bool | Literal["paired"]]
 """The two minor dimensions of a value in memory are one of the first and one of the second, in either order unless the last says that the
-first is minor to the second."""
+first is minor to the second; `"paired"`: of each the ones at the same place, whichever pair takes less."""
 
 
 class Images(NamedTuple):
@@ -315,11 +315,36 @@ class Picked(NamedTuple):
 
 
 class RowCopy(NamedTuple):
-    """Of an argument, in rows of whole slices, as if when the program begins and until `end`."""
+    """Of an argument, in rows of whole slices, from `begin` until `end`."""
+
+    dims: MinorDims
+    begin: int
+    end: int
+    is_of_whole: bool = False  # none is made where the rows are split
+
+
+class Gathered(NamedTuple):
+    """How a gather takes rows of whole slices.
+
+    Attributes:
+        table: how the table lies meanwhile, of which there is a copy so from `begin` until the gather where it `is_copied`.
+        rows: the same of what the gather makes, where that is laid out anew behind it, until `end`.
+        worked: when elementwise work on these rows is stored beside them, until then; `end` where none is.
+    """
+
+    table: MinorDims
+    is_copied: bool
+    rows: MinorDims | None
+    begin: int
+    end: int
+    worked: int
+
+
+class ScatteredRows(NamedTuple):
+    """What a scatter makes, in rows of whole slices until `end`."""
 
     dims: MinorDims
     end: int
-    is_of_whole: bool = False  # none is made where the rows are split
 
 
 class LaidOut(NamedTuple):
@@ -343,6 +368,7 @@ class Updates(NamedTuple):
     written: MinorDims | None  # as it is made, if a kernel does
     is_alone: bool  # nothing else reads it
     is_last: bool  # nothing else reads it later
+    has_gaps: bool  # as it lies it is no other name of such rows (`rowwise`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,10 +432,10 @@ class Program:
         copied_results: numbers of results that take memory beside the value they return.
         sums_after_loops: of values that each trip of a loop adds up, what a compiler may sum after it.
         wholes: what is made whole besides, by the values whose sharding it has.
-        scattered_rows: of what scatters make, how it lies meanwhile, and how many values of that size lie so.
+        scattered_rows: of what scatters make, how it lies meanwhile.
         row_copies: of arguments that are copied into such rows.
         laid_out: arguments that are copied into the layout of a gradient, by (time, operand) of the kernel that updates with it.
-        gathered_tables: how arguments lie that gathers read, by the times of these.
+        gathered: by the times of gathers, what is there in rows beside what they read and make.
         image_copies: of arguments that convolutions read, by the times of the first ones.
         padding_names: names of buffers that take what they pad of their elements.
         worked_on: see `renamed.worked_on`.
@@ -452,12 +478,12 @@ class Program:
     copied_results: frozenset[int] = frozenset()
     sums_after_loops: dict[int, AddedUp] = field(default_factory=dict[int, AddedUp])
     wholes: dict[int, tuple[Whole, ...]] = field(default_factory=dict[int, tuple[Whole, ...]])
-    scattered_rows: dict[int, tuple[MinorDims, int]] = field(default_factory=dict[int, tuple[MinorDims, int]])
+    scattered_rows: dict[int, ScatteredRows] = field(default_factory=dict[int, ScatteredRows])
     row_copies: dict[int, RowCopy] = field(default_factory=dict[int, RowCopy])
     laid_out: dict[tuple[int, int], tuple[LaidOut, ...]] = field(
         default_factory=dict[tuple[int, int], tuple[LaidOut, ...]]
     )
-    gathered_tables: dict[int, MinorDims] = field(default_factory=dict[int, MinorDims])
+    gathered: dict[int, Gathered] = field(default_factory=dict[int, Gathered])
     image_copies: dict[int, ImageCopy] = field(default_factory=dict[int, ImageCopy])
     padding_names: frozenset[int] = frozenset()
     worked_on: dict[int, int] = field(default_factory=dict[int, int])

@@ -209,8 +209,10 @@ def test_parts_of_short_vectors_fill_rows_by_their_elements(elements: int, kind:
     """As libtpu 0.0.52 compiles gathers over 16 devices, for v5e and v6e."""
     before, after = parse_sharding('[{"x", "y"}]', MESH), parse_sharding("[{}]", MESH)
     (step,) = decompose_reshards(MESH, [(1, before, after)])[0]
-    (one,) = emitted_step(step, before, TensorType((elements,), dtype))
-    assert one.kind == kind
+    type_ = TensorType((elements,), dtype)
+    (one,) = emitted_step(step, before, type_)
+    (sent,) = sent_for_step(Compiler("xla-tpu", 16, is_cubic=False), step, before, type_, 1)
+    assert one.kind == sent.kind == kind
 
 
 def test_parts_of_fewer_rows_than_devices_come_from_several_neighbours() -> None:

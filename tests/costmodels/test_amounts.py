@@ -125,6 +125,8 @@ ARGUMENTS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a number for dimensions": (lambda v5e: v5e.stored_bytes([[8, 8]], 16, 1), "minor is 1"),
     "one kind of dimensions": (lambda v5e: v5e.stored_bytes([[8, 8]], 16, ([0],)), "minor is "),
     "no such dimension": (lambda v5e: v5e.stored_bytes([[8, 8]], 16, ([0], [2])), "minor is "),
+    "an unknown order": (lambda v5e: v5e.stored_bytes([[8, 8]], 16, ([0], [1], "twice")), "minor is "),
+    "a pair without its other": (lambda v5e: v5e.stored_bytes([[8, 8]], 16, ([0, 1], [1], "paired")), "minor is "),
     "dimensions that end": (lambda v5e: v5e.stored_bytes([[8, 8]], 16, iter(([0], [1]))), "minor is "),
     "slices of text": (lambda v5e: v5e.place([("x", 4)], slices="2"), "slices: there are '2'"),
 }  # fmt: skip

@@ -41,6 +41,16 @@ def test_sizes_of_arguments(shape: tuple[int, ...], bits: int, expected: int) ->
     assert stored(shape, bits) == expected
 
 
+@given(st.tuples(*[st.integers(1, 300)] * 3), st.sampled_from([8, 16, 32]))
+def test_paired_dimensions_are_each_with_their_own(shape: tuple[int, ...], bits: int) -> None:
+    """Whichever of the two layouts takes less, and no third one."""
+    pairs = [
+        stored(shape, bits, ((lanes,), (rows,), True)) for lanes, rows in ((2, 1), (1, 0)) if shape[lanes] > 1
+    ]
+    if len(pairs) > 1:  # where a kind has one element only, any may be minor
+        assert stored(shape, bits, ((2, 1), (1, 0), "paired")) == min(pairs)
+
+
 def test_minor_dimensions_that_are_not_free() -> None:
     """Attention scores of 197 positions pad both of them where neither batch nor heads can be minor: 419 MB for 318."""
     assert stored((256, 16, 197, 197), 16, ((2,), (3,))) == 256 * 16 * 200 * 256 * 2
