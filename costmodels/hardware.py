@@ -334,17 +334,24 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return none if self.tiles is None else self.tiles.lie_across(shapes, element_bits)
 
     def copied_bytes(
-        self, shapes: NDArray[Any], element_bits: int, minor: MinorPair, *, is_read: bool = False
+        self,
+        shapes: NDArray[Any],
+        element_bits: int,
+        minor: MinorPair,
+        *,
+        is_read: bool = False,
+        slices: NDArray[np.int64] | None = None,
     ) -> NDArray[np.int64]:
         """Of temporary copies in layouts with those minor dimensions; 0 where the smallest layout takes as little, or the compiler keeps it
-        (`tiles.pads_too_far`, or `pads_too_far_to_read` of what rows are gathered from).
+        (`tiles.pads_too_far`, of so many slices that are scattered, or `pads_too_far_to_read` of what rows are gathered from).
         """
         if self.tiles is None:
             return np.zeros(len(shapes), dtype=np.int64)
         padded, least = (self.tiles.stored_bytes(shapes, element_bits, dims) for dims in (minor, None))
-        is_much = (
-            pads_too_far_to_read(padded, least) if is_read else pads_too_far(padded, least, self.hbm_bytes)
-        )
+        if is_read:
+            is_much = pads_too_far_to_read(padded, least)
+        else:
+            is_much = pads_too_far(padded, least, element_bits, self.hbm_bytes, slices)
         is_copied = (padded > least) & ~is_much
         return np.where(is_copied, self.tiles.with_gaps(padded), 0)
 
@@ -378,9 +385,12 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.tiles is None:
             return np.zeros_like(stored)
         tiles, (shapes, bits, minor) = self.tiles, table
+        slices = np.prod(updates[0][:, list(updates[2][1])], axis=1, dtype=np.int64)
         added = tiles.with_gaps(tiles.stored_bytes(*updates))
         in_rows, least = (tiles.with_gaps(tiles.stored_bytes(shapes, bits, dims)) for dims in (minor, None))
-        is_copied = (has_gaps | (added > stored)) & ~pads_too_far(in_rows, least, self.hbm_bytes)
+        is_copied = (has_gaps | (added > stored)) & ~pads_too_far(
+            in_rows, least, bits, self.hbm_bytes, slices
+        )
         gone = np.where(is_alone & (not has_gaps), stored, np.minimum(stored, in_rows) if is_last else 0)
         return np.where(is_copied, np.maximum(added - gone, 0), 0)
 

@@ -1,5 +1,6 @@
 """The buffers of values over program time, and what is beside them while they are made: what `memory` sweeps over."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -167,8 +168,13 @@ def _scattered(planned: Planned, reads: Reads, stored: Stored, lives: Lifetimes)
             if value in planned.program.scattered_rows.keys() & lives.keys() and not _is_merged(
                 planned, value, settled
             ):
-                dims, end = planned.program.scattered_rows[value]
-                yield Buffer(time, end, stored.copied(type_, settled, dims))
+                one = planned.program.scattered_rows[value]
+                slices = one.slices
+                if one.operand >= 0:
+                    added = read.kernel.shape.operands[one.operand]
+                    part = read.shardings[one.operand].local_shape(added.shape)
+                    slices = math.prod(part[dim] for dim in one.along)
+                yield Buffer(time, one.end, stored.copied(type_, settled, one.dims, slices=slices))
     for read in [read for read in reads.kernels if read.kernel.time in planned.program.scattered_updates]:
         yield Buffer(read.kernel.time, read.kernel.time + 1, _scattered_from(planned, read, stored))
     for value, copy in planned.program.row_copies.items():
@@ -176,7 +182,7 @@ def _scattered(planned: Planned, reads: Reads, stored: Stored, lives: Lifetimes)
         sharding = settled_of(planned, value, type_)
         part = sharding.local_shape(type_.shape)
         if not (copy.is_of_whole and any(part[dim] < type_.shape[dim] for dim in copy.dims[1])):
-            yield Buffer(copy.begin, copy.end, stored.copied(type_, sharding, copy.dims))
+            yield Buffer(copy.begin, copy.end, stored.copied(type_, sharding, copy.dims, slices=copy.slices))
 
 
 def _laid_out(planned: Planned, reads: Reads, stored: Stored) -> Iterator[Buffer]:
@@ -193,7 +199,7 @@ def _scattered_from(planned: Planned, read: KernelRead, stored: Stored) -> int:
     updates = program.scattered_updates[kernel.time]
     value, sharding = kernel.uses[updates.operand].value, read.shardings[updates.operand]
     table, type_ = kernel.results[0], stored.held(value, kernel.shape.operands[updates.operand])
-    result, (rows, _) = stored.held(table, kernel.shape.results[0]), program.scattered_rows[table]
+    result, rows = stored.held(table, kernel.shape.results[0]), program.scattered_rows[table].dims
     is_moved = sharding != planned.shared.get(value, planned.settled[value])
     bytes_ = stored.at_least(type_, sharding) if is_moved else stored.as_written(value, type_, sharding)
     made = planned.produced.get(table, settled_of(planned, table, kernel.shape.results[0]))

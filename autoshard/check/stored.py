@@ -95,11 +95,18 @@ class Stored:
         return self._bytes(type_, sharding, dims, is_temporary=True)
 
     def copied(
-        self, type_: TensorType, sharding: TensorSharding, dims: MinorDims, *, is_read: bool = False
+        self,
+        type_: TensorType,
+        sharding: TensorSharding,
+        dims: MinorDims,
+        *,
+        is_read: bool = False,
+        slices: int | None = None,
     ) -> int:
-        """Of a copy in that layout, where one is made; `is_read`: for rows to be gathered from it."""
+        """Of a copy in that layout, where one is made: for rows to be gathered from it (`is_read`), or so many `slices` to be scattered."""
         shape, bits = _shape(type_, sharding), dtype_bits(type_.dtype)
-        return int(self._hardware.copied_bytes(shape, bits, dims, is_read=is_read)[0])
+        many = None if slices is None else np.asarray([slices], dtype=np.int64)
+        return int(self._hardware.copied_bytes(shape, bits, dims, is_read=is_read, slices=many)[0])
 
     def is_gathered_apart(self, tables: Typed, made: Typed, copied: int) -> bool:
         """Whether SparseCores gather that from a table, both with their shardings, or from a copy that takes so many bytes."""

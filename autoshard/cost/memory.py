@@ -31,7 +31,7 @@ from autoshard.cost.sizes import Item, Sizes
 from autoshard.cost.strips import strip_items
 from autoshard.problem import ProblemBuilder
 from autoshard.problem.model import Bools
-from autoshard.program import Flow, FlowKind, Kernel, Lifetime, Lives, MinorDims, Program, lies_as_read
+from autoshard.program import Flow, FlowKind, Lifetime, Lives, MinorDims, Program, lies_as_read
 from autoshard.sharding import TensorSharding, TensorType
 
 
@@ -218,7 +218,8 @@ def _items(
             shapes = graph.layouts[flow.type.rank].local_shapes(flow.type, supply)
             (rows, whole) = (side[..., list(copy.dims[1])] for side in (shapes, np.asarray(flow.type.shape)))
             is_split = copy.is_of_whole & (rows < whole).any(axis=1)
-            in_rows = np.where(is_split, 0, sizes.copied(flow.type, supply, copy.dims))
+            slices = np.full(len(supply), copy.slices, dtype=np.int64)
+            in_rows = np.where(is_split, 0, sizes.copied(flow.type, supply, copy.dims, slices=slices))
             yield Item(copy.begin, copy.end, in_rows, note="copied into rows of whole slices")
     elif node.space is not None:
         yield from _kernel_items(graph, node, sizes, lives, looped)
@@ -268,18 +269,24 @@ def _kernel_items(
             yield Item(kernel.time, kernel.time + 1, moved, note="before it is moved")
         lifetime = lives.get(made.value)
         if lifetime is not None:
-            yield from _beside_value(program, kernel, made, sizes, lifetime)
+            yield from _beside_value(program, node, made, sizes, lifetime)
             yield from _value_items(graph, node, made, sizes, lives, lifetime)
 
 
 def _beside_value(
-    program: Program, kernel: Kernel, made: _Made, sizes: Sizes, lifetime: Lifetime
+    program: Program, node: Node, made: _Made, sizes: Sizes, lifetime: Lifetime
 ) -> Iterator[Item]:
     """What is there for a value, whether it has a buffer of its own or not."""
+    kernel = program.kernels[node.kernel]
     if made.value in program.scattered_rows:
-        dims, end = program.scattered_rows[made.value]
-        in_rows = np.where(made.is_made, sizes.copied(made.type, made.settled, dims), 0)
-        yield Item(kernel.time, end, in_rows, note="scattered in rows of whole slices")
+        one = program.scattered_rows[made.value]
+        slices = np.full(len(made.settled), one.slices, dtype=np.int64)
+        if one.operand >= 0:
+            added, layouts = kernel.shape.operands[one.operand], node.choices.demands[one.operand]
+            slices = sizes.counted(added, layouts, one.along)
+        in_rows = sizes.copied(made.type, made.settled, one.dims, slices=slices)
+        note = "scattered in rows of whole slices"
+        yield Item(kernel.time, one.end, np.where(made.is_made, in_rows, 0), note=note)
     if (transform := program.transforms.get(made.value)) is not None:
         whole = sizes.temporary(transform.whole, made.produced)
         note = "products of a Fourier transform"

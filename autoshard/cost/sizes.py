@@ -1,6 +1,6 @@
 """Bytes that values take in a device's memory, by their sharding: those of the hardware's layouts (`Hardware.stored_bytes`)."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -117,10 +117,24 @@ class Sizes:
         assert whole.beside is not None
         return whole.beside.holds(self._graph.layouts[whole.type.rank].local_shapes(whole.type, layouts))
 
-    def copied(self, type_: TensorType, layouts: Ints, minor: MinorDims, *, is_read: bool = False) -> Ints:
-        """Of a copy in that layout, where one is made; `is_read`: for rows to be gathered from it."""
+    def copied(
+        self,
+        type_: TensorType,
+        layouts: Ints,
+        minor: MinorDims,
+        *,
+        is_read: bool = False,
+        slices: Ints | None = None,
+    ) -> Ints:
+        """Of a copy in that layout, where one is made: for rows to be gathered from it (`is_read`), or so many `slices` to be scattered."""
         shapes = self._graph.layouts[type_.rank].local_shapes(type_, layouts)
-        return self._hardware.copied_bytes(shapes, dtype_bits(type_.dtype), minor, is_read=is_read)
+        bits = dtype_bits(type_.dtype)
+        return self._hardware.copied_bytes(shapes, bits, minor, is_read=is_read, slices=slices)
+
+    def counted(self, type_: TensorType, layouts: Ints, along: Sequence[int]) -> Ints:
+        """Elements of a device along these dimensions."""
+        shapes = self._graph.layouts[type_.rank].local_shapes(type_, layouts)
+        return np.prod(shapes[:, list(along)], axis=1, dtype=np.int64)
 
     def updates(
         self,

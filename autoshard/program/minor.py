@@ -30,7 +30,7 @@ from autoshard.program.records import (
     Updates,
 )
 from autoshard.program.repeating import readers_of
-from autoshard.program.rowwise import as_asked, gathers_rows, rows_apart, scatters_rows
+from autoshard.program.rowwise import as_asked, gathers_rows, rows_apart, scattered_slices, scatters_rows
 from autoshard.sharding import TensorMapping, TensorType
 
 _TABLE_RANK = 2
@@ -168,7 +168,10 @@ def scattered_rows(kernels: Sequence[Kernel], listing: Listing) -> dict[int, Sca
         if op.name == "stablehlo.scatter" and op.rule is not None and len(op.operands) == 3:
             dims = _slices(op.rule.results[0], op.rule.operands[2], op.rule.operands[1])
             if dims is not None:
-                found[kernel.results[0]] = ScatteredRows(dims, kernel.time + 1)
+                read = (n for n, use in enumerate(kernel.uses) if (kernel.time, _UPDATES) in use.sites)
+                along = added[1] if (added := _of_updates(op)) is not None else ()
+                slices = scattered_slices(op, listing)
+                found[kernel.results[0]] = ScatteredRows(dims, kernel.time + 1, slices, next(read, -1), along)
     return found
 
 
@@ -343,7 +346,8 @@ def given_rows(kernels: Sequence[Kernel], listing: Listing, compiler: Compiler) 
     for kernel in kernels:
         updates = _updates(listing.ops[kernel.time], listing, compiler)
         if updates is not None and updates[0] in arguments:
-            found[updates[0]] = RowCopy(updates[1], 0, kernel.time + 1)
+            op = listing.ops[kernel.time]
+            found[updates[0]] = RowCopy(updates[1], 0, kernel.time + 1, scattered_slices(op, listing))
     return found
 
 
@@ -399,7 +403,8 @@ def _is_worked(op: Op) -> bool:
 def _updates(op: Op, listing: Listing, compiler: Compiler) -> tuple[int, MinorDims] | None:
     """What a scatter adds, and how it lies, where the table is in rows."""
     dims = _of_updates(op)
-    if dims is None or not scatters_rows(listing.values[op.results[0]].type, compiler.memory_bytes):
+    slices = scattered_slices(op, listing)
+    if dims is None or not scatters_rows(listing.values[op.results[0]].type, compiler.memory_bytes, slices):
         return None
     return op.operands[_UPDATES], dims
 

@@ -320,6 +320,7 @@ class RowCopy(NamedTuple):
     dims: MinorDims
     begin: int
     end: int
+    slices: int  # that are scattered then
     is_of_whole: bool = False  # none is made where the rows are split
 
 
@@ -341,10 +342,18 @@ class Gathered(NamedTuple):
 
 
 class ScatteredRows(NamedTuple):
-    """What a scatter makes, in rows of whole slices until `end`."""
+    """What a scatter makes, in rows of whole slices.
+
+    Attributes:
+        end: until when.
+        slices: how many it adds; `operand` of the kernel with what it adds, -1 if none has, along these of its dimensions.
+    """
 
     dims: MinorDims
     end: int
+    slices: int
+    operand: int
+    along: tuple[int, ...]
 
 
 class LaidOut(NamedTuple):

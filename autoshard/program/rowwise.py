@@ -9,7 +9,8 @@ the indices have (libtpu 0.0.52, v5e: 17 small recommenders).
 Tables are in rows for that, unless these take more than twice the smallest layout and much is padded (40 small programs of 3 to 64
 columns). A table to gather from may be padded by up to 128 MiB, on v5e, v6e and v5p alike (3 columns of float32: 270,400 rows, not
 270,800; 32 columns 349,000, not 350,500; 48 columns 410,000, not 430,000; 3 of bfloat16 530,000, not 550,000). One to scatter into may
-take a twentieth of the memory, as copies of it do (`costmodels.tiles`; 3 columns: 1.6 million rows on v5e, not 1.7; 3.3 on v6e, not 3.4).
+take a twentieth of the memory, as copies of it do (`costmodels.tiles`; 3 columns: 1.6 million rows on v5e, not 1.7; 3.3 on v6e, not 3.4),
+and be padded by 128 MiB or 30,720 elements for each slice that is scattered.
 Beyond that slices lie as whoever else makes or reads them likes. Both are decided here by the whole table; copies of arguments that are
 read so (`minor.gathered_tables`) are counted by what a device has of them.
 """
@@ -18,7 +19,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
-from autoshard.mlir.listing import Listing
+from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import is_elementwise
 from autoshard.program.records import Compiler, Kernel, Lifetime, MinorDims, Whole
 from autoshard.program.repeating import readers_of
@@ -26,7 +27,7 @@ from autoshard.sharding import TensorType, dtype_bits
 
 _TILE_ROWS, _LANES, _WORD_BITS = 8, 128, 32
 _PADDED_TIMES = 2
-_MOST_GATHERED_PADDING, _MOST_SCATTERED = 128 * 2**20, Fraction(1, 20)
+_MOST_GATHERED_PADDING, _PADDING_OF_A_SLICE, _MOST_SCATTERED = 128 * 2**20, 240 * 128, Fraction(1, 20)
 _FEWEST_DIMS = 3
 
 
@@ -50,7 +51,7 @@ def copied_slices(
             value, is_in_rows = op.results[0], gathers_rows(listing.values[op.operands[0]].type)
         elif op.name == "stablehlo.scatter" and len(op.operands) == 3:
             value, table = op.operands[2], listing.values[op.results[0]].type
-            is_in_rows = scatters_rows(table, compiler.memory_bytes)
+            is_in_rows = scatters_rows(table, compiler.memory_bytes, scattered_slices(op, listing))
         else:
             continue
         type_ = listing.values[value].type
@@ -90,10 +91,24 @@ def gathers_rows(table: TensorType | None) -> bool:
     return rows <= _PADDED_TIMES * least or rows - least <= _MOST_GATHERED_PADDING
 
 
-def scatters_rows(table: TensorType | None, memory_bytes: int | None) -> bool:
-    """Whether scatters write a table in rows, into so much memory."""
+def scatters_rows(table: TensorType | None, memory_bytes: int | None, slices: int) -> bool:
+    """Whether scatters write a table in rows, so many slices of it and into so much memory."""
     rows, least = _table_bytes(table)
-    return rows <= _PADDED_TIMES * least or memory_bytes is None or rows <= memory_bytes * _MOST_SCATTERED
+    if table is None or memory_bytes is None or rows <= _PADDED_TIMES * least:
+        return True
+    most = max(_MOST_GATHERED_PADDING, slices * _PADDING_OF_A_SLICE * dtype_bits(table.dtype) // 8)
+    return rows <= memory_bytes * _MOST_SCATTERED and rows - least <= most
+
+
+def scattered_slices(op: Op, listing: Listing) -> int:
+    """How many a scatter adds to each table."""
+    indices = listing.values[op.operands[len(op.operands) // 2]].type
+    updates = listing.values[op.operands[-1]].type
+    if indices is None or updates is None or op.rule is None:
+        return 0
+    of_index = {f for dim in op.rule.operands[len(op.operands) // 2] for f in dim}
+    sizes = zip(updates.shape, op.rule.operands[-1], strict=True)
+    return math.prod(size for size, factors in sizes if not of_index.isdisjoint(factors))
 
 
 def _table_bytes(table: TensorType | None) -> tuple[int, int]:

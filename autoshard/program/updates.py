@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import is_elementwise
-from autoshard.program.records import Compiler, Kernel, Lifetime, MinorDims, RowCopy, ScatteredRows
+from autoshard.program.records import Compiler, Kernel, Lifetime, RowCopy, ScatteredRows
 from autoshard.program.rowwise import scatters_rows
 
 _PICKING = frozenset(f"stablehlo.{name}" for name in ("clamp", "compare", "maximum", "minimum", "select"))
@@ -47,7 +47,7 @@ class Update(NamedTuple):
     """
 
     gradient: int
-    dims: MinorDims
+    rows: ScatteredRows
     time: int
     tables: tuple[int, ...]
     is_alone: bool
@@ -121,7 +121,7 @@ def updates_in_rows(
     ops = _Ops(listing)
     times = {value: kernel.time for kernel in kernels for value in kernel.results}
     found = (
-        _update(kernels, listing, ops, gradient, times[gradient], one.dims, zeros, len(rows) <= FEW)
+        _update(kernels, listing, ops, gradient, times[gradient], one, zeros, len(rows) <= FEW)
         for gradient, one in rows.items()
     )
     return tuple(one for one in found if one is not None)
@@ -133,7 +133,7 @@ def _update(
     ops: _Ops,
     gradient: int,
     begin: int,
-    dims: MinorDims,
+    rows: ScatteredRows,
     zeros: frozenset[int],
     is_one_of_few: bool,
 ) -> Update | None:
@@ -165,14 +165,13 @@ def _update(
     copied = chain.added if chain is not None and is_onto else sorted(tables, key=lambda table: tables[table])
     is_in_state = is_onto and 0 < len(copied) < len(tables)
     time = begin if is_alone else max(tables.values())
-    return Update(gradient, dims, time, tuple(copied), is_alone, is_in_state)
+    return Update(gradient, rows, time, tuple(copied), is_alone, is_in_state)
 
 
 def scattered_for(updates: Sequence[Update], num_times: int) -> dict[int, ScatteredRows]:
     """How gradients lie that are read in rows."""
     return {
-        one.gradient: ScatteredRows(one.dims, num_times if one.is_in_state else one.time + 1)
-        for one in updates
+        one.gradient: one.rows._replace(end=num_times if one.is_in_state else one.time + 1) for one in updates
     }
 
 
@@ -182,10 +181,11 @@ def row_copies(
     """Of arguments that are copied into rows for their update."""
     found: dict[int, RowCopy] = {}
     for one in updates:
-        is_of_whole = not scatters_rows(listing.values[one.gradient].type, compiler.memory_bytes)
+        type_, slices = listing.values[one.gradient].type, one.rows.slices
+        is_of_whole = not scatters_rows(type_, compiler.memory_bytes, slices)
         for table in one.tables:
             end = one.time + 1 if table == one.tables[-1] else num_times
-            found[table] = RowCopy(one.dims, one.time, end, is_of_whole)
+            found[table] = RowCopy(one.rows.dims, one.time, end, slices, is_of_whole)
     return found
 
 

@@ -282,6 +282,32 @@ def test_copies_in_rows_of_lanes_as_compiled(chip: str, rows: int, columns: int,
 
 
 @pytest.mark.parametrize(
+    ("slices", "rows", "columns", "bits", "is_made"),
+    [
+        (16_384, 3_980_000, 2, 16, True),
+        (16_384, 4_000_000, 2, 16, False),
+        (16_384, 4_000_000, 4, 16, True),
+        (16_384, 4_500_000, 4, 16, False),
+        (16_384, 3_900_000, 2, 32, True),
+        (16_384, 4_000_000, 2, 32, False),
+        (16_384, 4_800_000, 32, 32, True),
+        (16_384, 5_400_000, 32, 32, False),
+        (16_384, 9_000_000, 64, 32, True),  # twice as much is not far
+        (4096, 900_000, 2, 32, True),
+        (4096, 1_000_000, 2, 32, False),
+        (1024, 260_000, 2, 32, True),  # 128 MiB
+        (65_536, 8_000_000, 32, 32, True),
+    ],
+)
+def test_copies_to_scatter_into(slices: int, rows: int, columns: int, bits: int, *, is_made: bool) -> None:
+    """As libtpu 0.0.52 makes them for v5p, whose memory is large enough for all."""
+    (found,) = costmodels.load("tpu-v5p").copied_bytes(
+        np.asarray([[rows, columns]]), bits, ((1,), (0,), True), slices=np.asarray([slices])
+    )
+    assert (found > 0) == is_made
+
+
+@pytest.mark.parametrize(
     ("rows", "columns", "bits", "is_copied"),
     [
         (300_000, 64, 32, True),

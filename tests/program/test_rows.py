@@ -67,9 +67,11 @@ def test_slices_lie_along_the_lanes(is_read_twice: bool) -> None:
     (scatter,) = (k for k in program.kernels if k.results[0] == scattered)
     (add,) = (k for k in program.kernels if k.results[0] == program.listing.results[0].value)
     until = add.time + 1 if is_read_twice else scatter.time + 1
-    assert program.scattered_rows == {scattered: ScatteredRows(SLICES, until)}
+    assert program.scattered_rows == {scattered: ScatteredRows(SLICES, until, 8, 1, (0,))}
     table = program.listing.arguments[0].value
-    copies = {table: RowCopy(SLICES, add.time, until)} if is_read_twice else {}  # else the scatter adds to it
+    copies = (
+        {table: RowCopy(SLICES, add.time, until, 8)} if is_read_twice else {}
+    )  # else the scatter adds to it
     assert program.row_copies == copies
 
 
@@ -184,10 +186,11 @@ def test_updates_of_tables(name: str, count: int, is_narrow: bool, copied: str, 
             (copy for value, copy in copies.items() if names[value] == kind), key=lambda copy: copy.begin
         )
         assert [(copy.begin, copy.end) for copy in mine] == list(zip(times, ends[kind], strict=True))
-    held = {kernel.results[0]: ScatteredRows(SLICES, kernel.time + 1) for kernel in gradients}
-    if keeps_gradient:
-        held = {value: ScatteredRows(SLICES, program.num_times) for value in held}
-    assert program.scattered_rows == held
+    held = {
+        kernel.results[0]: program.num_times if keeps_gradient else kernel.time + 1 for kernel in gradients
+    }
+    assert {value: one.end for value, one in program.scattered_rows.items()} == held
+    assert {(one.dims, one.slices) for one in program.scattered_rows.values()} == {(SLICES, 8)}
 
 
 @pytest.mark.parametrize(("less_bytes", "is_of_whole"), [(0, False), (1, True)])
@@ -222,7 +225,7 @@ def test_rows_that_are_given() -> None:
         )
     )
     (scatter,) = (k for k in program.kernels if k.shape.name == "stablehlo.scatter")
-    assert program.row_copies == {program.listing.arguments[1].value: RowCopy(SLICES, 0, scatter.time + 1)}
+    assert program.row_copies == {program.listing.arguments[1].value: RowCopy(SLICES, 0, scatter.time + 1, 8)}
 
 
 @pytest.mark.parametrize(("indices", "is_copied"), [(3, True), (8, False), (77, True)])
@@ -368,12 +371,20 @@ def test_tables_to_gather_from(table: tuple[int, int, str], is_in_rows: bool) ->
 
 
 @pytest.mark.parametrize(
-    ("rows", "gib", "is_in_rows"),
-    [(1_600_000, 16, True), (1_700_000, 16, False), (3_300_000, 32, True), (3_400_000, 32, False)],
+    ("rows", "slices", "gib", "is_in_rows"),
+    [
+        (1_600_000, 1 << 16, 16, True),
+        (1_700_000, 1 << 16, 16, False),
+        (3_300_000, 1 << 16, 32, True),
+        (3_400_000, 1 << 16, 32, False),
+        (4_000_000, 1 << 14, 95, True),
+        (4_100_000, 1 << 14, 95, False),
+        (260_000, 1 << 10, 95, True),
+    ],
 )
-def test_tables_to_scatter_into(rows: int, gib: int, is_in_rows: bool) -> None:
-    """They are in rows up to a twentieth of the memory."""
-    assert scatters_rows(TensorType((rows, 3), "f32"), gib << 30) == is_in_rows
+def test_tables_to_scatter_into(rows: int, slices: int, gib: int, is_in_rows: bool) -> None:
+    """They are in rows up to a twentieth of the memory, and as far as slices pay for the padding."""
+    assert scatters_rows(TensorType((rows, 3), "f32"), gib << 30, slices) == is_in_rows
 
 
 def test_what_is_summed_too_is_stored_for_the_scatter() -> None:
