@@ -348,10 +348,11 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.tiles is None:
             return np.zeros(len(shapes), dtype=np.int64)
         padded, least = (self.tiles.stored_bytes(shapes, element_bits, dims) for dims in (minor, None))
-        if is_read:
-            is_much = pads_too_far_to_read(padded, least)
-        else:
-            is_much = pads_too_far(padded, least, element_bits, self.hbm_bytes, slices)
+        is_much = (
+            pads_too_far_to_read(padded, least)
+            if is_read
+            else pads_too_far(padded, least, element_bits, self.hbm_bytes, slices)
+        )
         is_copied = (padded > least) & ~is_much
         return np.where(is_copied, self.tiles.with_gaps(padded), 0)
 

@@ -35,9 +35,9 @@ and 1.59, on v5p 3.8)."""
 
 
 PADDING_OF_A_SLICE = 240 * 128
-"""Nor one to scatter into where padding has more elements than so many for each slice, and takes more than `MOST_READ_PADDING` (libtpu 0.0.52,
-v6e and v5p, 40 programs whose tables have 2 to 32 columns on a device, in bfloat16 and float32: of 16,384 slices 501.5 million are made, 504
-million are not; of 4096 slices 113 and 126 million)."""
+"""Nor one to scatter into where padding has more elements than so many for each slice, and takes more than `MOST_READ_PADDING` (libtpu
+0.0.52, v6e and v5p, 40 programs whose tables have 2 to 32 columns on a device, in bfloat16 and float32: of 16,384 slices 501.5 million are
+made, 504 million are not; of 4096 slices 113 and 126 million)."""
 
 MOST_READ_PADDING = 128 * 2**20
 """A copy of a table that rows are gathered from is not made where it is padded by more bytes, and takes more than `PADDED_TIMES` the
