@@ -6,7 +6,7 @@ Every amount, size and shape that a user gives is read here, so that all methods
 import math
 import numbers
 import reprlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
@@ -125,14 +125,23 @@ def check_dims(name: str, given: object, rank: int) -> None:
         HardwareError: anything else.
     """
     kinds = tuple(given) if isinstance(given, Collection) else ()
-    sides = [len(kind) for kind in kinds[:2] if _are_dims(kind, rank)]
+    sides = [kind for kind in kinds[:2] if _are_dims(kind, rank)]
     order = kinds[2] if len(kinds) == 3 else False
-    are_paired = order == "paired" and len(set(sides)) == 1 and 0 not in sides
-    if len(kinds) not in (2, 3) or len(sides) < 2 or not (isinstance(order, bool) or are_paired):
+    is_order = isinstance(order, bool | np.bool_) or (order == "paired" and _are_pairs(*sides))
+    if len(kinds) not in (2, 3) or len(sides) < 2 or not is_order:
         raise HardwareError(
             f"{name} is {reprlib.repr(given)}",
-            fix=f"Write two lists of dimensions below {rank}, as in ([0], [1]), or None for any.",
+            fix=f"Write two lists of dimensions below {rank}, as in ([0], [1]), or None for any; behind them True where the first is minor "
+            f'to the second, or "paired" of two lists as long, with another dimension at each place.',
         )
+
+
+def _are_pairs(*sides: Any) -> bool:
+    """Whether these are two lists as long that have another item at each place."""
+    are_lists = len(sides) == 2 and all(isinstance(side, Sequence) for side in sides)
+    return (
+        are_lists and len(sides[0]) == len(sides[1]) > 0 and all(a != b for a, b in zip(*sides, strict=True))
+    )
 
 
 def as_shapes(shapes: object, element_bits: object) -> Integers:

@@ -228,7 +228,7 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         table_bytes: NDArray[np.int64],
         table_elements: NDArray[np.int64],
         elements: NDArray[np.int64],
-        copied_bytes: NDArray[np.int64] | None = None,
+        copied_bytes: NDArray[np.int64] | int = 0,
     ) -> NDArray[np.bool_]:
         """Whether SparseCores gather that many elements of tables of so many: see `sparse_core`.
 
@@ -236,8 +236,7 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         if self.sparse_core is None:
             return np.zeros(len(elements), dtype=np.bool_)
-        copied = np.zeros_like(elements) if copied_bytes is None else copied_bytes
-        return self.sparse_core.gathers(table_bytes, table_elements, elements, copied)
+        return self.sparse_core.gathers(table_bytes, table_elements, elements, copied_bytes)
 
     @property
     def stores_masks(self) -> bool:

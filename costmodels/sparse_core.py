@@ -23,8 +23,12 @@ class SparseCore(Struct, frozen=True, forbid_unknown_fields=True):
 
     small_table_mib: Count
 
-    def gathers(self, table_bytes: Ints, table_elements: Ints, elements: Ints, copied_bytes: Ints) -> Bools:
+    def gathers(
+        self, table_bytes: Ints, table_elements: Ints, elements: Ints, copied_bytes: Ints | int = 0
+    ) -> Bools:
         """Whether that many elements are gathered there, of tables of so many; `copied_bytes`: of copies of these in rows, 0 without."""
         room = self.small_table_mib * 2**20
         is_read_seldom = elements <= MOST_TIMES * table_elements
-        return np.where(copied_bytes > 0, copied_bytes > room, (table_bytes > room) | is_read_seldom)
+        return np.where(
+            np.greater(copied_bytes, 0), np.greater(copied_bytes, room), (table_bytes > room) | is_read_seldom
+        )

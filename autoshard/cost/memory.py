@@ -376,8 +376,7 @@ def _gathered(graph: Graph, node: Node, sizes: Sizes) -> Iterator[Item]:
         in_rows = np.where(sizes.reads_rows(TensorType(table.shape, held.dtype), layouts, one.table), rows, 0)
         beside = np.where(rows > own, np.maximum(in_rows - own, 0), in_rows)
         yield Item(kernel.time, one.end, beside, note=f"gathered {note}", value=kernel.results[0])
-        if one.worked < one.end:
-            yield Item(one.worked, one.end, in_rows, note=f"worked on {note}")
+        yield Item(one.worked, one.end, in_rows, note=f"worked on {note}")
 
 
 def _is_made(graph: Graph, value: int, type_: TensorType, settled: Ints) -> NDArray[np.bool_]:

@@ -190,7 +190,8 @@ def build_program(
     kernels = keep_near(kernels, listing, lives, roots, later, maker.interned)
     fresh = returned(listing, kernels, handing, pairs)
     rows = scattered_rows(kernels, listing)
-    updates, num_times = updates_in_rows(kernels, listing, rows, zeros), len(listing.ops) + 1
+    updates = updates_in_rows(kernels, listing, rows, zeros, merged) if compiler.is_xla_tpu else ()
+    num_times = len(listing.ops) + 1
     lives, ample = updated_at_once(lives, updates), updated_at_once(ample, updates)
     indexed = written_at_index(listing)
     read_so, named_so = as_read(kernels, listing) if compiler.is_xla_tpu else ({}, frozenset[int]())

@@ -356,7 +356,7 @@ def gathered_rows(
 ) -> dict[int, Gathered]:
     """By the times of gathers that read copies of tables in rows, or make rows that are copied; there are `copies` of those arguments.
 
-    A runtime hands arguments over in the smallest layout, where narrow rows lie along the rows of tiles, and what is made of one alone
+    A runtime hands arguments over in the smallest layout, where narrow rows lie along the rows of tiles, and what is made of these alone
     lies so too: such tables of two dimensions are copied. Where gathers run apart (`offloaded`) the next table is copied while they take
     rows of one, and these are worked on, beside them, and laid out while they take the next, unless a product is between.
     """
@@ -370,15 +370,16 @@ def gathered_rows(
             last = -1
         elif is_elementwise(op) and kernel.uses and smallest.issuperset(use.value for use in kernel.uses):
             smallest.update(kernel.results)
-        if op.name != "stablehlo.gather" or op.rule is None or (time, 0) not in kernel.uses[0].sites:
+        if op.name != "stablehlo.gather" or op.rule is None or not kernel.uses:
             continue
+        before[time], behind[last] = last, time
+        last = time
         table = _slices(op.rule.operands[0], op.rule.results[0], op.rule.operands[1])
         is_copied = op.operands[0] in smallest and kernel.shape.operands[0].rank == _TABLE_RANK
         rows = rows_apart(kernel.shape.results[0], _written(kernel, listing, {}))
-        if table is None or not (is_copied or rows is not None):
+        is_read = (time, 0) in kernel.uses[0].sites
+        if table is None or not is_read or not (is_copied or rows is not None):
             continue
-        if is_apart and last >= 0:
-            before[time], behind[last] = last, time
         work = [
             reader.time
             for reader in readers.get(kernel.results[0], ())
@@ -387,12 +388,12 @@ def gathered_rows(
             and any(_is_worked(listing.ops[number]) for number, _ in use.sites)
         ]
         taken[time] = Gathered(table, is_copied, rows, time, time + 1, min(work, default=-1))
-        last = time
     found = dict[int, Gathered]()
     for time, one in taken.items():
-        end = max(behind.get(time, time), one.worked) + 1
+        begin, until = (before[time], behind.get(time, time)) if is_apart else (time, time)
+        end = max(until, one.worked) + 1
         worked = one.worked if one.worked >= 0 else end
-        found[time] = one._replace(begin=before.get(time, time), end=end, worked=worked)
+        found[time] = one._replace(begin=begin if begin >= 0 else time, end=end, worked=worked)
     return found
 
 

@@ -12,7 +12,7 @@ columns). A table to gather from may be padded by up to 128 MiB, on v5e, v6e and
 take a twentieth of the memory, as copies of it do (`costmodels.tiles`; 3 columns: 1.6 million rows on v5e, not 1.7; 3.3 on v6e, not 3.4),
 and be padded by 128 MiB or 30,720 elements for each slice that is scattered.
 Beyond that slices lie as whoever else makes or reads them likes. Both are decided here by the whole table; copies of arguments that are
-read so (`minor.gathered_tables`) are counted by what a device has of them.
+read so (`minor.gathered_rows`) are counted by what a device has of them.
 """
 
 import math

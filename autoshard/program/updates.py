@@ -8,16 +8,17 @@ In rows is an update
 
 - where the work compares with zeros or picks them, as Adagrad does that leaves out what was never looked up: the zeros are those that the
   scatter adds to;
-- of a chain that reads nothing twice and adds the gradient, scaled or not, to arguments themselves: SGD, and sums of gradients that are
-  updated by. Momentum, or weight decay, whose gradient is added to what is computed, where the scatter can add to that: not where the
-  gradient is narrower than it. Of gradients as wide as the tables one table or two, of narrower ones any number;
+- of a chain of work on one element after the other that reads nothing twice and adds the gradient to arguments themselves: SGD, and sums
+  of gradients that are updated by. Momentum and weight decay, whose gradient is added to what is computed, where the scatter can add to
+  that: not where the gradient is narrower. Of gradients as wide as the tables one table or two, of narrower ones any number;
 - of one table or two without any state otherwise, as where gradients are clipped by their norm;
 - not in tables of split rows that are too large to be scattered into as a whole (`rowwise`): what is scattered with columns split goes to
   where the rows are before the update (numpyro's 4 million means and spreads of 32 columns, whose softplus picks zeros);
 - not in the others: Adam, also where it adds a constant of zero below its root, Nesterov's momentum, moving averages, Adagrad with a square
   root.
 
-What the gradient itself is added to the scatter adds to: one value in rows.
+What the gradient itself is added to the scatter adds to: one value in rows. So is the sum of several lookups' gradients, which are one
+scatter (`merging`) or scattered one onto the other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,8 +42,8 @@ class Update(NamedTuple):
     """In rows; half-open times.
 
     Attributes:
-        time: when the update runs: as soon as the gradient is there, where nothing else reads that (`is_alone`).
-        tables: arguments that are copied into rows then, the last for no longer.
+        time: when the update runs: as soon as it can, where nothing else reads the gradient or what is made of it (`is_alone`).
+        tables: arguments that are copied into rows then; all but the last stay so until the program ends.
         is_in_state: the scatter adds to what is returned.
     """
 
@@ -59,6 +60,7 @@ class _Chain(NamedTuple):
 
     Attributes:
         added: arguments that it is added to, but for what the scatter adds to (`is_onto`).
+        is_widened: it is converted first, so that the scatter can add to nothing.
     """
 
     added: tuple[int, ...]
@@ -82,21 +84,38 @@ class _Ops:
         type_ = self._listing.values[value].type
         return None if type_ is None else type_.shape
 
-    def chain(self, gradient: int) -> _Chain | None:
+    def start(self, gradient: int, times: Mapping[int, int]) -> int | None:
+        """The sum of the gradient and those that are there when it is made; None where a later one is added to that.
+
+        Args:
+            times: when scatters run, by what they make.
+        """
+        value = gradient
+        while True:
+            readers = self.readers.get(value, ())
+            others = [operand for op in readers for operand in op.operands if operand != value]
+            if len(readers) != 1 or readers[0].name != _ADD or not others or others[0] not in times:
+                return value
+            if times[others[0]] > times[gradient]:
+                return None
+            value = readers[0].results[0]
+
+    def chain(self, start: int) -> _Chain | None:
         """None where something is read twice, or added to what is computed and not by the scatter."""
-        value, added, is_onto, is_widened = gradient, list[int](), False, False
+        value, added, is_onto, is_widened = start, list[int](), False, False
         while readers := self.readers.get(value):
             (op, *others), read = readers, value
-            if others or not is_elementwise(op) or self.shape(op.results[0]) != self.shape(gradient):
+            is_twice = bool(others) or len(set(op.operands)) < len(op.operands)
+            if is_twice or not is_elementwise(op) or self.shape(op.results[0]) != self.shape(start):
                 return None
             value, rest = op.results[0], [operand for operand in op.operands if operand != read]
-            if read == gradient and op.name == _ADD:
-                is_onto = bool(rest)
-            elif op.name in _SUMS and rest and self.arguments.issuperset(rest):
+            if read == start and op.name == _ADD:
+                is_onto = True
+            elif op.name in _SUMS and self.arguments.issuperset(rest):
                 added += rest
             elif not all(self._is_spread(operand) for operand in rest):
                 return None
-            is_widened = is_widened or (read == gradient and op.name == _CONVERT)
+            is_widened = is_widened or (read == start and op.name == _CONVERT)
         return _Chain(tuple(added), is_onto, is_widened) if added or is_onto else None
 
     def _is_spread(self, value: int) -> bool:
@@ -114,15 +133,24 @@ def updates_in_rows(
     listing: Listing,
     rows: Mapping[int, ScatteredRows],
     zeros: frozenset[int],
+    merged: Mapping[int, int],
 ) -> tuple[Update, ...]:
-    """`rows`: of what scatters make, how it lies (`minor.scattered_rows`); `zeros`: values that are zero everywhere."""
+    """Of tables that XLA:TPU updates.
+
+    Args:
+        rows: of what scatters make, how it lies (`minor.scattered_rows`).
+        zeros: values that are zero everywhere.
+        merged: scatters that are part of a later one (`merging`).
+    """
     if not rows:
         return ()
-    ops = _Ops(listing)
-    times = {value: kernel.time for kernel in kernels for value in kernel.results}
+    ops, apart = _Ops(listing), rows.keys() - merged.keys()
+    made = {value: kernel.time for kernel in kernels for value in kernel.results}
+    times = {value: made[value] for value in rows}
     found = (
-        _update(kernels, listing, ops, gradient, times[gradient], one, zeros, len(rows) <= FEW)
-        for gradient, one in rows.items()
+        _update(kernels, listing, ops, gradient, start, rows[gradient], made, zeros, len(apart) <= FEW)
+        for gradient in sorted(apart)
+        if (start := ops.start(gradient, times)) is not None
     )
     return tuple(one for one in found if one is not None)
 
@@ -132,33 +160,35 @@ def _update(
     listing: Listing,
     ops: _Ops,
     gradient: int,
-    begin: int,
+    start: int,
     rows: ScatteredRows,
+    times: Mapping[int, int],
     zeros: frozenset[int],
     is_one_of_few: bool,
 ) -> Update | None:
-    shape = ops.shape(gradient)
+    shape, begin = ops.shape(gradient), times[gradient]
     made, tables, is_alone, picks_zeros = {gradient}, dict[int, int](), True, False
     for kernel in kernels:
         reads = [use.value for use in kernel.uses]
         if made.isdisjoint(reads):
             continue
         if not is_elementwise(listing.ops[kernel.time]) or ops.shape(kernel.results[0]) != shape:
-            is_alone = is_alone and gradient not in reads
+            is_alone = False
             continue
         made.update(kernel.results)
-        read = [value for value in reads if value in ops.arguments and ops.shape(value) == shape]
-        tables |= dict.fromkeys(read, kernel.time)
+        alike = [value for value in reads if ops.shape(value) == shape and value not in made]
+        tables |= {value: kernel.time for value in alike if value in ops.arguments}
+        begin = max([begin, *(times[value] for value in alike if value in times)])
         picks_zeros = picks_zeros or any(
             op.name in _PICKING and not zeros.isdisjoint(op.operands)
             for op in (listing.ops[number] for number in kernel.ops)
         )
     if not tables:
         return None
-    chain = ops.chain(gradient)
+    chain = ops.chain(start)
     if chain is not None and not (is_one_of_few or chain.is_widened):
         chain = None
-    is_plain = is_one_of_few and len(tables) == 1 and not ops.is_added_wider(gradient)
+    is_plain = is_one_of_few and len(tables) == 1 and not ops.is_added_wider(start)
     if chain is None and not picks_zeros and not is_plain:
         return None
     is_onto = chain is not None and chain.is_onto and not picks_zeros
@@ -190,13 +220,13 @@ def row_copies(
 
 
 def updated_at_once(lives: Mapping[int, Lifetime], updates: Sequence[Update]) -> dict[int, Lifetime]:
-    """Gradients of tables end where they are made: what is updated by them is."""
+    """Gradients of tables end where these are updated, however late the program says so."""
     ended = {
-        one.gradient: replace(life, end=life.begin + 1)
+        one.gradient: replace(life, end=one.time + 1)
         for one in updates
         if one.is_alone
         and (life := lives.get(one.gradient)) is not None
         and life.is_own_buffer
-        and life.begin > 0
+        and 0 < life.begin <= one.time < life.end
     }
     return {**lives, **ended}

@@ -127,6 +127,8 @@ ARGUMENTS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "no such dimension": (lambda v5e: v5e.stored_bytes([[8, 8]], 16, ([0], [2])), "minor is "),
     "an unknown order": (lambda v5e: v5e.stored_bytes([[8, 8]], 16, ([0], [1], "twice")), "minor is "),
     "a pair without its other": (lambda v5e: v5e.stored_bytes([[8, 8]], 16, ([0, 1], [1], "paired")), "minor is "),
+    "a dimension with itself": (lambda v5e: v5e.stored_bytes([[8, 8]], 16, ([1], [1], "paired")), "minor is "),
+    "pairs without an order": (lambda v5e: v5e.stored_bytes([[8, 8]], 16, ({0, 1}, {1, 0}, "paired")), "minor is "),
     "dimensions that end": (lambda v5e: v5e.stored_bytes([[8, 8]], 16, iter(([0], [1]))), "minor is "),
     "slices of text": (lambda v5e: v5e.place([("x", 4)], slices="2"), "slices: there are '2'"),
 }  # fmt: skip

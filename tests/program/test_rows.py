@@ -193,6 +193,118 @@ def test_updates_of_tables(name: str, count: int, is_narrow: bool, copied: str, 
     assert {(one.dims, one.slices) for one in program.scattered_rows.values()} == {(SLICES, 8)}
 
 
+SCATTER = """"stablehlo.scatter"(%z, %{ids}, %r{n}) <{{indices_are_sorted = false, unique_indices = false, scatter_dimension_numbers =
+    #stablehlo.scatter<update_window_dims = [{window}], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0],
+    index_vector_dim = {window}>}}> ({{
+    ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+      %sum = stablehlo.add %x, %y : tensor<f32>
+      stablehlo.return %sum : tensor<f32>
+  }}) : (tensor<64x4xf32>, {indices}, {rows}) -> tensor<64x4xf32>"""
+LONG_ROWS, LONG_IDS = "tensor<8x3x4xf32>", "tensor<8x3x1xi32>"
+
+
+def of_table(work: str, *, second_rows: str = ROWS, second_ids: str = IDS) -> Program:
+    """A table `%t` with a state `%s` and scatters `%g0` and `%g1`, of which `work` makes the results `%o` and `%k`."""
+    first = SCATTER.format(ids="i0", n=0, window=1, indices=IDS, rows=ROWS)
+    window = second_rows.count("x") - 1
+    second = SCATTER.format(ids="i1", n=1, window=window, indices=second_ids, rows=second_rows)
+    lines = "\n".join(f"{line} : {TABLE}" for line in work.replace(" = ", " = stablehlo.").splitlines())
+    body = f"""
+      %z = stablehlo.constant dense<0.0> : {TABLE}
+      %c = stablehlo.constant dense<0.5> : {TABLE}
+      %f = stablehlo.constant dense<0.0> : tensor<f32>
+      %g0 = {first}
+      %g1 = {second}
+      {lines}
+      return %o, %k : {TABLE}, {TABLE}"""
+    body = body.replace(f"stablehlo.norm : {TABLE}", NORM)
+    given = f"%t: {TABLE}, %s: {TABLE}, %i0: {IDS}, %i1: {second_ids}, %r0: {ROWS}, %r1: {second_rows}"
+    return program_of(main_of(body, given, f"{TABLE}, {TABLE}"))
+
+
+NORM = f"""stablehlo.reduce(%q init: %f) applies stablehlo.add across dimensions = [0, 1] : ({TABLE}, tensor<f32>) -> tensor<f32>
+  %b = stablehlo.broadcast_in_dim %n, dims = [] : (tensor<f32>) -> {TABLE}"""
+
+
+def states(program: Program) -> tuple[list[int], int, int]:
+    """When scatters run, the end of the rows of the last, and when the first table is copied."""
+    times = [k.time for k in program.kernels if k.shape.name == "stablehlo.scatter"]
+    last = next(k.results[0] for k in program.kernels if k.time == times[-1])
+    copies = [
+        copy.begin
+        for value, copy in program.row_copies.items()
+        if value == program.listing.arguments[0].value
+    ]
+    return times, program.scattered_rows[last].end, copies[0] if copies else -1
+
+
+def test_several_lookups_are_one_update() -> None:
+    """What XLA:TPU makes one scatter of is added to the state at once."""
+    program = of_table("%h = add %g0, %g1\n%k = add %s, %h\n%o = subtract %t, %k")
+    times, end, copied = states(program)
+    assert program.merged_scatters
+    assert (end, copied) == (program.num_times, times[-1])
+
+
+def test_lookups_of_other_ranks_are_scattered_one_onto_the_other() -> None:
+    """The first is there until the last has run."""
+    work = "%h = add %g0, %g1\n%o = subtract %t, %h\n%k = negate %s"
+    program = of_table(work, second_rows=LONG_ROWS, second_ids=LONG_IDS)
+    times, _, copied = states(program)
+    first = next(k.results[0] for k in program.kernels if k.time == times[0])
+    assert not program.merged_scatters
+    assert program.lifetimes[first].end > times[-1] == copied
+
+
+def test_updates_wait_for_what_is_read_of_their_gradient() -> None:
+    """A norm of the gradient, through work on it too, is there first; and so is the gradient of another table that it is multiplied by."""
+    picked = (
+        "%q = multiply %g0, %g0\n%n = norm\n%k = maximum %s, %z\n%a = multiply %g0, %b\n%o = subtract %t, %a"
+    )
+    program = of_table(picked)
+    (summed,) = (k.time for k in program.kernels if k.shape.name == "stablehlo.reduce")
+    first = next(k.results[0] for k in program.kernels if k.shape.name == "stablehlo.scatter")
+    assert program.lifetimes[first].end > summed
+    assert program.scattered_rows[first].end > summed
+    both = of_table("%h = multiply %g0, %g1\n%o = subtract %t, %h\n%k = negate %s")
+    times, end, _ = states(both)
+    assert {one.end for one in both.scattered_rows.values()} == {end} == {times[-1] + 1}
+
+
+def test_updates_are_the_compilers_own() -> None:
+    """Other compilers make none in rows."""
+    program = updated("sgd", 3, is_narrow=True)
+    other = build_program(program.listing, None, Compiler(is_xla_tpu=False))
+    assert any(copy.begin for copy in program.row_copies.values())
+    assert not any(copy.begin for copy in other.row_copies.values())
+    kept = updated("summed", 1, is_narrow=False)
+    ends = [
+        one.end - kept.num_times
+        for compiler in (Compiler(is_xla_tpu=True), Compiler(is_xla_tpu=False))
+        for one in build_program(kept.listing, None, compiler).scattered_rows.values()
+    ]
+    assert ends[0] == 0 > ends[1]
+
+
+def test_rows_of_constants() -> None:
+    """What is generated is read from no buffer."""
+    program = program_of(
+        main_of(
+            f"""
+      %t = stablehlo.constant dense<1.0> : {TABLE}
+      %i = stablehlo.constant dense<1> : {IDS}
+      %0 = "stablehlo.gather"(%t, %i) <{{dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0],
+        start_index_map = [0], index_vector_dim = 1>, indices_are_sorted = false, slice_sizes = array<i64: 1, 4>}}>
+        : ({TABLE}, {IDS}) -> {ROWS}
+      %1 = stablehlo.add %0, %x : {ROWS}
+      return %1 : {ROWS}""",
+            f"%x: {ROWS}",
+            ROWS,
+        )
+    )
+    assert not program.gathered
+
+
 @pytest.mark.parametrize(("less_bytes", "is_of_whole"), [(0, False), (1, True)])
 def test_copies_of_tables_too_large_to_scatter_into_are_of_whole_ones(
     less_bytes: int, is_of_whole: bool
