@@ -7,7 +7,7 @@ that the planner uses: f(sum of addends) must be the sum of f(addends).
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from autoshard.check.parts import Part, parts_of
+from autoshard.check.parts import Part, parts_of, pieces
 from autoshard.check.planned import Planned
 from autoshard.check.report import Finding, of_offenders
 from autoshard.check.rules import Run
@@ -95,9 +95,12 @@ def _errors(planned: Planned, number: int, run: Run) -> Iterator[str]:
         yield "partial sums around an op with several results"
         return
     result = planned.produced.get(op.results[0])
-    made = frozenset(parts_of(result.unreduced)) if result is not None else frozenset[Part]()
+    left = parts_of(result.unreduced) if result is not None else ()
     factors = zip(run.rule.factors, run.factors, strict=True)
-    summed = {p for f, parts in factors if f.kind is FactorKind.REDUCTION for p in parts}
+    split = [p for f, parts in factors if f.kind is FactorKind.REDUCTION for p in parts]
+    read = {i: _read(planned, number, i) for i in range(len(op.operands))}
+    cuts = (left, split, *read.values())
+    made, summed = (pieces(parts, *cuts) for parts in (left, split))
     own, passing = made & summed, made - summed
     if own and not (
         op.name in _CONTRACTIONS
@@ -107,7 +110,7 @@ def _errors(planned: Planned, number: int, run: Run) -> Iterator[str]:
     used = {name for parts in run.factors for name, _, _ in parts}
     if any(name in used for name, _, _ in passing):
         yield "an axis splits it and is summed over as well"
-    reads = {i: _read(planned, number, i) for i in range(len(op.operands))}
+    reads = {i: pieces(parts, *cuts) for i, parts in read.items()}
     wrong = [i for i, axes in reads.items() if axes and axes != passing]
     if wrong:
         yield f"operand {wrong[0]} is partial over other axes than the result"

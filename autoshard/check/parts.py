@@ -7,6 +7,7 @@ A part (name, begin, end) is what lies between two products of major sizes of a 
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import chain, pairwise
 
 from autoshard.sharding import AxisRef, FactorKind, Mesh, OpShardingRule, TensorMapping, TensorSharding
 from autoshard.sharding.rule import factor_symbol
@@ -28,6 +29,19 @@ def joined(parts: Iterable[Part]) -> Parts:
             begin = result.pop()[1]
         result.append((name, begin, end))
     return tuple(result)
+
+
+def pieces(parts: Iterable[Part], *cuts: Iterable[Part]) -> frozenset[Part]:
+    """Parts cut wherever one of them or of `cuts` begins or ends, so that what is the same of two splits is equal."""
+    mine = list(parts)
+    ends: dict[str, set[int]] = {}
+    for name, begin, end in chain(mine, *cuts):
+        ends.setdefault(name, set()).update((begin, end))
+    found = set[Part]()
+    for name, begin, end in mine:
+        inside = sorted(point for point in ends[name] if begin <= point <= end)
+        found.update((name, first, last) for first, last in pairwise(inside))
+    return frozenset(found)
 
 
 def continued(before: Parts, after: Parts) -> Parts | None:

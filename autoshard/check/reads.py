@@ -11,7 +11,7 @@ from autoshard.check.boundaries import result_sharding
 from autoshard.check.loops import Loop, Part, Where
 from autoshard.check.manual import before_edge
 from autoshard.check.partial import clone_operand_axes
-from autoshard.check.parts import Parts, axis_refs, joined, parts_of, project, tensor_sharding
+from autoshard.check.parts import Parts, axis_refs, joined, parts_of, pieces, project, tensor_sharding
 from autoshard.check.planned import Planned, Site, site_value
 from autoshard.check.report import Finding, of_offenders
 from autoshard.check.rules import Run, rule_of
@@ -226,12 +226,12 @@ def summed_parts(planned: Planned, read: KernelRead) -> Parts:
     """Axes over which the kernel adds its results up, in mesh order: of split reduction factors, and not left partial."""
     mesh = planned.mesh
     made = (planned.produced[value] for value in read.kernel.results if value in planned.produced)
-    left = {part for sharding in made for part in parts_of(sharding.unreduced)}
+    left = [part for sharding in made for part in parts_of(sharding.unreduced)]
     rule, factors = read.run.rule, read.run.factors
     parts = [
         p for f, ps in zip(rule.factors, factors, strict=True) if f.kind is FactorKind.REDUCTION for p in ps
     ]
-    return _in_order(tuple(part for part in parts if part not in left), mesh)
+    return _in_order(tuple(pieces(parts, left) - pieces(left, parts)), mesh)
 
 
 def _in_order(parts: Parts, mesh: Mesh) -> Parts:

@@ -9,6 +9,7 @@ from autoshard.check.parts import (
     joined,
     overlapping,
     parts_of,
+    pieces,
     project,
     tensor_sharding,
 )
@@ -49,6 +50,14 @@ def test_joined() -> None:
     """Parts that continue each other are one, so a split has one form."""
     assert joined(parts('"b":(1)2, "b":(2)2')) == parts('"b"')
     assert joined([("b", 2, 4), ("b", 1, 2)]) == (("b", 2, 4), ("b", 1, 2))
+
+
+def test_pieces() -> None:
+    """An axis, and the sub-axes that it is: the same pieces."""
+    whole, halves = parts('"b"'), parts('"b":(2)2, "a", "b":(1)2')
+    assert pieces(whole, halves) == {("b", 1, 2), ("b", 2, 4)}
+    assert pieces(halves, whole) - pieces(whole, halves) == set(pieces(parts('"a"')))
+    assert pieces(whole) == set(whole)
 
 
 def test_overlapping() -> None:

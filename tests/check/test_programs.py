@@ -258,3 +258,38 @@ def test_products_that_libraries_for_gpus_are_slow_at(text: str) -> None:
     loaded = pipeline.load_module(text.encode(), pipeline.Request(hardware="h100"))
     subject = Subject(loaded.program, loaded.hardware, loaded.communication)
     assert check(subject, pipeline.plan_loaded(loaded)).passed
+
+
+TABLE, IDS, ROWS = "tensor<16384x4xf32>", "tensor<1000x2x1xi32>", "tensor<1000x2x4xf32>"
+SCATTER = """"stablehlo.scatter"(%z, %{ids}, %{rows}) <{{indices_are_sorted = false, unique_indices = false, scatter_dimension_numbers =
+    #stablehlo.scatter<update_window_dims = [2], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0],
+    index_vector_dim = 2>}}> ({{
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = stablehlo.add %a, %b : tensor<f32>
+      stablehlo.return %sum : tensor<f32>
+  }}) : ({table}, {type}, {added}) -> {table}"""
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_sums_of_what_is_scattered(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Addends over an axis are those over its sub-axes, that split two dimensions of what is scattered."""
+    monkeypatch.setattr(pipeline, "solve", arbitrary)
+    first, second = (
+        SCATTER.format(ids=ids, rows=rows, table=TABLE, type=IDS, added=ROWS)
+        for ids, rows in (("i", "p"), ("j", "y"))
+    )
+    text = f"""module {{
+      func.func @main(%i: {IDS}, %j: {IDS}, %x: tensor<1000x2x32xf32>, %w: tensor<32x4xf32>, %y: {ROWS}) -> {TABLE} {{
+        %z = stablehlo.constant dense<0.0> : {TABLE}
+        %p = stablehlo.dot_general %x, %w, contracting_dims = [2] x [0] : (tensor<1000x2x32xf32>, tensor<32x4xf32>) -> {ROWS}
+        %0 = {first}
+        %1 = {second}
+        %2 = stablehlo.add %0, %1 : {TABLE}
+        return %2 : {TABLE}
+      }}
+    }}"""
+    request = pipeline.Request(mesh=(("a", 4), ("b", 4)), hardware="tpu-v5e", memory_bytes=None)
+    loaded = pipeline.load_module(text.encode(), request)
+    plan = pipeline.plan_loaded(loaded, seed=seed)
+    report = check(Subject(loaded.program, loaded.hardware, loaded.communication), plan)
+    assert report.passed, report.to_text()
