@@ -404,8 +404,10 @@ def _is_worked(op: Op) -> bool:
 def _updates(op: Op, listing: Listing, compiler: Compiler) -> tuple[int, MinorDims] | None:
     """What a scatter adds, and how it lies, where the table is in rows."""
     dims = _of_updates(op)
-    slices = scattered_slices(op, listing)
-    if dims is None or not scatters_rows(listing.values[op.results[0]].type, compiler.memory_bytes, slices):
+    if dims is None:
+        return None
+    slices, table = scattered_slices(op, listing), listing.values[op.results[0]].type
+    if not scatters_rows(table, compiler.memory_bytes, slices):
         return None
     return op.operands[_UPDATES], dims
 
