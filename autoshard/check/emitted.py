@@ -90,11 +90,7 @@ def sent_for_step(
         others = tuple(axis for axis in step.axes if axis not in thin)
         gather = (_compiled(compiler, Sent(step.kind, others, held), times),) if others else ()
         return (*permutes, *gather, Sent("all_reduce", thin, after.local_bytes(type_) * times))
-    if (
-        step.kind == "all_gather"
-        and is_summed_vector(type_)
-        and math.prod(before.local_shape(type_.shape)) & 127
-    ):
+    if step.kind == "all_gather" and is_gathered_by_sum(type_, math.prod(before.local_shape(type_.shape))):
         return (*permutes, Sent("all_reduce", step.axes, held * devices))
     if step.kind == "all_gather":
         one = Sent(step.kind, step.axes, held)
@@ -136,6 +132,11 @@ def _thin_axes(
     thin = [old > new and math.ceil(size / new) <= old // new // 2 for size, old, new in parts]
     gone = [axis for is_thin, dim in zip(thin, before.axes, strict=True) if is_thin for axis in dim]
     return tuple(axis for axis in axes if any(axis.overlaps(one) for one in gone))
+
+
+def is_gathered_by_sum(type_: TensorType, part: int) -> bool:
+    """Whether a vector of which each device has so many elements is: where these fill no rows of 128."""
+    return is_summed_vector(type_) and part & 127 != 0
 
 
 def is_summed_vector(type_: TensorType) -> bool:

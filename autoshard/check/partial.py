@@ -13,7 +13,7 @@ from autoshard.check.report import Finding, of_offenders
 from autoshard.check.rules import Run
 from autoshard.mlir.listing import Op
 from autoshard.program import RESULT_SITE
-from autoshard.sharding import FactorKind, TensorSharding
+from autoshard.sharding import TensorSharding
 
 _CONTRACTIONS = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
 _ONE_FACTOR = (*_CONTRACTIONS, "stablehlo.multiply")
@@ -96,11 +96,9 @@ def _errors(planned: Planned, number: int, run: Run) -> Iterator[str]:
         return
     result = planned.produced.get(op.results[0])
     left = parts_of(result.unreduced) if result is not None else ()
-    factors = zip(run.rule.factors, run.factors, strict=True)
-    split = [p for f, parts in factors if f.kind is FactorKind.REDUCTION for p in parts]
     read = {i: _read(planned, number, i) for i in range(len(op.operands))}
-    cuts = (left, split, *read.values())
-    made, summed = (pieces(parts, *cuts) for parts in (left, split))
+    cuts = (left, run.summed, *read.values())
+    made, summed = (pieces(parts, *cuts) for parts in (left, run.summed))
     own, passing = made & summed, made - summed
     if own and not (
         op.name in _CONTRACTIONS

@@ -16,7 +16,7 @@ from autoshard.check.planned import Planned, Site, site_value
 from autoshard.check.report import Finding, of_offenders
 from autoshard.check.rules import Run, rule_of
 from autoshard.program import RESULT_SITE, Flow, FlowKind, FlowSource, Kernel, Use
-from autoshard.sharding import FactorKind, Mesh, TensorSharding, TensorType
+from autoshard.sharding import Mesh, TensorSharding, TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +227,7 @@ def summed_parts(planned: Planned, read: KernelRead) -> Parts:
     mesh = planned.mesh
     made = (planned.produced[value] for value in read.kernel.results if value in planned.produced)
     left = [part for sharding in made for part in parts_of(sharding.unreduced)]
-    rule, factors = read.run.rule, read.run.factors
-    parts = [
-        p for f, ps in zip(rule.factors, factors, strict=True) if f.kind is FactorKind.REDUCTION for p in ps
-    ]
+    parts = read.run.summed
     return _in_order(tuple(pieces(parts, left) - pieces(left, parts)), mesh)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autoshard.check.meshes import is_on_one_device
-from autoshard.check.parts import FactorParts, conflict, project
+from autoshard.check.parts import FactorParts, Part, conflict, project
 from autoshard.check.planned import Planned
 from autoshard.check.report import Finding, of_offenders
 from autoshard.mlir.listing import Op
@@ -27,6 +27,12 @@ class Run:
     rule: OpShardingRule
     factors: FactorParts
     is_off_mesh: bool = False
+
+    @property
+    def summed(self) -> list[Part]:
+        """What splits reduction factors."""
+        factors = zip(self.rule.factors, self.factors, strict=True)
+        return [part for factor, parts in factors if factor.kind is FactorKind.REDUCTION for part in parts]
 
 
 def check_rules(planned: Planned) -> tuple[dict[int, Run], Finding]:

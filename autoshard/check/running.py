@@ -6,7 +6,7 @@ parts do not lie where they are read. Blocks whose number does not divide by the
 
 from collections.abc import Iterator
 
-from autoshard.check.emitted import Compiler, Sent, is_summed_vector, sent_for
+from autoshard.check.emitted import Compiler, Sent, is_gathered_by_sum, sent_for
 from autoshard.check.halo import rows_from_others
 from autoshard.mlir.listing import Window
 from autoshard.sharding import AxisRef, TensorType
@@ -77,7 +77,7 @@ def _everywhere(
 ) -> tuple[Sent, ...]:
     one = Sent("all_reduce", axes, count * row_bytes)
     whole = one.bytes * one.devices
-    if dtype and is_summed_vector(TensorType((count * one.devices,), dtype)) and count & 127:
+    if dtype and is_gathered_by_sum(TensorType((count * one.devices,), dtype), count):
         return (Sent("all_reduce", axes, whole),)
     return sent_for(compiler, "all_gather", axes, whole)
 

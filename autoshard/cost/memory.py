@@ -373,8 +373,9 @@ def _gathered(graph: Graph, node: Node, sizes: Sizes) -> Iterator[Item]:
     if one.rows is not None:
         produced, minor = np.asarray(node.space.produced[0]), graph.program.minor_dims.get(kernel.results[0])
         rows, own = (sizes.temporary(held, produced, dims) for dims in (one.rows, minor))
-        in_rows = np.where(sizes.reads_rows(TensorType(table.shape, held.dtype), layouts, one.table), rows, 0)
-        beside = np.where(rows > own, np.maximum(in_rows - own, 0), in_rows)
+        are_read = sizes.reads_rows(TensorType(table.shape, held.dtype), layouts, one.table)
+        in_rows = np.where(are_read, rows, 0)
+        beside = np.where(are_read & (rows > own), rows - own, in_rows)
         yield Item(kernel.time, one.end, beside, note=f"gathered {note}", value=kernel.results[0])
         yield Item(one.worked, one.end, in_rows, note=f"worked on {note}")
 

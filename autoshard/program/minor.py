@@ -344,9 +344,9 @@ def given_rows(kernels: Sequence[Kernel], listing: Listing, compiler: Compiler) 
     """Of arguments that scatters take as they come."""
     arguments, found = {argument.value for argument in listing.arguments}, dict[int, RowCopy]()
     for kernel in kernels:
-        updates = _updates(listing.ops[kernel.time], listing, compiler)
+        op = listing.ops[kernel.time]
+        updates = _updates(op, listing, compiler)
         if updates is not None and updates[0] in arguments:
-            op = listing.ops[kernel.time]
             found[updates[0]] = RowCopy(updates[1], 0, kernel.time + 1, scattered_slices(op, listing))
     return found
 

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import optax
 from jax import ShapeDtypeStruct as Shape
 from jax import lax
-from policies import stepped
-from programs import BF16, F32, I32, Program, Reader, Tree, lower, named
+from policies import read_by
+from programs import BF16, F32, I32, Program, Reader, lower, named
 
 WORDS, WIDTH, HEADS, LAYERS, BATCH, LENGTH = 32000, 1024, 16, 4, 64, 512
 SIZE = WIDTH // HEADS
@@ -349,16 +349,6 @@ def spoken(work: Callable[..., Any]) -> Callable[..., Any]:
     return loss
 
 
-def trained(loss: Callable[..., Any], *inputs: Any) -> Program:
-    weights = Reader()
-    jax.eval_shape(lambda *inputs: loss(weights, *inputs), *inputs)
-
-    def of(w: Tree, *inputs: Any) -> Any:
-        return loss(Reader(w), *inputs)
-
-    return stepped(of, weights.shapes, optax.adamw(1e-3), *inputs)
-
-
 def ids(*shape: int) -> Any:
     return Shape(shape, I32)
 
@@ -395,7 +385,7 @@ LOSSES: dict[str, tuple[Any, ...]] = {
 
 def programs() -> Iterator[Callable[[], Program]]:
     for name, (loss, *inputs) in LOSSES.items():
-        yield named(name, trained, loss, *inputs)
+        yield named(name, read_by, loss, optax.adamw(1e-3), *inputs)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import optax
 from jax import ShapeDtypeStruct as Shape
 from jax import lax
 from objectives import BATCH, HEADS_OF, IDS, KEY, LAYERS, LENGTH, WIDTH, block_weights, norm, speaker
-from programs import BF16, F32, Program, Tree, lower, named
+from programs import BF16, F32, Program, Reader, Tree, lower, named
 
 Block = Callable[[Tree, Any], Any]
 
@@ -74,6 +74,17 @@ def stepped(
         return (optax.apply_updates(w, updates), moments), found
 
     return step, ((w, jax.eval_shape(optimizer.init, w)), *inputs), (0,)
+
+
+def read_by(loss: Callable[..., Any], optimizer: optax.GradientTransformation, *inputs: Any) -> Program:
+    """A step of the weights that a loss asks its reader for, of `inputs`."""
+    weights = Reader()
+    jax.eval_shape(lambda *inputs: loss(weights, *inputs), *inputs)
+
+    def of(w: Tree, *inputs: Any) -> Any:
+        return loss(Reader(w), *inputs)
+
+    return stepped(of, weights.shapes, optimizer, *inputs)
 
 
 def trained(

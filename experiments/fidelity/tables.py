@@ -8,14 +8,15 @@ Lowered with jax 0.10.2 and optax 0.2.8 on abstract shapes.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import ShapeDtypeStruct as Shape
-from policies import stepped
-from programs import BF16, F32, I32, Program, Reader, Tree, lower, named
+from policies import read_by
+from programs import BF16, F32, I32, Program, Reader, lower, named
 
 EXAMPLES = 16384
 
@@ -63,13 +64,7 @@ def loss(t: Tables, w: Reader, ids: Any, clicked: Any) -> Any:
 
 def trained(t: Tables) -> Program:
     inputs = Shape((EXAMPLES, t.count, t.ids), I32), Shape((EXAMPLES,), F32)
-    weights = Reader()
-    jax.eval_shape(lambda *inputs: loss(t, weights, *inputs), *inputs)
-
-    def of(w: Tree, *inputs: Any) -> Any:
-        return loss(t, Reader(w), *inputs)
-
-    return stepped(of, weights.shapes, t.optimizer(), *inputs)
+    return read_by(partial(loss, t), t.optimizer(), *inputs)
 
 
 TABLES: dict[str, Tables] = {
