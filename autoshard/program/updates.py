@@ -21,13 +21,14 @@ What the gradient itself is added to the scatter adds to: one value in rows. So 
 scatter (`merging`) or scattered one onto the other.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from autoshard.mlir.listing import Listing, Op
 from autoshard.program.fusion import is_elementwise
 from autoshard.program.records import Compiler, Kernel, Lifetime, RowCopy, ScatteredRows
+from autoshard.program.repeating import readers_of
 from autoshard.program.rowwise import scatters_rows
 
 _PICKING = frozenset(f"stablehlo.{name}" for name in ("clamp", "compare", "maximum", "minimum", "select"))
@@ -68,42 +69,45 @@ class _Chain(NamedTuple):
     is_widened: bool
 
 
-class _Ops:
-    """What reads and makes values of a table's shape."""
+class _Tables:
+    """What is made of the gradients of a program's tables.
 
-    def __init__(self, listing: Listing) -> None:
-        self._listing = listing
+    Args:
+        zeros: values that are zero everywhere.
+    """
+
+    def __init__(self, kernels: Sequence[Kernel], listing: Listing, zeros: frozenset[int]) -> None:
+        self._listing, self._zeros, self._sites = listing, zeros, listing.sites
         self.arguments = {argument.value for argument in listing.arguments}
-        self.readers, self.makers = dict[int, list[Op]](), dict[int, Op]()
-        for op in listing.ops:
-            self.makers.update(dict.fromkeys(op.results, op))
-            for value in dict.fromkeys(op.operands):
-                self.readers.setdefault(value, []).append(op)
+        self.kernels = readers_of(kernels)
+        self.times = {value: kernel.time for kernel in kernels for value in kernel.results}
+        self._spread = {op.results[0] for op in listing.ops if op.name in _SPREAD}
+
+    def readers(self, value: int) -> list[Op]:
+        """The ops that read a value, each once."""
+        numbers = dict.fromkeys(number for number, _ in self._sites.get(value, ()) if number >= 0)
+        return [self._listing.ops[number] for number in numbers]
 
     def shape(self, value: int) -> tuple[int, ...] | None:
         type_ = self._listing.values[value].type
         return None if type_ is None else type_.shape
 
-    def start(self, gradient: int, times: Mapping[int, int]) -> int | None:
-        """The sum of the gradient and those that are there when it is made; None where a later one is added to that.
-
-        Args:
-            times: when scatters run, by what they make.
-        """
+    def start(self, gradient: int, scattered: Collection[int]) -> int | None:
+        """The sum of the gradient and what else is `scattered` and there when it is made; None where a later one is added to that."""
         value = gradient
         while True:
-            readers = self.readers.get(value, ())
+            readers = self.readers(value)
             others = [operand for op in readers for operand in op.operands if operand != value]
-            if len(readers) != 1 or readers[0].name != _ADD or not others or others[0] not in times:
+            if len(readers) != 1 or readers[0].name != _ADD or not others or others[0] not in scattered:
                 return value
-            if times[others[0]] > times[gradient]:
+            if self.times[others[0]] > self.times[gradient]:
                 return None
             value = readers[0].results[0]
 
     def chain(self, start: int) -> _Chain | None:
         """None where something is read twice, or added to what is computed and not by the scatter."""
         value, added, is_onto, is_widened = start, list[int](), False, False
-        while readers := self.readers.get(value):
+        while readers := self.readers(value):
             (op, *others), read = readers, value
             is_twice = bool(others) or len(set(op.operands)) < len(op.operands)
             if is_twice or not is_elementwise(op) or self.shape(op.results[0]) != self.shape(start):
@@ -113,19 +117,46 @@ class _Ops:
                 is_onto = True
             elif op.name in _SUMS and self.arguments.issuperset(rest):
                 added += rest
-            elif not all(self._is_spread(operand) for operand in rest):
+            elif not self._spread.issuperset(rest):
                 return None
             is_widened = is_widened or (read == start and op.name == _CONVERT)
         return _Chain(tuple(added), is_onto, is_widened) if added or is_onto else None
 
-    def _is_spread(self, value: int) -> bool:
-        return value in self.makers and self.makers[value].name in _SPREAD
-
     def is_added_wider(self, gradient: int) -> bool:
         """Whether a gradient is added to what is computed, as wide as that."""
-        wide = {op.results[0] for op in self.readers.get(gradient, ()) if op.name == _CONVERT}
-        sums = (op for value in wide for op in self.readers.get(value, ()) if op.name in _SUMS)
+        wide = {op.results[0] for op in self.readers(gradient) if op.name == _CONVERT}
+        sums = (op for value in wide for op in self.readers(value) if op.name in _SUMS)
         return any(operand not in self.arguments | wide for op in sums for operand in op.operands)
+
+    def work(self, gradient: int) -> "_Work":
+        """What kernels make of a gradient, element by element, and what they read besides."""
+        shape, time = self.shape(gradient), self.times[gradient]
+        made, tables, is_alone, picks_zeros = {gradient}, dict[int, int](), True, False
+        waiting = {kernel.time: kernel for kernel in self.kernels.get(gradient, ())}
+        while waiting:
+            kernel = waiting.pop(min(waiting))
+            if not is_elementwise(self._listing.ops[kernel.time]) or self.shape(kernel.results[0]) != shape:
+                is_alone = False
+                continue
+            made.update(kernel.results)
+            waiting |= {one.time: one for value in kernel.results for one in self.kernels.get(value, ())}
+            alike = [
+                use.value for use in kernel.uses if use.value not in made and self.shape(use.value) == shape
+            ]
+            tables |= {value: kernel.time for value in alike if value in self.arguments}
+            time = max([time, *(self.times[value] for value in alike if value in self.times)])
+            ops = (self._listing.ops[number] for number in kernel.ops)
+            picks_zeros |= any(op.name in _PICKING and not self._zeros.isdisjoint(op.operands) for op in ops)
+        return _Work(tables, max(tables.values()) if tables and not is_alone else time, is_alone, picks_zeros)
+
+
+class _Work(NamedTuple):
+    """`tables`: arguments that it reads, by when the last does; `time`: when it runs."""
+
+    tables: dict[int, int]
+    time: int
+    is_alone: bool
+    picks_zeros: bool
 
 
 def updates_in_rows(
@@ -144,58 +175,36 @@ def updates_in_rows(
     """
     if not rows:
         return ()
-    ops, apart = _Ops(listing), rows.keys() - merged.keys()
-    made = {value: kernel.time for kernel in kernels for value in kernel.results}
-    times = {value: made[value] for value in rows}
+    tables, apart = _Tables(kernels, listing, zeros), rows.keys() - merged.keys()
     found = (
-        _update(kernels, listing, ops, gradient, start, rows[gradient], made, zeros, len(apart) <= FEW)
+        _update(tables, gradient, start, rows[gradient], are_few=len(apart) <= FEW)
         for gradient in sorted(apart)
-        if (start := ops.start(gradient, times)) is not None
+        if (start := tables.start(gradient, rows)) is not None
     )
     return tuple(one for one in found if one is not None)
 
 
 def _update(
-    kernels: Sequence[Kernel],
-    listing: Listing,
-    ops: _Ops,
-    gradient: int,
-    start: int,
-    rows: ScatteredRows,
-    times: Mapping[int, int],
-    zeros: frozenset[int],
-    is_one_of_few: bool,
+    tables: _Tables, gradient: int, start: int, rows: ScatteredRows, *, are_few: bool
 ) -> Update | None:
-    shape, begin = ops.shape(gradient), times[gradient]
-    made, tables, is_alone, picks_zeros = {gradient}, dict[int, int](), True, False
-    for kernel in kernels:
-        reads = [use.value for use in kernel.uses]
-        if made.isdisjoint(reads):
-            continue
-        if not is_elementwise(listing.ops[kernel.time]) or ops.shape(kernel.results[0]) != shape:
-            is_alone = False
-            continue
-        made.update(kernel.results)
-        alike = [value for value in reads if ops.shape(value) == shape and value not in made]
-        tables |= {value: kernel.time for value in alike if value in ops.arguments}
-        begin = max([begin, *(times[value] for value in alike if value in times)])
-        picks_zeros = picks_zeros or any(
-            op.name in _PICKING and not zeros.isdisjoint(op.operands)
-            for op in (listing.ops[number] for number in kernel.ops)
-        )
-    if not tables:
+    """`start`: the gradient, or the sum of several (`_Tables.start`)."""
+    work = tables.work(gradient)
+    if not work.tables:
         return None
-    chain = ops.chain(start)
-    if chain is not None and not (is_one_of_few or chain.is_widened):
+    chain = tables.chain(start)
+    if chain is not None and not (are_few or chain.is_widened):
         chain = None
-    is_plain = is_one_of_few and len(tables) == 1 and not ops.is_added_wider(start)
-    if chain is None and not picks_zeros and not is_plain:
+    is_plain = are_few and len(work.tables) == 1 and not tables.is_added_wider(start)
+    if chain is None and not work.picks_zeros and not is_plain:
         return None
-    is_onto = chain is not None and chain.is_onto and not picks_zeros
-    copied = chain.added if chain is not None and is_onto else sorted(tables, key=lambda table: tables[table])
-    is_in_state = is_onto and 0 < len(copied) < len(tables)
-    time = begin if is_alone else max(tables.values())
-    return Update(gradient, rows, time, tuple(copied), is_alone, is_in_state)
+    is_onto = chain is not None and chain.is_onto and not work.picks_zeros
+    copied = (
+        chain.added
+        if chain is not None and is_onto
+        else tuple(sorted(work.tables, key=work.tables.__getitem__))
+    )
+    is_in_state = is_onto and 0 < len(copied) < len(work.tables)
+    return Update(gradient, rows, work.time, copied, work.is_alone, is_in_state)
 
 
 def scattered_for(updates: Sequence[Update], num_times: int) -> dict[int, ScatteredRows]:
